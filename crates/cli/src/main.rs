@@ -1,0 +1,2 @@
+//! `longrun`: the command line.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Loop volumes, ageing recipes, oracles.

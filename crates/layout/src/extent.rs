@@ -1,0 +1,232 @@
+//! Physical ranges, and ordered sets of them.
+
+use crate::{Blocks, PhysicalBlock};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A contiguous range of physical blocks, never empty in a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Extent {
+    /// First block.
+    pub start: PhysicalBlock,
+    /// Number of blocks.
+    pub length: Blocks,
+}
+
+impl Extent {
+    /// The range of `length` blocks from `start`.
+    #[must_use]
+    pub const fn new(start: u64, length: u64) -> Self {
+        Self { start: PhysicalBlock(start), length: Blocks(length) }
+    }
+
+    /// The range from `start` up to, not including, `end`; empty when they meet.
+    #[must_use]
+    pub fn between(start: PhysicalBlock, end: PhysicalBlock) -> Self {
+        Self { start, length: Blocks(end.0.saturating_sub(start.0)) }
+    }
+
+    /// The first block behind the range.
+    #[must_use]
+    pub fn end(&self) -> PhysicalBlock {
+        self.start + self.length
+    }
+
+    /// Whether the range has no blocks.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length.0 == 0
+    }
+
+    /// The blocks that both ranges have.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Option<Self> {
+        let common = Self::between(self.start.max(other.start), self.end().min(other.end()));
+        (!common.is_empty()).then_some(common)
+    }
+
+    /// Whether all of `other` lies in `self`.
+    #[must_use]
+    pub fn contains(&self, other: &Self) -> bool {
+        self.start <= other.start && other.end() <= self.end()
+    }
+}
+
+/// An ordered set of physical blocks, kept as disjoint, non-adjacent extents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtentSet {
+    extents: BTreeMap<u64, u64>,
+    total: u64,
+}
+
+impl ExtentSet {
+    /// The empty set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds blocks; those already in the set stay.
+    pub fn insert(&mut self, extent: Extent) {
+        if extent.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (extent.start.0, extent.end().0);
+        // Everything that overlaps or touches [start, end] is swallowed; at most one such extent starts before `start`.
+        if let Some((&s, &l)) = self.extents.range(..=start).next_back()
+            && s + l >= start
+        {
+            start = s;
+            end = end.max(s + l);
+            self.extents.remove(&s);
+            self.total -= l;
+        }
+        while let Some((&s, &l)) = self.extents.range(start..=end).next() {
+            end = end.max(s + l);
+            self.extents.remove(&s);
+            self.total -= l;
+        }
+        self.extents.insert(start, end - start);
+        self.total += end - start;
+    }
+
+    /// Takes blocks out; those not in the set are ignored. Returns how many were taken out.
+    pub fn remove(&mut self, extent: Extent) -> Blocks {
+        let parts: Vec<Extent> = self.overlapping(extent).collect();
+        let (start, end) = (extent.start.0, extent.end().0);
+        let mut removed = 0;
+        for part in parts {
+            // `part` is the clipped range; find the whole extent it came from.
+            let Some((&s, &l)) = self.extents.range(..=part.start.0).next_back() else { continue };
+            self.extents.remove(&s);
+            if s < start {
+                self.extents.insert(s, start - s);
+            }
+            if s + l > end {
+                self.extents.insert(end, s + l - end);
+            }
+            removed += part.length.0;
+        }
+        self.total -= removed;
+        Blocks(removed)
+    }
+
+    /// The parts of the set inside `extent`, clipped to it, ascending.
+    pub fn overlapping(&self, extent: Extent) -> impl Iterator<Item = Extent> + '_ {
+        let first = self
+            .extents
+            .range(..extent.start.0)
+            .next_back()
+            .filter(|(s, l)| **s + **l > extent.start.0)
+            .map_or(extent.start.0, |(s, _)| *s);
+        self.extents
+            .range(first..extent.end().0.max(first))
+            .filter_map(move |(s, l)| Extent::new(*s, *l).intersection(&extent))
+    }
+
+    /// Whether every block of `extent` is in the set.
+    #[must_use]
+    pub fn covers(&self, extent: Extent) -> bool {
+        extent.is_empty() || self.extent_at(extent.start).is_some_and(|e| e.contains(&extent))
+    }
+
+    /// The extent of the set that holds `block`.
+    #[must_use]
+    pub fn extent_at(&self, block: PhysicalBlock) -> Option<Extent> {
+        let (&s, &l) = self.extents.range(..=block.0).next_back()?;
+        (s + l > block.0).then(|| Extent::new(s, l))
+    }
+
+    /// All extents, ascending.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Extent> + '_ {
+        self.extents.iter().map(|(s, l)| Extent::new(*s, *l))
+    }
+
+    /// The blocks in the set.
+    #[must_use]
+    pub fn total(&self) -> Blocks {
+        Blocks(self.total)
+    }
+
+    /// The number of contiguous extents.
+    #[must_use]
+    pub fn pieces(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// Whether the set has no blocks.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// The longest extent (the first of equals).
+    #[must_use]
+    pub fn largest(&self) -> Option<Extent> {
+        self.iter().rev().max_by_key(|e| e.length)
+    }
+
+    /// The blocks of `within` that are not in the set, ascending.
+    #[must_use]
+    pub fn gaps(&self, within: Extent) -> Vec<Extent> {
+        let mut gaps = Vec::new();
+        let mut at = within.start;
+        for taken in self.overlapping(within) {
+            if taken.start > at {
+                gaps.push(Extent::between(at, taken.start));
+            }
+            at = taken.end();
+        }
+        if at < within.end() {
+            gaps.push(Extent::between(at, within.end()));
+        }
+        gaps
+    }
+}
+
+impl FromIterator<Extent> for ExtentSet {
+    fn from_iter<I: IntoIterator<Item = Extent>>(iter: I) -> Self {
+        let mut set = Self::new();
+        set.extend(iter);
+        set
+    }
+}
+
+impl Extend<Extent> for ExtentSet {
+    fn extend<I: IntoIterator<Item = Extent>>(&mut self, iter: I) {
+        for extent in iter {
+            self.insert(extent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_set_agrees_with_a_bitmap(ops in prop::collection::vec((any::<bool>(), 0u64..200, 0u64..40), 0..60), probe in (0u64..200, 1u64..60)) {
+            let (mut set, mut bits) = (ExtentSet::new(), [false; 240]);
+            for (add, start, length) in ops {
+                let extent = Extent::new(start, length);
+                if add { set.insert(extent) } else {
+                    let had = bits[start as usize..(start + length) as usize].iter().filter(|b| **b).count();
+                    prop_assert_eq!(set.remove(extent).0, had as u64);
+                }
+                bits[start as usize..(start + length) as usize].fill(add);
+            }
+            let from_set: Vec<bool> = (0..240).map(|b| set.extent_at(PhysicalBlock(b)).is_some()).collect();
+            prop_assert_eq!(&from_set[..], &bits[..]);
+            prop_assert_eq!(set.total().0 as usize, bits.iter().filter(|b| **b).count());
+            let edges = bits.windows(2).filter(|w| !w[0] && w[1]).count() + usize::from(bits[0]);
+            prop_assert_eq!(set.pieces(), edges);
+            let within = Extent::new(probe.0.min(180), probe.1);
+            let inside: u64 = set.overlapping(within).map(|e| e.length.0).sum();
+            let outside: u64 = set.gaps(within).iter().map(|e| e.length.0).sum();
+            prop_assert_eq!(inside + outside, within.length.0);
+            prop_assert_eq!(set.covers(within), outside == 0);
+        }
+    }
+}

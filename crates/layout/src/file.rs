@@ -1,0 +1,117 @@
+//! Files as the model sees them: an identity, where they belong, and whether they may move.
+
+use crate::{Blocks, InodeNumber, Run, count_fragments};
+use serde::{Deserialize, Serialize};
+
+/// The position of a file in its [`crate::VolumeLayout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FileIndex(
+    /// The bare index.
+    pub u32,
+);
+
+/// What identifies a file across time: an inode number is reused, the generation then differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FileId {
+    /// The inode number.
+    pub inode: InodeNumber,
+    /// The inode's generation; 0 where the file system has none.
+    pub generation: u32,
+}
+
+/// The directory of a file whose directory is not known.
+pub const NO_DIRECTORY: u32 = u32::MAX;
+
+/// Why a file's blocks must stay where they are. Its blocks are obstacles to the planner, and counted by reason in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum Pin {
+    /// Indirect blocks instead of extents: the kernel cannot exchange them.
+    Indirect,
+    /// Encrypted content cannot be exchanged.
+    Encrypted,
+    /// Immutable or append-only.
+    Immutable,
+    /// fs-verity protects the content.
+    Verity,
+    /// Data is journalled.
+    JournalData,
+    /// An active swap file.
+    Swap,
+    /// A file of the file system itself (journal, quota, resize inode).
+    System,
+    /// Its extents could not be read or contradict each other.
+    DamagedMap,
+    /// No generation: an inode number alone could name another file by the time of the move.
+    NoGeneration,
+    /// Addresses beyond what the model packs.
+    TooLarge,
+}
+
+/// A file in 24 bytes; its runs lie in the layout's run table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRecord {
+    /// Inode number.
+    pub inode: InodeNumber,
+    /// Inode generation.
+    pub generation: u32,
+    /// Groups files of one directory (low bits of the directory's inode number); [`NO_DIRECTORY`] when unknown.
+    pub directory: u32,
+    /// Index of the first run in the layout's run table; the next record's value ends it.
+    pub(crate) first_run: u32,
+    /// Why it must not move, if so.
+    pub pin: Option<Pin>,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+}
+
+/// A file together with its runs, ascending by logical address.
+#[derive(Clone, Copy, Debug)]
+pub struct FileView<'a> {
+    /// Where it is in the layout.
+    pub index: FileIndex,
+    /// Its record.
+    pub record: &'a FileRecord,
+    pub(crate) runs: &'a [crate::PackedRun],
+}
+
+impl<'a> FileView<'a> {
+    /// Its identity.
+    #[must_use]
+    pub fn id(&self) -> FileId {
+        FileId { inode: self.record.inode, generation: self.record.generation }
+    }
+
+    /// Its runs, ascending by logical address.
+    pub fn runs(&self) -> impl ExactSizeIterator<Item = Run> + Clone + use<'a> {
+        self.runs.iter().map(|r| r.unpack())
+    }
+
+    /// Blocks it occupies.
+    #[must_use]
+    pub fn size(&self) -> Blocks {
+        self.runs().map(|r| r.length).sum()
+    }
+
+    /// Its physically contiguous ranges; see [`count_fragments`].
+    #[must_use]
+    pub fn fragments(&self) -> u64 {
+        count_fragments(self.runs())
+    }
+
+    /// Whether its blocks may be moved at all.
+    #[must_use]
+    pub fn is_movable(&self) -> bool {
+        self.record.pin.is_none() && !self.record.is_directory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_file_record_takes_24_bytes() {
+        assert_eq!(std::mem::size_of::<super::FileRecord>(), 24);
+    }
+}

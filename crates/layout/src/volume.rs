@@ -1,0 +1,370 @@
+//! The layout of a whole volume, packed: 24 bytes a file and 16 bytes a run.
+
+use crate::{
+    BlockSize, Blocks, Extent, ExtentSet, FileIndex, FileRecord, FileView, PackedRun, PhysicalBlock, Pin, Run,
+};
+use serde::{Deserialize, Serialize};
+
+/// What lies where on a volume at one moment. Built by [`LayoutBuilder`], immutable afterwards.
+///
+/// Every block is in exactly one of: a movable file's runs, the free space, an obstacle. Whatever nobody claims is an
+/// obstacle: the model never assumes that an unknown block may be touched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeLayout {
+    block_size: BlockSize,
+    total_blocks: Blocks,
+    files: Vec<FileRecord>,
+    runs: Vec<PackedRun>,
+    free: Vec<Extent>,
+    obstacles: Vec<Extent>,
+    shared: Vec<Extent>,
+}
+
+impl VolumeLayout {
+    /// The file-system block size.
+    #[must_use]
+    pub fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    /// The size of the volume.
+    #[must_use]
+    pub fn total_blocks(&self) -> Blocks {
+        self.total_blocks
+    }
+
+    /// The whole volume as one extent.
+    #[must_use]
+    pub fn whole(&self) -> Extent {
+        Extent { start: PhysicalBlock(0), length: self.total_blocks }
+    }
+
+    /// The number of files and directories.
+    #[must_use]
+    pub fn file_count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The number of runs of all files.
+    #[must_use]
+    pub fn run_count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The file at `index`.
+    #[must_use]
+    pub fn file(&self, index: FileIndex) -> Option<FileView<'_>> {
+        let at = index.0 as usize;
+        let record = self.files.get(at)?;
+        let end = self.files.get(at + 1).map_or(self.runs.len(), |next| next.first_run as usize);
+        Some(FileView { index, record, runs: self.runs.get(record.first_run as usize..end)? })
+    }
+
+    /// All files and directories, in index order.
+    pub fn files(&self) -> impl Iterator<Item = FileView<'_>> {
+        (0..self.files.len() as u32).filter_map(|i| self.file(FileIndex(i)))
+    }
+
+    /// The free pieces, ascending, disjoint and not adjacent.
+    #[must_use]
+    pub fn free(&self) -> &[Extent] {
+        &self.free
+    }
+
+    /// The free blocks.
+    #[must_use]
+    pub fn free_blocks(&self) -> Blocks {
+        self.free.iter().map(|e| e.length).sum()
+    }
+
+    /// What cannot move: metadata, directories, pinned files, blocks of unknown owner. Ascending, disjoint, not adjacent.
+    #[must_use]
+    pub fn obstacles(&self) -> &[Extent] {
+        &self.obstacles
+    }
+
+    /// Blocks that more than one file (or snapshot) owns. Ascending, disjoint.
+    #[must_use]
+    pub fn shared(&self) -> &[Extent] {
+        &self.shared
+    }
+
+    /// The obstacle-free segments: the volume minus the immovable areas, ascending.
+    #[must_use]
+    pub fn segments(&self) -> Vec<Extent> {
+        let mut segments = Vec::with_capacity(self.obstacles.len() + 1);
+        let mut at = PhysicalBlock(0);
+        for obstacle in &self.obstacles {
+            if obstacle.start > at {
+                segments.push(Extent::between(at, obstacle.start));
+            }
+            at = obstacle.end();
+        }
+        let end = PhysicalBlock(self.total_blocks.0);
+        if at < end {
+            segments.push(Extent::between(at, end));
+        }
+        segments
+    }
+
+    /// The run of a file (movable or pinned) that holds `block`. Linear in the number of runs.
+    #[must_use]
+    pub fn owner_of(&self, block: PhysicalBlock) -> Option<(FileIndex, Run)> {
+        let wanted = Extent { start: block, length: Blocks(1) };
+        self.files()
+            .find_map(|file| file.runs().find(|run| run.extent().contains(&wanted)).map(|run| (file.index, run)))
+    }
+}
+
+/// A layout that contradicts itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LayoutError {
+    /// More runs or files than 32-bit indices can name.
+    TooMany,
+    /// Free space or a run lies beyond the end of the volume.
+    BeyondEnd(Extent),
+}
+
+impl std::fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooMany => f.write_str("the volume has more than 4 billion files or runs"),
+            Self::BeyondEnd(e) => {
+                write!(f, "blocks {} to {} lie beyond the end of the volume", e.start, e.end())
+            }
+        }
+    }
+}
+
+impl std::error::Error for LayoutError {}
+
+/// Collects files and free space into a [`VolumeLayout`].
+#[derive(Clone, Debug)]
+pub struct LayoutBuilder {
+    layout: VolumeLayout,
+    free: Vec<Extent>,
+    error: Option<LayoutError>,
+}
+
+impl LayoutBuilder {
+    /// An empty volume of `total_blocks`, all of it obstacle until claimed.
+    #[must_use]
+    pub fn new(block_size: BlockSize, total_blocks: Blocks) -> Self {
+        let layout = VolumeLayout {
+            block_size,
+            total_blocks,
+            files: Vec::new(),
+            runs: Vec::new(),
+            free: Vec::new(),
+            obstacles: Vec::new(),
+            shared: Vec::new(),
+        };
+        Self { layout, free: Vec::new(), error: None }
+    }
+
+    /// Adds a file with its runs, which are sorted by logical address here and joined where they continue each other.
+    /// A file whose addresses cannot be packed or contradict each other is pinned.
+    pub fn push_file(
+        &mut self,
+        id: crate::FileId,
+        directory: u32,
+        is_directory: bool,
+        pin: Option<Pin>,
+        runs: &mut Vec<Run>,
+    ) -> FileIndex {
+        let (Ok(index), Ok(first_run)) =
+            (u32::try_from(self.layout.files.len()), u32::try_from(self.layout.runs.len()))
+        else {
+            self.error = Some(LayoutError::TooMany);
+            return FileIndex(u32::MAX);
+        };
+        let mut pin = pin;
+        runs.retain(|r| r.length.0 > 0);
+        runs.sort_unstable_by_key(|r| r.logical);
+        runs.dedup_by(|next, kept| {
+            let joined = kept.continues_into(next);
+            if joined {
+                kept.length += next.length;
+            }
+            joined
+        });
+        if runs.windows(2).any(|w| matches!(w, [a, b] if a.logical_end() > b.logical)) {
+            pin = pin.or(Some(Pin::DamagedMap));
+        }
+        let limit = self.layout.total_blocks.0;
+        for run in runs.iter() {
+            // Physical block 0 holds the boot sector: no file owns it; it is how delayed allocation shows in some dumps.
+            let end = run.physical.0.checked_add(run.length.0);
+            if run.physical.0 == 0 || end.is_none_or(|end| end > limit) {
+                pin = pin.or(Some(Pin::DamagedMap));
+                continue;
+            }
+            match PackedRun::pack(*run) {
+                Some(packed) => self.layout.runs.push(packed),
+                None => pin = pin.or(Some(Pin::TooLarge)),
+            }
+        }
+        self.layout.files.push(FileRecord {
+            inode: id.inode,
+            generation: id.generation,
+            directory,
+            first_run,
+            pin,
+            is_directory,
+        });
+        FileIndex(index)
+    }
+
+    /// Adds a free piece.
+    pub fn push_free(&mut self, extent: Extent) {
+        let end = extent.start.0.checked_add(extent.length.0);
+        if end.is_none_or(|end| end > self.layout.total_blocks.0) {
+            self.error.get_or_insert(LayoutError::BeyondEnd(extent));
+        } else if !extent.is_empty() {
+            self.free.push(extent);
+        }
+    }
+
+    /// Finishes: sorts the free space, pins files whose runs overlap anything, and derives the obstacles.
+    ///
+    /// # Errors
+    /// [`LayoutError`] when free space lies outside the volume or there are too many files.
+    pub fn build(mut self) -> Result<VolumeLayout, LayoutError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let free: ExtentSet = self.free.drain(..).collect();
+        let mut claims: Vec<(Extent, u32)> = Vec::with_capacity(self.layout.runs.len());
+        for file in self.layout.files() {
+            claims.extend(file.runs().map(|r| (r.extent(), file.index.0)));
+        }
+        claims.sort_unstable();
+        let doubted = doubtful_files(&claims, &free);
+        for index in doubted {
+            if let Some(record) = self.layout.files.get_mut(index as usize) {
+                record.pin = record.pin.or(Some(Pin::DamagedMap));
+            }
+        }
+        // Blocks that a pinned file claims are not free, whoever else says so.
+        let mut free = free;
+        let movable = |layout: &VolumeLayout, index: u32| layout.file(FileIndex(index)).is_some_and(|f| f.is_movable());
+        for (extent, index) in &claims {
+            if !movable(&self.layout, *index) {
+                free.remove(*extent);
+            }
+        }
+        self.layout.free = free.iter().collect();
+        let usable = claims.iter().filter(|(_, index)| movable(&self.layout, *index)).map(|(extent, _)| *extent);
+        self.layout.obstacles = complement(usable, &self.layout.free, self.layout.total_blocks);
+        Ok(self.layout)
+    }
+}
+
+/// The files that claim a block which another file or the free space claims too: two dumps of live volumes had such
+/// runs, from delayed allocation and from reading while the volume changed.
+fn doubtful_files(claims: &[(Extent, u32)], free: &ExtentSet) -> Vec<u32> {
+    let mut doubted = Vec::new();
+    let mut furthest: Option<(Extent, u32)> = None;
+    for &(extent, index) in claims {
+        if let Some((before, owner)) = furthest
+            && before.end() > extent.start
+        {
+            doubted.extend([owner, index]);
+        }
+        if furthest.is_none_or(|(before, _)| extent.end() > before.end()) {
+            furthest = Some((extent, index));
+        }
+        if free.overlapping(extent).next().is_some() {
+            doubted.push(index);
+        }
+    }
+    doubted.sort_unstable();
+    doubted.dedup();
+    doubted
+}
+
+/// The volume minus two ascending sequences of extents.
+fn complement(claimed: impl Iterator<Item = Extent>, free: &[Extent], total: Blocks) -> Vec<Extent> {
+    let mut free = free.iter().copied().peekable();
+    let mut claimed = claimed.peekable();
+    let mut obstacles = Vec::new();
+    let mut at = PhysicalBlock(0);
+    loop {
+        let take_free = match (free.peek(), claimed.peek()) {
+            (None, None) => break,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (Some(a), Some(b)) => a.start <= b.start,
+        };
+        let Some(next) = (if take_free { free.next() } else { claimed.next() }) else { break };
+        if next.start > at {
+            obstacles.push(Extent::between(at, next.start));
+        }
+        at = at.max(next.end());
+    }
+    let end = PhysicalBlock(total.0);
+    if at < end {
+        obstacles.push(Extent::between(at, end));
+    }
+    obstacles
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FileId, InodeNumber, NO_DIRECTORY};
+
+    fn builder() -> LayoutBuilder {
+        LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(1000))
+    }
+
+    fn add(b: &mut LayoutBuilder, inode: u64, pin: Option<Pin>, runs: &[Run]) -> FileIndex {
+        let id = FileId { inode: InodeNumber(inode), generation: 1 };
+        b.push_file(id, NO_DIRECTORY, false, pin, &mut runs.to_vec())
+    }
+
+    #[test]
+    fn figures_segments_and_obstacles_follow_from_the_claims() {
+        let mut b = builder();
+        add(&mut b, 11, None, &[Run::new(0, 100, 50), Run::new(50, 300, 50)]);
+        add(&mut b, 12, Some(Pin::Immutable), &[Run::new(0, 200, 10)]);
+        b.push_free(Extent::new(150, 50));
+        b.push_free(Extent::new(400, 600));
+        let layout = b.build().unwrap();
+        let expected = [Extent::new(0, 100), Extent::new(200, 100), Extent::new(350, 50)];
+        assert_eq!(layout.obstacles(), expected);
+        assert_eq!(layout.segments(), [Extent::new(100, 100), Extent::new(300, 50), Extent::new(400, 600)]);
+        let figures = layout.fragmentation();
+        assert_eq!((figures.files, figures.excess_fragments, figures.fragmented_files), (2, 1, 1));
+        assert_eq!(figures.free_space.pieces, 2);
+        assert_eq!(figures.free_space.floor_pieces, 2, "650 free blocks need the segments of 600 and 100");
+        assert_eq!(layout.owner_of(PhysicalBlock(205)).unwrap().0, FileIndex(1));
+    }
+
+    #[test]
+    fn files_that_claim_the_same_block_are_pinned() {
+        let mut b = builder();
+        add(&mut b, 11, None, &[Run::new(0, 100, 50)]);
+        add(&mut b, 12, None, &[Run::new(0, 149, 5)]);
+        add(&mut b, 13, None, &[Run::new(0, 500, 5)]);
+        add(&mut b, 14, None, &[Run::new(0, 600, 5)]);
+        b.push_free(Extent::new(500, 1));
+        let layout = b.build().unwrap();
+        let pins: Vec<bool> = layout.files().map(|f| f.record.pin.is_some()).collect();
+        assert_eq!(pins, [true, true, true, false]);
+        assert!(layout.free().is_empty(), "a block that a doubtful file claims is not offered as free");
+    }
+
+    #[test]
+    fn runs_outside_the_volume_or_at_block_zero_pin_their_file() {
+        let mut b = builder();
+        add(&mut b, 11, None, &[Run::new(0, 0, 5)]);
+        add(&mut b, 12, None, &[Run::new(0, 998, 5)]);
+        add(&mut b, 13, None, &[Run::new(0, u64::MAX - 1, 5)]);
+        let layout = b.build().unwrap();
+        assert!(layout.files().all(|f| f.record.pin == Some(Pin::DamagedMap)));
+        let mut b = builder();
+        b.push_free(Extent::new(999, 2));
+        assert!(matches!(b.build(), Err(LayoutError::BeyondEnd(_))));
+    }
+}

@@ -1,0 +1,10 @@
+//! Turns a volume layout and a policy into an ordered plan of moves.
+//!
+//! Owns every decision about what goes where and in which order. Never does I/O, never reads a clock, never uses
+//! randomness or hash-ordered iteration: the same layout and policy give the same plan.
+
+mod plan;
+mod policy;
+
+pub use plan::{Batch, PlannedMove, Step, Why};
+pub use policy::{Mode, Policy};

@@ -1,0 +1,10 @@
+//! File systems behind one small trait of primitives, and the one engine that executes plans on them.
+//!
+//! Owns what is possible on a live volume: scan, capture, exchange, barrier, release. Never decides what goes where:
+//! that is the planner's.
+
+mod error;
+mod traits;
+
+pub use error::{MoveError, SkipReason, VolumeError};
+pub use traits::{NoProgress, Progress, Volume, VolumeInfo};

@@ -1,0 +1,103 @@
+//! The primitives that every file system provides, and nothing more: order, PENDING → AVAILABLE, retries, deferral and
+//! verification are the engine's, so that the simulated volume exercises them too.
+
+use crate::{MoveError, VolumeError};
+use longrun_layout::{Blocks, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
+use std::path::PathBuf;
+
+/// What a volume is, for reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// The mount point, or what the user named.
+    pub target: PathBuf,
+    /// The block device.
+    pub device: PathBuf,
+    /// "ext4", "sim", …
+    pub filesystem: String,
+}
+
+/// Told about long work; asked whether to go on.
+pub trait Progress {
+    /// `done` of `total` units of the present phase are finished.
+    fn at(&self, done: u64, total: u64);
+    /// True as soon as the work should stop.
+    fn cancelled(&self) -> bool;
+}
+
+/// For callers that neither watch nor stop.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoProgress;
+
+impl Progress for NoProgress {
+    fn at(&self, _done: u64, _total: u64) {}
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// A volume whose files can be moved to chosen blocks while it is in use.
+///
+/// *Owned* blocks are free space that we hold (a balloon): nobody else can allocate them. The owner of the trait object
+/// is the engine, which alone knows which owned blocks are PENDING and which AVAILABLE.
+pub trait Volume {
+    /// What it is.
+    fn info(&self) -> VolumeInfo;
+
+    /// Reads the present layout. Blocks that we own show as obstacles, not as free.
+    ///
+    /// # Errors
+    /// Anything but a consistent picture: [`VolumeError::Damaged`], `Io`, `Interrupted`.
+    fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError>;
+
+    /// Blocks that any process could still allocate at this moment (without those that we own).
+    ///
+    /// # Errors
+    /// [`VolumeError::Io`].
+    fn unclaimed(&mut self) -> Result<Blocks, VolumeError>;
+
+    /// Tries to own exactly the free blocks in `wanted`, and returns those it got (a subset). Never fails for want of
+    /// space: it returns less. What it allocated elsewhere meanwhile it has given back.
+    ///
+    /// # Errors
+    /// [`VolumeError::Io`] when the kernel refuses in an unexpected way; nothing is then owned that was not before.
+    fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError>;
+
+    /// Gives owned blocks back to everybody. Safe for blocks that were vacated and not yet committed: the file system
+    /// itself does not reuse a freed block before the commit.
+    ///
+    /// # Errors
+    /// [`VolumeError::Io`].
+    fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError>;
+
+    /// What is owned now, as the file system itself says. Shrinks behind our back when others needed the space.
+    ///
+    /// # Errors
+    /// [`VolumeError::Io`].
+    fn owned(&mut self) -> Result<ExtentSet, VolumeError>;
+
+    /// Where the file's blocks are now. Checks that it is still the same file.
+    ///
+    /// # Errors
+    /// [`MoveError::Skip`] when the file is gone, changed beyond recognition, or must not be touched.
+    fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError>;
+
+    /// Exchanges `length` blocks of the file from `logical` with owned blocks at `target`. The kernel does it atomically
+    /// and checks; content, times and attributes stay. Afterwards the file's former blocks are owned by us.
+    /// Returns how many blocks were exchanged: fewer than asked is no error, the caller maps the file again.
+    ///
+    /// # Errors
+    /// [`MoveError::Skip`] with the reason; [`MoveError::Fatal`] when the run must end.
+    fn exchange(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        target: PhysicalBlock,
+        length: Blocks,
+    ) -> Result<Blocks, MoveError>;
+
+    /// Returns when every exchange before it is durable: data and mapping. Only then may vacated blocks be targets.
+    ///
+    /// # Errors
+    /// [`VolumeError::Barrier`]: the run must end.
+    fn barrier(&mut self) -> Result<(), VolumeError>;
+}

@@ -4,7 +4,9 @@
 //! randomness or hash-ordered iteration: the same layout and policy give the same plan.
 
 mod plan;
+mod planner;
 mod policy;
 
 pub use plan::{Batch, PlannedMove, Step, Why};
+pub use planner::Planner;
 pub use policy::{Mode, Policy};

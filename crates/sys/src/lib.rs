@@ -1,1 +1,62 @@
-//! stub
+//! Every ioctl and system call that Longrun makes, typed and safe to call.
+//!
+//! Owns the kernel's record layouts (each written once) and the only `unsafe` of the workspace. Never decides anything,
+//! never retries, never keeps state: one function is one call to the kernel. Every function takes a borrowed descriptor,
+//! and answers with the kernel's [`Errno`].
+//!
+//! `unsafe` is allowed here because calls that `rustix` does not wrap (FIEMAP, GETFSMAP, MOVE_EXT, file handles,
+//! ranged write-back, cachestat, shutdown) exist only as untyped entry points; each block says why it is sound.
+#![allow(unsafe_code)]
+
+mod cache;
+mod device;
+mod exchange;
+mod fiemap;
+mod fsmap;
+mod handle;
+mod inode;
+mod raw;
+mod shutdown;
+mod space;
+
+pub use cache::{
+    CacheState, cache_state, drop_cache, expect_random_reads, read_ahead, start_writeback, wait_writeback,
+};
+pub use device::{DeviceNumber, device_bytes, device_number_of_file, device_number_of_node};
+pub use exchange::{Exchange, MoveFailure, Moved, exchange_with_donor};
+pub use fiemap::{ExtentFlags, FileExtent, Mapping, for_each_extent, map_file};
+pub use fsmap::{SpaceOwner, SpaceRecord, map_space};
+pub use handle::{id_of_file, open_by_id};
+pub use inode::{InodeAttributes, attributes, generation};
+pub use rustix::fs::{FlockOperation, OFlags};
+pub use rustix::io::Errno;
+pub use shutdown::{Shutdown, shutdown};
+pub use space::{
+    Capacity, allocate, capacity, lock_file, punch, set_length, sync_file, sync_file_data, sync_volume, temporary_file,
+};
+
+use longrun_layout::Bytes;
+
+/// A range of a file or device in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange {
+    /// First byte.
+    pub start: Bytes,
+    /// Number of bytes.
+    pub length: Bytes,
+}
+
+impl ByteRange {
+    /// From the first byte to whatever end the kernel accepts.
+    pub const ALL: Self = Self { start: Bytes(0), length: Bytes(u64::MAX) };
+
+    /// `length` blocks from `start`, in bytes.
+    #[must_use]
+    pub fn of_blocks(
+        block_size: longrun_layout::BlockSize,
+        start: longrun_layout::LogicalBlock,
+        length: longrun_layout::Blocks,
+    ) -> Self {
+        Self { start: block_size.to_bytes(longrun_layout::Blocks(start.0)), length: block_size.to_bytes(length) }
+    }
+}

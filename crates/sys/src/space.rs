@@ -1,0 +1,103 @@
+//! Space of a volume: temporary files, allocating and giving back ranges, making everything durable, locks.
+
+use crate::ByteRange;
+use longrun_layout::{BlockSize, Blocks, Bytes};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// How full a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// The unit of the other figures.
+    pub block_size: BlockSize,
+    /// All blocks that can hold data.
+    pub total: Blocks,
+    /// Not used.
+    pub free: Blocks,
+    /// Not used, and open to unprivileged processes.
+    pub available: Blocks,
+}
+
+/// How full the volume of `file` is.
+///
+/// # Errors
+/// The kernel's.
+pub fn capacity(file: impl AsFd) -> Result<Capacity, Errno> {
+    let stat = rustix::fs::fstatfs(file)?;
+    let block_size = u32::try_from(stat.f_bsize).ok().and_then(BlockSize::new).ok_or(Errno::INVAL)?;
+    Ok(Capacity {
+        block_size,
+        total: Blocks(stat.f_blocks),
+        free: Blocks(stat.f_bfree),
+        available: Blocks(stat.f_bavail),
+    })
+}
+
+/// A file without a name in the volume of `directory`, open for reading and writing; it vanishes with its last
+/// descriptor, and at journal recovery.
+///
+/// # Errors
+/// `EOPNOTSUPP` where the file system has none; `ENOSPC` when there is no inode left.
+pub fn temporary_file(directory: impl AsFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::LARGEFILE;
+    rustix::fs::openat(directory, ".", flags, Mode::RUSR | Mode::WUSR)
+}
+
+/// Allocates blocks for `range` without writing them, and without changing the file's length.
+///
+/// # Errors
+/// `ENOSPC` when not all could be had; what was allocated before that stays.
+pub fn allocate(file: impl AsFd, range: ByteRange) -> Result<(), Errno> {
+    rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start.0, range.length.0)
+}
+
+/// Gives the blocks of `range` back. The file must be ours, and its length must cover the range: what lies behind the
+/// length is silently kept.
+///
+/// # Errors
+/// The kernel's.
+pub fn punch(file: impl AsFd, range: ByteRange) -> Result<(), Errno> {
+    let flags = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
+    rustix::fs::fallocate(file, flags, range.start.0, range.length.0)
+}
+
+/// Sets the length of a file of ours.
+///
+/// # Errors
+/// `EFBIG` beyond what the file system can map.
+pub fn set_length(file: impl AsFd, length: Bytes) -> Result<(), Errno> {
+    rustix::fs::ftruncate(file, length.0)
+}
+
+/// Makes everything done so far on the volume of `file` durable: data, metadata, one journal commit.
+///
+/// # Errors
+/// The kernel's, including write errors since the descriptor was opened.
+pub fn sync_volume(file: impl AsFd) -> Result<(), Errno> {
+    rustix::fs::syncfs(file)
+}
+
+/// Makes a file durable.
+///
+/// # Errors
+/// The kernel's.
+pub fn sync_file(file: impl AsFd) -> Result<(), Errno> {
+    rustix::fs::fsync(file)
+}
+
+/// Makes the data of a file durable, and what is needed to find it.
+///
+/// # Errors
+/// The kernel's.
+pub fn sync_file_data(file: impl AsFd) -> Result<(), Errno> {
+    rustix::fs::fdatasync(file)
+}
+
+/// Takes, tries to take or gives up the advisory lock of an open file; it ends with the last descriptor.
+///
+/// # Errors
+/// `EWOULDBLOCK` when somebody else has it and the operation does not wait.
+pub fn lock_file(file: impl AsFd, operation: FlockOperation) -> Result<(), Errno> {
+    rustix::fs::flock(file, operation)
+}

@@ -1,0 +1,15 @@
+//! Makes fragmentation on purpose, so that what mends it can be shown and tested.
+//!
+//! Owns the ageing recipes (a directory tree written, rewritten and deleted until the volume looks years old) and the
+//! fragmenting of one existing file. Never touches a file that it did not make itself, except the one file that
+//! [`fragment_file`] is asked to fragment, and never changes that file's content.
+
+mod content;
+mod error;
+mod recipe;
+mod recipes;
+mod tree;
+
+pub use content::fill_block;
+pub use error::AgeError;
+pub use recipe::{ParseRecipeError, Progress, Recipe, Summary, age};

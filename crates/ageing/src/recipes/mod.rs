@@ -1,0 +1,18 @@
+//! The recipes: each composes creates, appends, rewrites and deletes of the tree into the life of a kind of volume.
+
+mod aged;
+mod git;
+mod media;
+mod office;
+mod server;
+
+pub(crate) use aged::aged;
+pub(crate) use git::git;
+pub(crate) use media::media;
+pub(crate) use office::office;
+pub(crate) use server::server;
+
+/// One KiB in bytes.
+const KIB: u64 = 1 << 10;
+/// One MiB in bytes.
+const MIB: u64 = 1 << 20;

@@ -26,15 +26,13 @@ pub(crate) fn aged(tree: &mut Tree<'_>) -> Result<(), AgeError> {
     tree.sync()?;
 
     tree.phase("delete every other file", 0.5)?;
-    let mut position = 0;
     let all = std::mem::take(&mut tree.live);
-    for made in all {
+    for (position, made) in all.into_iter().enumerate() {
         if position % 2 == 0 {
             tree.live.push(made);
         } else {
             tree.unlink(&made)?;
         }
-        position += 1;
     }
     tree.sync()?;
 

@@ -1,5 +1,6 @@
 //! What can be checked without privilege, on whatever file system holds the temporary directory. Calls that need ext4
 //! and root are tested where they are used, on loop volumes.
+#![allow(clippy::unwrap_used)] // helpers of tests may fail loudly, as the tests themselves
 
 use longrun_layout::{Blocks, Bytes, FileId, InodeNumber, LogicalBlock};
 use longrun_sys::{

@@ -4,6 +4,7 @@
 //! that is the planner's.
 
 mod error;
+pub mod sim;
 mod traits;
 
 pub use error::{MoveError, SkipReason, VolumeError};

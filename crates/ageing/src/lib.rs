@@ -6,10 +6,12 @@
 
 mod content;
 mod error;
+mod fragment;
 mod recipe;
 mod recipes;
 mod tree;
 
 pub use content::fill_block;
 pub use error::AgeError;
+pub use fragment::{Fragmented, fragment_file};
 pub use recipe::{ParseRecipeError, Progress, Recipe, Summary, age};

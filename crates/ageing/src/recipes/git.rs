@@ -17,7 +17,7 @@ pub(crate) fn git(tree: &mut Tree<'_>) -> Result<(), AgeError> {
     tree.add_directories(DIRECTORIES)?;
     let objects = tree.add_directories(2)?;
     let mut number = 0;
-    while tree.fill()? < 0.55 {
+    while tree.fill()? < 0.48 {
         let bytes = source_size(tree);
         if !tree.add_file(number % DIRECTORIES, bytes)? {
             break;

@@ -5,6 +5,7 @@ use crate::AgeError;
 use crate::tree::{Made, Tree, log_uniform};
 
 const DIRECTORIES: u64 = 12;
+const ROUNDS: u32 = 5;
 
 /// Carries out the recipe.
 pub(crate) fn media(tree: &mut Tree<'_>) -> Result<(), AgeError> {
@@ -12,29 +13,31 @@ pub(crate) fn media(tree: &mut Tree<'_>) -> Result<(), AgeError> {
     let (mut number, mut previews) = (0, Vec::new());
     tree.phase("fill", 0.0)?;
     fill_to(tree, &mut number, &mut previews, 0.97)?;
-    tree.phase("delete and record again", 0.5)?;
-    tree.delete_down_to(0.75)?;
-    for made in previews.drain(..) {
-        tree.unlink(&made)?;
+    for round in 0..ROUNDS {
+        tree.phase("delete and record again", 0.4 + 0.11 * f64::from(round))?;
+        clear(tree, &mut previews)?;
+        tree.delete_down_to(0.78)?;
+        fill_to(tree, &mut number, &mut previews, 0.95)?;
     }
-    tree.sync()?;
-    fill_to(tree, &mut number, &mut previews, 0.93)?;
-    tree.phase("expire at random", 0.9)?;
-    for made in previews.drain(..) {
-        tree.unlink(&made)?;
-    }
+    tree.phase("expire at random", 0.95)?;
+    clear(tree, &mut previews)?;
     tree.delete_down_to(0.80)
+}
+
+/// Deletes every preview.
+fn clear(tree: &Tree<'_>, previews: &mut Vec<Made>) -> Result<(), AgeError> {
+    previews.drain(..).try_for_each(|made| tree.unlink(&made))
 }
 
 /// Adds recordings, each with a preview, until the volume is `fill` full.
 fn fill_to(tree: &mut Tree<'_>, number: &mut u64, previews: &mut Vec<Made>, fill: f64) -> Result<(), AgeError> {
     while tree.fill()? < fill {
-        let bytes = log_uniform(&mut tree.rng, 64 * KIB, 24 * MIB);
+        let bytes = log_uniform(&mut tree.rng, 64 * KIB, 18 * MIB);
         let directory = *number % DIRECTORIES;
         if !tree.add_file(directory, bytes)? {
             break;
         }
-        let bytes = log_uniform(&mut tree.rng, 8 * KIB, 128 * KIB);
+        let bytes = log_uniform(&mut tree.rng, 8 * KIB, 256 * KIB);
         previews.extend(tree.write_file(directory, bytes)?);
         *number += 1;
     }

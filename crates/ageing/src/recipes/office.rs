@@ -7,7 +7,7 @@ use crate::tree::{Tree, log_uniform};
 const DIRECTORIES: u64 = 120;
 const FULL: f64 = 0.965;
 /// Rounds in which a part of the documents is replaced.
-const ROUNDS: u32 = 6;
+const ROUNDS: u32 = 8;
 
 /// Carries out the recipe.
 pub(crate) fn office(tree: &mut Tree<'_>) -> Result<(), AgeError> {
@@ -16,8 +16,8 @@ pub(crate) fn office(tree: &mut Tree<'_>) -> Result<(), AgeError> {
     let mut number = 0;
     fill(tree, &mut number)?;
     for round in 0..ROUNDS {
-        tree.phase("save documents again", 0.4 + 0.1 * f64::from(round))?;
-        tree.delete_down_to(FULL - 0.06)?;
+        tree.phase("save documents again", 0.4 + 0.07 * f64::from(round))?;
+        tree.delete_down_to(FULL - 0.08)?;
         fill(tree, &mut number)?;
     }
     Ok(())
@@ -26,7 +26,7 @@ pub(crate) fn office(tree: &mut Tree<'_>) -> Result<(), AgeError> {
 /// Adds documents until the volume is full.
 fn fill(tree: &mut Tree<'_>, number: &mut u64) -> Result<(), AgeError> {
     while tree.fill()? < FULL {
-        let bytes = log_uniform(&mut tree.rng, 4 * KIB, 900 * KIB);
+        let bytes = log_uniform(&mut tree.rng, 4 * KIB, 800 * KIB);
         if !tree.add_file(*number % DIRECTORIES, bytes)? {
             break;
         }

@@ -8,4 +8,4 @@ pub mod sim;
 mod traits;
 
 pub use error::{MoveError, SkipReason, VolumeError};
-pub use traits::{NoProgress, Progress, Volume, VolumeInfo};
+pub use traits::{Exchanged, NoProgress, Progress, Volume, VolumeInfo};

@@ -2,7 +2,7 @@
 //! verification are the engine's, so that the simulated volume exercises them too.
 
 use crate::{MoveError, VolumeError};
-use longrun_layout::{Blocks, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
+use longrun_layout::{Blocks, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
 use std::path::PathBuf;
 
 /// What a volume is, for reports.
@@ -14,6 +14,17 @@ pub struct VolumeInfo {
     pub device: PathBuf,
     /// "ext4", "sim", …
     pub filesystem: String,
+}
+
+/// What an exchange did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exchanged {
+    /// How many blocks of the file lie at the target now.
+    pub blocks: Blocks,
+    /// The blocks that the file left and that we own now, asked of the file system after the exchange (ext4: the map of
+    /// the donor's range). Never what the caller expected them to be: a file may be rewritten between being mapped and
+    /// being exchanged, and a block that is taken for AVAILABLE while it is PENDING costs data at a crash.
+    pub vacated: Vec<Extent>,
 }
 
 /// Told about long work; asked whether to go on.
@@ -83,17 +94,17 @@ pub trait Volume {
 
     /// Exchanges `length` blocks of the file from `logical` with owned blocks at `target`. The kernel does it atomically
     /// and checks; content, times and attributes stay. Afterwards the file's former blocks are owned by us.
-    /// Returns how many blocks were exchanged: fewer than asked is no error, the caller maps the file again.
+    /// Fewer blocks than asked (even none) is no error: the caller maps the file again.
     ///
     /// # Errors
-    /// [`MoveError::Skip`] with the reason; [`MoveError::Fatal`] when the run must end.
+    /// [`MoveError::Skip`] with the reason, nothing was exchanged; [`MoveError::Fatal`] when the run must end.
     fn exchange(
         &mut self,
         file: FileId,
         logical: LogicalBlock,
         target: PhysicalBlock,
         length: Blocks,
-    ) -> Result<Blocks, MoveError>;
+    ) -> Result<Exchanged, MoveError>;
 
     /// Returns when every exchange before it is durable: data and mapping. Only then may vacated blocks be targets.
     ///

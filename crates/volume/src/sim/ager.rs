@@ -10,9 +10,6 @@ use longrun_layout::{
 /// Inodes below this one belong to the file system itself.
 pub(super) const FIRST_INODE: u64 = 12;
 
-/// Free pieces that the allocator looks at before it takes the best of them.
-const SEARCH_PIECES: usize = 96;
-
 /// A log-uniform range of sizes in blocks: small files are many, large ones few.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
@@ -39,6 +36,8 @@ pub(super) struct Ager {
     pub rng: Rng,
     total: u64,
     usable: u64,
+    /// Free pieces that the allocator looks at before it takes the best of them.
+    search: usize,
     free: ExtentSet,
     directories: Vec<Run>,
     goals: Vec<u64>,
@@ -47,7 +46,7 @@ pub(super) struct Ager {
 
 impl Ager {
     /// An empty volume with metadata in its usual places and `directories` directories spread over it.
-    pub(super) fn new(seed: u64, total: u64, directories: u32) -> Self {
+    pub(super) fn new(seed: u64, total: u64, directories: u32, search: usize) -> Self {
         let mut free = ExtentSet::new();
         free.insert(Extent::new(0, total));
         for taken in Geometry::ext4_default(total).metadata() {
@@ -57,6 +56,7 @@ impl Ager {
             rng: Rng::with_seed(seed),
             total,
             usable: free.total().0,
+            search,
             free,
             directories: Vec::new(),
             goals: Vec::new(),
@@ -112,6 +112,11 @@ impl Ager {
         (0..self.files.len()).filter(|h| self.files.get(*h).is_some_and(Option::is_some)).collect()
     }
 
+    /// The blocks of a file.
+    pub(super) fn size(&self, handle: usize) -> u64 {
+        self.files.get(handle).and_then(Option::as_ref).map_or(0, |f| f.runs.iter().map(|r| r.length.0).sum())
+    }
+
     /// The volume as the model sees it.
     pub(super) fn layout(self) -> VolumeLayout {
         let mut builder = LayoutBuilder::new(block_size(), Blocks(self.total));
@@ -157,9 +162,9 @@ impl Ager {
         let in_sight = |from: u64| {
             let range = Extent::between(PhysicalBlock(from), PhysicalBlock(self.total));
             let mut best: Option<Extent> = None;
-            for piece in self.free.overlapping(range).take(SEARCH_PIECES) {
+            for piece in self.free.overlapping(range).take(self.search) {
                 if piece.length.0 >= blocks {
-                    return Some(piece);
+                    return Some(aligned(piece, blocks));
                 }
                 if best.is_none_or(|b| piece.length > b.length) {
                     best = Some(piece);
@@ -169,6 +174,15 @@ impl Ager {
         };
         in_sight(goal).or_else(|| in_sight(0))
     }
+}
+
+/// The part of `piece` to start from when `blocks` are wanted of it. Buddy allocators like aligned starts, and leave the
+/// blocks before them as the small change that aged volumes are full of.
+fn aligned(piece: Extent, blocks: u64) -> Extent {
+    let step = (blocks / 2 + 1).next_power_of_two().min(16);
+    let start = piece.start.0.next_multiple_of(step);
+    let rest = Extent::between(PhysicalBlock(start), piece.end());
+    if rest.length.0 >= blocks { rest } else { piece }
 }
 
 /// 4 KiB, the only block size of the recipes.

@@ -3,9 +3,18 @@
 //! Owns every decision about what goes where and in which order. Never does I/O, never reads a clock, never uses
 //! randomness or hash-ordered iteration: the same layout and policy give the same plan.
 
+mod board;
+mod full;
+mod keep;
 mod plan;
 mod planner;
 mod policy;
+mod pool;
+mod schedule;
+mod target;
+mod unit;
+mod window;
+mod zone;
 
 pub use plan::{Batch, PlannedMove, Step, Why};
 pub use planner::Planner;

@@ -1,0 +1,190 @@
+//! The board: the space to be filled, as slots (units that have a place) and holes between them.
+//!
+//! Owns the arithmetic of places; never decides which unit goes where.
+
+use crate::unit::UnitIndex;
+use longrun_layout::Extent;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A unit that has a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+    pub(crate) unit: UnitIndex,
+}
+
+/// A stretch of holes and units large enough for another unit once the units in it have left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Clearing {
+    pub(crate) start: u64,
+    pub(crate) evict: Vec<Slot>,
+}
+
+/// Space as slots and holes. Segments never touch each other, so neighbours by address share a segment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Board {
+    slots: BTreeMap<u64, (u64, UnitIndex)>,
+    holes: BTreeMap<u64, u64>,
+    by_length: BTreeSet<(u64, u64)>,
+    /// Where the last search for a clearing ended: the next one goes on from there.
+    cursor: u64,
+}
+
+impl Board {
+    pub(crate) fn new(segments: impl IntoIterator<Item = Extent>) -> Self {
+        let mut board = Self::default();
+        for segment in segments {
+            board.add_hole(segment.start.0, segment.length.0);
+        }
+        board
+    }
+
+    fn add_hole(&mut self, start: u64, length: u64) {
+        if length > 0 {
+            self.holes.insert(start, length);
+            self.by_length.insert((length, start));
+        }
+    }
+
+    fn take_hole(&mut self, start: u64) -> Option<u64> {
+        let length = self.holes.remove(&start)?;
+        self.by_length.remove(&(length, start));
+        Some(length)
+    }
+
+    /// The hole that holds all of the range.
+    pub(crate) fn hole_at(&self, start: u64, length: u64) -> Option<Extent> {
+        let (&s, &l) = self.holes.range(..=start).next_back()?;
+        (start + length <= s + l).then(|| Extent::new(s, l))
+    }
+
+    /// Gives a unit its place. The place must lie in a hole; returns false, and changes nothing, when it does not.
+    pub(crate) fn occupy(&mut self, start: u64, length: u64, unit: UnitIndex) -> bool {
+        let Some(hole) = self.hole_at(start, length) else { return false };
+        self.take_hole(hole.start.0);
+        self.add_hole(hole.start.0, start - hole.start.0);
+        self.add_hole(start + length, hole.end().0 - (start + length));
+        self.slots.insert(start, (length, unit));
+        true
+    }
+
+    /// Takes a unit off the board; its place joins the holes beside it. Returns the joined hole.
+    pub(crate) fn vacate(&mut self, start: u64) -> Option<Extent> {
+        let (length, _) = self.slots.remove(&start)?;
+        let (mut from, mut to) = (start, start + length);
+        if let Some((&s, &l)) = self.holes.range(..start).next_back()
+            && s + l == start
+        {
+            self.take_hole(s);
+            from = s;
+        }
+        if let Some(l) = self.take_hole(to) {
+            to += l;
+        }
+        self.add_hole(from, to - from);
+        Some(Extent::new(from, to - from))
+    }
+
+    /// The smallest hole that takes `length` blocks.
+    pub(crate) fn best_fit(&self, length: u64) -> Option<Extent> {
+        self.by_length.range((length, 0)..).next().map(|(l, s)| Extent::new(*s, *l))
+    }
+
+    /// The smallest hole behind `after` in the order of (length, start).
+    pub(crate) fn next_hole(&self, after: (u64, u64)) -> Option<Extent> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        self.by_length.range((Excluded(after), Unbounded)).next().map(|(l, s)| Extent::new(*s, *l))
+    }
+
+    /// The largest hole.
+    pub(crate) fn largest_hole(&self) -> Option<Extent> {
+        self.by_length.last().map(|(l, s)| Extent::new(*s, *l))
+    }
+
+    pub(crate) fn hole_count(&self) -> usize {
+        self.holes.len()
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.slots.iter().map(|(s, (l, u))| Slot { start: *s, length: *l, unit: *u })
+    }
+
+    /// The units directly before and behind a hole.
+    pub(crate) fn neighbours(&self, hole: Extent) -> [Option<Slot>; 2] {
+        let before = self.slots.range(..hole.start.0).next_back().filter(|(s, (l, _))| **s + *l == hole.start.0);
+        let behind = self.slots.get_key_value(&hole.end().0);
+        [before, behind].map(|found| found.map(|(s, (l, u))| Slot { start: *s, length: *l, unit: *u }))
+    }
+
+    /// The cheapest stretch of at least `length` blocks, made of holes and of slots whose `price` is known (`None`:
+    /// must stay). Looks at no more than `patience` slots, from where the last search ended.
+    pub(crate) fn cheapest_clearing(
+        &mut self,
+        length: u64,
+        patience: usize,
+        price: impl Fn(&Slot) -> Option<u64>,
+    ) -> Option<Clearing> {
+        let mut best: Option<(u64, u64, u64)> = None; // (price, start, end)
+        let mut stretch = Stretch::default();
+        let from = self.cursor;
+        let upper = self.slots.range(from..).map(|(s, v)| (*s, *v));
+        let lower = self.slots.range(..from).map(|(s, v)| (*s, *v));
+        let mut last = from;
+        for (start, (slot_length, unit)) in upper.chain(lower).take(patience) {
+            if start < last {
+                stretch = Stretch::default();
+            }
+            last = start;
+            let slot = Slot { start, length: slot_length, unit };
+            let hole_before = self.holes.range(..start).next_back().filter(|(s, l)| **s + **l == start);
+            let joined_start = hole_before.map_or(start, |(s, _)| *s);
+            if stretch.end != joined_start {
+                stretch = Stretch::default();
+            }
+            if stretch.parts.is_empty() {
+                stretch.start = joined_start;
+            }
+            let Some(cost) = price(&slot) else {
+                stretch = Stretch::default();
+                continue;
+            };
+            let end = start + slot_length;
+            let end_with_hole = end + self.holes.get(&end).copied().unwrap_or(0);
+            stretch.parts.push_back((joined_start, end, cost));
+            stretch.cost += cost;
+            stretch.end = end;
+            // Drop slots from the front while the rest is still long enough.
+            while let Some(&(_, first_end, first_cost)) = stretch.parts.front() {
+                let without = stretch.parts.get(1).map_or(first_end, |p| p.0);
+                if stretch.parts.len() > 1 && end_with_hole - without >= length {
+                    stretch.parts.pop_front();
+                    stretch.cost -= first_cost;
+                    stretch.start = without;
+                } else {
+                    break;
+                }
+            }
+            if end_with_hole - stretch.start >= length && best.is_none_or(|(price, ..)| stretch.cost < price) {
+                best = Some((stretch.cost, stretch.start, end_with_hole));
+                if stretch.cost * 8 < length {
+                    break;
+                }
+            }
+        }
+        self.cursor = last;
+        let (_, start, end) = best?;
+        let evict = self.slots.range(start..end).map(|(s, (l, u))| Slot { start: *s, length: *l, unit: *u }).collect();
+        Some(Clearing { start, evict })
+    }
+}
+
+/// A growing and shrinking stretch of slots, each with the hole before it.
+#[derive(Default)]
+struct Stretch {
+    start: u64,
+    end: u64,
+    cost: u64,
+    /// (start of the hole before the slot, end of the slot, price).
+    parts: std::collections::VecDeque<(u64, u64, u64)>,
+}

@@ -1,0 +1,78 @@
+//! The keep set: which units stay where they are, or grow around the largest part of themselves.
+
+use crate::unit::{Unit, UnitIndex};
+use longrun_layout::{Extent, ExtentSet};
+
+/// A place that a unit could keep.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    start: u64,
+    end: u64,
+    weight: u64,
+    unit: UnitIndex,
+}
+
+/// Chooses non-overlapping places inside `space` with the most blocks already in place (weighted interval scheduling).
+/// A fragmented unit has one candidate for the place in which most of it would stay.
+pub(crate) fn keep(units: &[Unit], space: &ExtentSet) -> Vec<(UnitIndex, u64)> {
+    let mut candidates: Vec<Candidate> = Vec::with_capacity(units.len());
+    for (unit, u) in units.iter().enumerate() {
+        let start = if u.fixed || u.fragments() == 1 { u.first_block().0 } else { anchor(u) };
+        let weight = if u.fixed { u.size.saturating_mul(1 << 20) } else { u.in_place(start) };
+        let fits = u.size > 0 && space.covers(Extent::new(start, u.size));
+        // Below a quarter in place an anchor costs more freedom than it saves bytes.
+        if fits && weight * 4 >= u.size && !u.slides(start) {
+            candidates.push(Candidate { start, end: start + u.size, weight, unit });
+        }
+    }
+    candidates.sort_unstable_by_key(|c| (c.end, c.start, c.unit));
+    let mut best: Vec<u64> = vec![0; candidates.len() + 1];
+    let mut before: Vec<usize> = vec![0; candidates.len()];
+    for (i, c) in candidates.iter().enumerate() {
+        let compatible = candidates.partition_point(|other| other.end <= c.start);
+        let with = best.get(compatible).copied().unwrap_or(0) + c.weight;
+        let without = best.get(i).copied().unwrap_or(0);
+        if let Some(slot) = best.get_mut(i + 1) {
+            *slot = with.max(without);
+        }
+        if let Some(slot) = before.get_mut(i) {
+            *slot = compatible;
+        }
+    }
+    let mut kept = Vec::new();
+    let mut i = candidates.len();
+    while i > 0 {
+        if best.get(i) == best.get(i - 1) {
+            i -= 1;
+        } else if let (Some(c), Some(compatible)) = (candidates.get(i - 1), before.get(i - 1)) {
+            kept.push((c.unit, c.start));
+            i = *compatible;
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+/// The start that leaves the most blocks of a fragmented unit in place: every piece proposes the start at which it
+/// would stay, and pieces that agree add up.
+fn anchor(unit: &Unit) -> u64 {
+    let mut proposals: Vec<(u64, u64)> = Vec::with_capacity(unit.pieces.len());
+    let mut offset = 0;
+    for piece in &unit.pieces {
+        if let Some(start) = piece.at.checked_sub(offset) {
+            proposals.push((start, piece.length));
+        }
+        offset += piece.length;
+    }
+    proposals.sort_unstable();
+    let mut best = (0, 0);
+    for group in proposals.chunk_by(|a, b| a.0 == b.0) {
+        let weight: u64 = group.iter().map(|p| p.1).sum();
+        if let Some((start, _)) = group.first()
+            && weight > best.1
+        {
+            best = (*start, weight);
+        }
+    }
+    best.0
+}

@@ -1,0 +1,146 @@
+//! The pool: units that wait for a place, and which of them fill a hole exactly.
+
+use crate::unit::UnitIndex;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Sizes up to this many blocks (256 MiB of 4 KiB blocks) take part in exact combinations.
+const COUNTED: usize = 1 << 16;
+/// Steps that one search for an exact combination may take.
+const PATIENCE: u32 = 60_000;
+
+/// Units by size; within a size by directory, so that files of one directory come to lie together.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    by_size: BTreeMap<u64, BTreeSet<(u32, UnitIndex)>>,
+    /// How many units of each counted size.
+    counts: Vec<u32>,
+    blocks: u64,
+}
+
+impl Pool {
+    pub(crate) fn new() -> Self {
+        Self { by_size: BTreeMap::new(), counts: vec![0; COUNTED + 1], blocks: 0 }
+    }
+
+    pub(crate) fn insert(&mut self, size: u64, directory: u32, unit: UnitIndex) {
+        self.by_size.entry(size).or_default().insert((directory, unit));
+        self.blocks += size;
+        self.count(size, 1);
+    }
+
+    /// Takes a unit of exactly `size`, of `directory` or the nearest to it.
+    pub(crate) fn take(&mut self, size: u64, directory: u32) -> Option<UnitIndex> {
+        let units = self.by_size.get_mut(&size)?;
+        let found = units.range((directory, 0)..).next().or_else(|| units.iter().next_back()).copied()?;
+        units.remove(&found);
+        if units.is_empty() {
+            self.by_size.remove(&size);
+        }
+        self.blocks -= size;
+        self.count(size, -1);
+        Some(found.1)
+    }
+
+    /// Takes any unit of the largest size.
+    pub(crate) fn take_largest(&mut self) -> Option<(u64, UnitIndex)> {
+        let size = *self.by_size.last_key_value()?.0;
+        Some((size, self.take(size, 0)?))
+    }
+
+    pub(crate) fn largest(&self) -> Option<u64> {
+        self.by_size.last_key_value().map(|(size, _)| *size)
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Sizes whose units together fill `length` blocks exactly, or `None` when no combination was found within the
+    /// patience. Large units are taken first: the small ones are the coins that make the last holes solvable.
+    pub(crate) fn exact_combination(&mut self, length: u64) -> Option<Vec<u64>> {
+        if length > self.blocks {
+            return None;
+        }
+        if self.by_size.contains_key(&length) {
+            return Some(vec![length]);
+        }
+        let mut taken = Vec::new();
+        let found = self.combine(length, &mut taken);
+        // The counts were lowered while searching, so that no unit is counted twice.
+        for size in &taken {
+            self.count(*size, 1);
+        }
+        found.then_some(taken)
+    }
+
+    /// Greedy from the top, then an exact search for the rest; when the rest cannot be met, one unit after the other is
+    /// given back: a larger rest has more combinations.
+    fn combine(&mut self, length: u64, taken: &mut Vec<u64>) -> bool {
+        let mut rest = length;
+        let sizes: Vec<u64> = self.by_size.range(..=length.min(COUNTED as u64)).rev().map(|(s, _)| *s).collect();
+        for &size in &sizes {
+            let available = self.counts.get(size as usize).copied().unwrap_or(0);
+            let fits = (rest / size).min(u64::from(available));
+            for _ in 0..fits {
+                taken.push(size);
+                self.count(size, -1);
+            }
+            rest -= size * fits;
+            if rest == 0 {
+                return true;
+            }
+        }
+        let mut patience = PATIENCE;
+        for _ in 0..4 {
+            let Some(given_back) = taken.pop() else { return false };
+            self.count(given_back, 1);
+            rest += given_back;
+            if self.search(&sizes, rest, taken, &mut patience, 3) {
+                return true;
+            }
+            if patience == 0 {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Depth-first search for at most `depth` + 1 more sizes, descending, that sum up to `rest`.
+    fn search(&mut self, sizes: &[u64], rest: u64, taken: &mut Vec<u64>, patience: &mut u32, depth: u32) -> bool {
+        let first = sizes.partition_point(|s| *s > rest);
+        let sizes = sizes.get(first..).unwrap_or_default();
+        for (at, &size) in sizes.iter().enumerate() {
+            *patience = patience.saturating_sub(1);
+            // Descending order: once the largest candidates cannot reach the rest, none can.
+            if *patience == 0 || size * u64::from(depth + 1) < rest {
+                return false;
+            }
+            if self.counts.get(size as usize).is_none_or(|c| *c == 0) {
+                continue;
+            }
+            taken.push(size);
+            self.count(size, -1);
+            let left = rest - size;
+            if left == 0 {
+                return true;
+            }
+            if left <= size && self.counts.get(left as usize).is_some_and(|c| *c > 0) {
+                taken.push(left);
+                self.count(left, -1);
+                return true;
+            }
+            if depth > 1 && self.search(sizes.get(at..).unwrap_or_default(), left, taken, patience, depth - 1) {
+                return true;
+            }
+            taken.pop();
+            self.count(size, 1);
+        }
+        false
+    }
+
+    fn count(&mut self, size: u64, by: i32) {
+        if let Some(count) = self.counts.get_mut(size as usize) {
+            *count = count.saturating_add_signed(by);
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! The schedule: in which order units reach their places, in time-honest terms: vacated blocks are usable only after a
+//! barrier, and at no moment does the volume have more excess fragments than at the start.
+
+use crate::plan::{PlannedMove, Step, Why};
+use crate::target::Target;
+use crate::unit::{Piece, Unit, UnitIndex, fragments};
+use longrun_layout::{Blocks, Extent, ExtentSet, FileMove, LogicalBlock, PhysicalBlock};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Limits of a schedule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Blocks moved between two barriers.
+    pub(crate) epoch: u64,
+    /// Blocks that may be moved aside, to break cycles.
+    pub(crate) aside: u64,
+    /// Blocks that may be moved at all.
+    pub(crate) budget: u64,
+}
+
+impl Limits {
+    /// Below this many blocks an epoch is not worth its barrier, and units step aside to widen the front.
+    fn slow(&self) -> u64 {
+        self.epoch / 8
+    }
+}
+
+/// A unit on its way.
+struct Traveller {
+    unit: UnitIndex,
+    target: u64,
+    /// Present position, as pieces with their offset from the target's start.
+    pieces: Vec<(u64, Piece)>,
+    /// Blocks of the target that are neither available nor already held in place.
+    waiting: u64,
+    size: u64,
+    /// Fragments saved per move of the whole.
+    gain: u64,
+    why: Why,
+    done: bool,
+}
+
+/// Carries units to their targets.
+pub(crate) struct Scheduler<'a> {
+    units: &'a [Unit],
+    limits: Limits,
+    available: ExtentSet,
+    pending: ExtentSet,
+    travellers: Vec<Traveller>,
+    /// Target start → traveller; targets do not overlap.
+    targets: BTreeMap<u64, usize>,
+    /// Travellers whose target is wholly available, best first.
+    ready: BTreeSet<(u64, u64, usize)>,
+    steps: Vec<Step>,
+    in_epoch: u64,
+    moved: u64,
+    aside: u64,
+    /// Excess fragments now, relative to the start (never above zero).
+    excess: i64,
+}
+
+/// What a schedule comes to.
+pub(crate) struct Scheduled {
+    pub(crate) steps: Vec<Step>,
+    /// Where the pieces of each unit that moved are afterwards.
+    pub(crate) pieces: BTreeMap<UnitIndex, Vec<Piece>>,
+    pub(crate) moved: u64,
+}
+
+impl<'a> Scheduler<'a> {
+    pub(crate) fn new(
+        units: &'a [Unit],
+        target: &Target,
+        free: &ExtentSet,
+        limits: Limits,
+        why: impl Fn(UnitIndex) -> Why,
+    ) -> Self {
+        let mut scheduler = Self {
+            units,
+            limits,
+            available: free.clone(),
+            pending: ExtentSet::new(),
+            travellers: Vec::with_capacity(target.starts.len()),
+            targets: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            steps: Vec::new(),
+            in_epoch: 0,
+            moved: 0,
+            aside: 0,
+            excess: 0,
+        };
+        for (&unit, &start) in &target.starts {
+            let Some(u) = units.get(unit) else { continue };
+            let mut offset = 0;
+            let pieces: Vec<(u64, Piece)> = u
+                .pieces
+                .iter()
+                .map(|p| {
+                    let at = offset;
+                    offset += p.length;
+                    (at, *p)
+                })
+                .collect();
+            let index = scheduler.travellers.len();
+            scheduler.targets.insert(start, index);
+            scheduler.travellers.push(Traveller {
+                unit,
+                target: start,
+                waiting: 0,
+                size: u.size,
+                gain: u.fragments() - 1,
+                why: why(unit),
+                done: false,
+                pieces,
+            });
+            scheduler.recount(index);
+        }
+        scheduler
+    }
+
+    /// Recomputes what a traveller waits for.
+    fn recount(&mut self, index: usize) {
+        let Some(t) = self.travellers.get_mut(index) else { return };
+        t.waiting = t
+            .pieces
+            .iter()
+            .filter(|(offset, piece)| piece.at != t.target + offset)
+            .map(|(offset, piece)| {
+                let extent = Extent::new(t.target + offset, piece.length);
+                let there: u64 = self.available.overlapping(extent).map(|e| e.length.0).sum();
+                piece.length - there
+            })
+            .sum();
+        if t.waiting == 0 && !t.done {
+            self.ready.insert((rank(t.gain, t.size), t.target, index));
+        }
+    }
+
+    /// Runs to the end: every unit in place, or no more progress within the limits.
+    pub(crate) fn run(mut self) -> Scheduled {
+        loop {
+            self.move_ready();
+            // Little to do before the next barrier: chains and cycles. Parts first, they reach their place at once.
+            if self.in_epoch < self.limits.slow() {
+                self.move_parts();
+            }
+            if self.in_epoch < self.limits.slow() {
+                self.step_aside();
+            }
+            if !self.barrier() {
+                break;
+            }
+        }
+        self.barrier();
+        let pieces =
+            self.travellers.into_iter().map(|t| (t.unit, join(t.pieces.into_iter().map(|(_, p)| p)))).collect();
+        Scheduled { steps: self.steps, pieces, moved: self.moved }
+    }
+
+    /// Makes what was vacated available, and finds out who can move now. False when nothing was pending.
+    fn barrier(&mut self) -> bool {
+        if self.pending.is_empty() {
+            return false;
+        }
+        self.steps.push(Step::Barrier);
+        self.in_epoch = 0;
+        let pending = std::mem::take(&mut self.pending);
+        let mut touched = BTreeSet::new();
+        for extent in pending.iter() {
+            self.available.insert(extent);
+            touched.extend(self.travellers_at(extent));
+        }
+        for index in touched {
+            self.recount(index);
+        }
+        true
+    }
+
+    /// The unfinished travellers whose targets overlap an extent.
+    fn travellers_at(&self, extent: Extent) -> Vec<usize> {
+        let before = self.targets.range(..extent.start.0).next_back();
+        let inside = self.targets.range(extent.start.0..extent.end().0);
+        before
+            .into_iter()
+            .chain(inside)
+            .filter(|(start, index)| {
+                self.travellers.get(**index).is_some_and(|t| !t.done && **start + t.size > extent.start.0)
+            })
+            .map(|(_, index)| *index)
+            .collect()
+    }
+
+    /// Moves whole units whose targets are available, until nobody is ready. A full epoch ends with a barrier.
+    fn move_ready(&mut self) {
+        while let Some((_, _, index)) = self.ready.pop_first() {
+            let Some(t) = self.travellers.get_mut(index) else { continue };
+            if t.done || t.waiting > 0 {
+                continue;
+            }
+            let blocks: u64 = t.pieces.iter().filter(|(o, p)| p.at != t.target + o).map(|(_, p)| p.length).sum();
+            if self.moved + blocks > self.limits.budget {
+                continue;
+            }
+            t.done = true;
+            for piece in 0..t.pieces.len() {
+                self.move_piece(index, piece);
+            }
+            if self.in_epoch >= self.limits.epoch {
+                self.barrier();
+            }
+        }
+    }
+
+    /// Moves one piece of a traveller to its place; all of its target must be available.
+    fn move_piece(&mut self, index: usize, piece: usize) {
+        let Some(t) = self.travellers.get(index) else { return };
+        let Some(&(offset, p)) = t.pieces.get(piece) else { return };
+        let place = t.target + offset;
+        if p.at != place {
+            self.send(index, piece, place, t.why);
+        }
+    }
+
+    /// Sends one piece to a place and keeps the books of its unit.
+    fn send(&mut self, index: usize, piece: usize, place: u64, why: Why) {
+        let Some(t) = self.travellers.get_mut(index) else { return };
+        let delta = t.delta(piece, &[(0, piece_length(&t.pieces, piece), place)]);
+        let Some((_, p)) = t.pieces.get_mut(piece) else { return };
+        let moving = *p;
+        p.at = place;
+        self.excess += delta;
+        let unit = t.unit;
+        self.emit(unit, moving, place, why);
+    }
+
+    /// Puts a move into the plan and keeps the books.
+    fn emit(&mut self, unit: UnitIndex, piece: Piece, place: u64, why: Why) {
+        let Some(file) = self.units.get(unit).map(|u| u.file) else { return };
+        self.steps.push(Step::Move(PlannedMove {
+            step: FileMove {
+                file,
+                logical: LogicalBlock(piece.logical),
+                source: PhysicalBlock(piece.at),
+                target: PhysicalBlock(place),
+                length: Blocks(piece.length),
+            },
+            why,
+        }));
+        self.available.remove(Extent::new(place, piece.length));
+        self.pending.insert(Extent::new(piece.at, piece.length));
+        self.in_epoch += piece.length;
+        self.moved += piece.length;
+    }
+
+    /// Moves parts of units: those whose piece's place is available, as long as the volume does not get more fragmented
+    /// than it was at the start. Without this, plans get stuck on full volumes.
+    fn move_parts(&mut self) {
+        for index in 0..self.travellers.len() {
+            let mut at = 0;
+            let moved = self.moved;
+            while let Some(t) = self.travellers.get(index)
+                && !t.done
+                && let Some(&(offset, piece)) = t.pieces.get(at)
+            {
+                if self.in_epoch >= self.limits.epoch || self.moved >= self.limits.budget {
+                    return self.finish_if_home(index);
+                }
+                if piece.at != t.target + offset
+                    && let Some(part) = self.movable_part(t.target + offset, piece)
+                    && let Some(at_part) = self.split_off(index, at, part)
+                {
+                    self.move_piece(index, at_part);
+                }
+                at += 1;
+            }
+            if self.moved > moved {
+                self.finish_if_home(index);
+            }
+        }
+    }
+
+    fn finish_if_home(&mut self, index: usize) {
+        if let Some(t) = self.travellers.get_mut(index)
+            && t.pieces.iter().all(|(offset, piece)| piece.at == t.target + offset)
+        {
+            t.done = true;
+        }
+        self.recount(index);
+    }
+
+    /// The part of a piece whose place is available: (offset in the piece, length). All of it, or its longest part.
+    fn movable_part(&self, place: u64, piece: Piece) -> Option<(u64, u64)> {
+        let wanted = Extent::new(place, piece.length);
+        let part = self.available.overlapping(wanted).max_by_key(|e| e.length)?;
+        Some((part.start.0 - place, part.length.0))
+    }
+
+    /// Cuts the part off its piece when moving it keeps the excess within what it was at the start; returns its index.
+    fn split_off(&mut self, index: usize, at: usize, part: (u64, u64)) -> Option<usize> {
+        let t = self.travellers.get_mut(index)?;
+        let &(offset, piece) = t.pieces.get(at)?;
+        let (skip, length) = part;
+        let mut parts = Vec::with_capacity(3);
+        let mut places = Vec::with_capacity(3);
+        let mut cut = |from: u64, length: u64, at: u64| {
+            if length > 0 {
+                parts.push((offset + from, Piece { logical: piece.logical + from, at: piece.at + from, length }));
+                places.push((from, length, at));
+            }
+        };
+        cut(0, skip, piece.at);
+        cut(skip, length, t.target + offset + skip);
+        cut(skip + length, piece.length - skip - length, piece.at + skip + length);
+        if self.excess + t.delta(at, &places) > 0 {
+            return None;
+        }
+        let t = self.travellers.get_mut(index)?;
+        t.pieces.splice(at..=at, parts);
+        Some(at + usize::from(skip > 0))
+    }
+
+    /// Breaks cycles and widens the front: what blocks the travellers with the least in their way steps aside into free
+    /// space that nobody has as a target.
+    fn step_aside(&mut self) {
+        let blocked = self.travellers.iter().enumerate().filter(|(_, t)| !t.done && t.waiting > 0);
+        let mut by_wait: Vec<(u64, usize)> = blocked.map(|(i, t)| (t.waiting, i)).collect();
+        by_wait.sort_unstable();
+        let mut owners = self.owner_map();
+        let mut spare = self.spare();
+        let mut failures = 0;
+        for (_, index) in by_wait {
+            if self.in_epoch >= self.limits.slow() || failures > 64 {
+                break;
+            }
+            let Some(t) = self.travellers.get(index) else { continue };
+            let place = Extent::new(t.target, t.size);
+            let first = owners.range(..place.start.0).next_back();
+            let blockers: Vec<(u64, usize, usize)> = first
+                .into_iter()
+                .chain(owners.range(place.start.0..place.end().0))
+                .filter(|(start, (length, ..))| **start + length > place.start.0)
+                .map(|(start, (_, owner, piece))| (*start, *owner, *piece))
+                .collect();
+            if blockers.is_empty() {
+                continue;
+            }
+            if self.move_aside(&blockers, &mut spare) {
+                for (start, ..) in blockers {
+                    owners.remove(&start);
+                }
+            } else {
+                failures += 1;
+            }
+        }
+    }
+
+    /// Where the pieces of unfinished travellers are that are not in place: start → (length, traveller, piece).
+    fn owner_map(&self) -> BTreeMap<u64, (u64, usize, usize)> {
+        let mut owners = BTreeMap::new();
+        for (index, t) in self.travellers.iter().enumerate().filter(|(_, t)| !t.done) {
+            for (at, (offset, piece)) in t.pieces.iter().enumerate() {
+                if piece.at != t.target + offset {
+                    owners.insert(piece.at, (piece.length, index, at));
+                }
+            }
+        }
+        owners
+    }
+
+    /// Moves pieces into spare space. All or nothing.
+    fn move_aside(&mut self, blockers: &[(u64, usize, usize)], spare: &mut ExtentSet) -> bool {
+        let mut places = Vec::with_capacity(blockers.len());
+        let mut blocks = 0;
+        for &(_, index, piece) in blockers {
+            let Some(&(_, p)) = self.travellers.get(index).and_then(|t| t.pieces.get(piece)) else { return false };
+            // The largest stretch: what steps aside together stays together.
+            let Some(room) = spare.largest().filter(|e| e.length.0 >= p.length) else { return false };
+            let place = Extent::new(room.start.0, p.length);
+            spare.remove(place);
+            blocks += p.length;
+            places.push((index, piece, p, place.start.0));
+        }
+        let within = self.aside + blocks <= self.limits.aside && self.moved + 2 * blocks <= self.limits.budget;
+        if !within {
+            return false;
+        }
+        // Judged before any of them moves; two pieces of one unit side by side count as if each moved alone.
+        let delta: i64 = places
+            .iter()
+            .filter_map(|(index, piece, p, place)| {
+                Some(self.travellers.get(*index)?.delta(*piece, &[(0, p.length, *place)]))
+            })
+            .sum();
+        if self.excess + delta > 0 {
+            return false;
+        }
+        for (index, piece, _, place) in places {
+            self.send(index, piece, place, Why::StepAside);
+        }
+        self.aside += blocks;
+        true
+    }
+
+    /// Available space that is no unfinished traveller's target.
+    fn spare(&self) -> ExtentSet {
+        let mut spare = self.available.clone();
+        for t in self.travellers.iter().filter(|t| !t.done) {
+            spare.remove(Extent::new(t.target, t.size));
+        }
+        spare
+    }
+}
+
+/// Orders ready units: the most fragments per block first (0 is first).
+fn rank(gain: u64, size: u64) -> u64 {
+    let per_block = (gain << 24) / size.max(1);
+    u64::MAX - per_block
+}
+
+fn piece_length(pieces: &[(u64, Piece)], at: usize) -> u64 {
+    pieces.get(at).map_or(0, |(_, p)| p.length)
+}
+
+impl Traveller {
+    /// How the unit's fragments change when the piece at index `at` is replaced by parts: (offset in the piece, length,
+    /// place). Only the borders to its neighbours count, so this is independent of the number of pieces.
+    fn delta(&self, at: usize, parts: &[(u64, u64, u64)]) -> i64 {
+        let Some((_, piece)) = self.pieces.get(at) else { return 0 };
+        let before = at.checked_sub(1).and_then(|i| self.pieces.get(i)).map(|(_, p)| p.end());
+        let behind = self.pieces.get(at + 1).map(|(_, p)| p.at);
+        let breaks = |places: &mut dyn Iterator<Item = (u64, u64)>| -> i64 {
+            let mut end = before;
+            let mut count = 0;
+            for (start, length) in places {
+                count += i64::from(end.is_some_and(|e| e != start));
+                end = Some(start + length);
+            }
+            count + i64::from(end.is_some() && behind.is_some_and(|b| end != Some(b)))
+        };
+        let now = breaks(&mut std::iter::once((piece.at, piece.length)));
+        let then = breaks(&mut parts.iter().map(|(_, length, place)| (*place, *length)));
+        then - now
+    }
+}
+
+/// Joins pieces that continue each other.
+fn join(pieces: impl Iterator<Item = Piece>) -> Vec<Piece> {
+    let mut joined: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match joined.last_mut() {
+            Some(last) if last.end() == piece.at && last.logical + last.length == piece.logical => {
+                last.length += piece.length;
+            }
+            _ => joined.push(piece),
+        }
+    }
+    debug_assert!(fragments(&joined) <= joined.len() as u64);
+    joined
+}

@@ -1,0 +1,64 @@
+//! A window: the part of a volume that is planned at once, with everything that plan needs to know of it.
+
+use crate::unit::{Piece, Unit};
+use longrun_layout::{Extent, ExtentSet, FileIndex};
+
+/// What is planned at once. Files that have blocks outside the window are imported: they bring those blocks in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Window {
+    /// Obstacle-free stretches, ascending, not adjacent.
+    pub(crate) segments: Vec<Extent>,
+    /// Everything that lies in them and may move, or must be respected.
+    pub(crate) units: Vec<Unit>,
+    /// Their free blocks.
+    pub(crate) free: ExtentSet,
+}
+
+impl Window {
+    /// Builds the window from its units and free space: what neither claims is an obstacle.
+    pub(crate) fn new(units: Vec<Unit>, free: ExtentSet, within: &ExtentSet) -> Self {
+        let mut space = free.clone();
+        for piece in units.iter().flat_map(|u| &u.pieces) {
+            let extent = Extent::new(piece.at, piece.length);
+            for inside in within.overlapping(extent).collect::<Vec<_>>() {
+                space.insert(inside);
+            }
+        }
+        let segments = space.iter().collect();
+        Self { segments, units, free }
+    }
+
+    /// Blocks of all units.
+    pub(crate) fn used(&self) -> u64 {
+        self.units.iter().map(|u| u.size).sum()
+    }
+
+    /// Blocks of all segments.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.segments.iter().map(|s| s.length.0).sum()
+    }
+
+    /// Excess fragments of the files in the window, whose units follow each other.
+    pub(crate) fn excess(&self) -> u64 {
+        let pieces: Vec<(FileIndex, &[Piece])> = self.units.iter().map(|u| (u.file, u.pieces.as_slice())).collect();
+        excess(pieces)
+    }
+}
+
+/// Sum of (fragments - 1) over files given as consecutive stretches of pieces.
+pub(crate) fn excess<'a>(stretches: impl IntoIterator<Item = (FileIndex, &'a [Piece])>) -> u64 {
+    let mut count = 0;
+    let mut last: Option<(FileIndex, u64)> = None;
+    for (file, pieces) in stretches {
+        for piece in pieces {
+            if let Some((before, end)) = last
+                && before == file
+                && end != piece.at
+            {
+                count += 1;
+            }
+            last = Some((file, piece.end()));
+        }
+    }
+    count
+}

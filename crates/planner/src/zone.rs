@@ -1,0 +1,94 @@
+//! Where the free space shall gather.
+
+use longrun_layout::{Extent, ExtentSet};
+
+/// Chooses extents of together `wanted` blocks inside the segments: the largest segments whole, then a part of another
+/// one where the least has to be cleared away. As few pieces as possible, and the largest possible one among them.
+pub(crate) fn choose(segments: &[Extent], free: &ExtentSet, wanted: u64) -> Vec<Extent> {
+    let mut by_length: Vec<Extent> = segments.to_vec();
+    by_length.sort_unstable_by_key(|s| (std::cmp::Reverse(s.length), s.start));
+    let map = FreeMap::new(free);
+    let mut zone = Vec::new();
+    let mut rest = wanted;
+    for (at, segment) in by_length.iter().enumerate() {
+        if rest == 0 {
+            break;
+        }
+        if segment.length.0 <= rest {
+            zone.push(*segment);
+            rest -= segment.length.0;
+            continue;
+        }
+        // The rest fits into this segment and perhaps into several after it: take the place that is freest already.
+        let candidates = by_length.iter().skip(at).take_while(|s| s.length.0 >= rest);
+        let place = candidates.filter_map(|s| map.freest(*s, rest)).max_by_key(|(free, e)| (*free, e.length, e.start));
+        zone.extend(place.map(|(_, extent)| extent));
+        rest = 0;
+    }
+    zone.sort_unstable();
+    zone
+}
+
+/// Free blocks below any address, by prefix sums.
+struct FreeMap {
+    pieces: Vec<Extent>,
+    /// Free blocks before each piece.
+    before: Vec<u64>,
+}
+
+impl FreeMap {
+    fn new(free: &ExtentSet) -> Self {
+        let pieces: Vec<Extent> = free.iter().collect();
+        let mut sum = 0;
+        let before = pieces
+            .iter()
+            .map(|p| {
+                let here = sum;
+                sum += p.length.0;
+                here
+            })
+            .collect();
+        Self { pieces, before }
+    }
+
+    /// Free blocks in [0, block).
+    fn below(&self, block: u64) -> u64 {
+        let behind = self.pieces.partition_point(|p| p.start.0 < block);
+        let Some(at) = behind.checked_sub(1) else { return 0 };
+        match (self.pieces.get(at), self.before.get(at)) {
+            (Some(piece), Some(before)) => before + (block - piece.start.0).min(piece.length.0),
+            _ => 0,
+        }
+    }
+
+    /// The window of `length` blocks in `segment` with the most free blocks. A best window starts at the segment's
+    /// start, ends at its end, or has an edge at the edge of a free piece.
+    fn freest(&self, segment: Extent, length: u64) -> Option<(u64, Extent)> {
+        let last = segment.end().0.checked_sub(length).filter(|l| *l >= segment.start.0)?;
+        let first_piece = self.pieces.partition_point(|p| p.end() <= segment.start);
+        let inside = self.pieces.iter().skip(first_piece).take_while(|p| p.start < segment.end());
+        let edges = inside.flat_map(|p| [Some(p.start.0), p.end().0.checked_sub(length)]).flatten();
+        // Of equals prefer the segment's edges: a middle place leaves two holes to be filled beside it.
+        [last, segment.start.0]
+            .into_iter()
+            .chain(edges.filter(|start| (segment.start.0..=last).contains(start)))
+            .map(|start| (self.below(start + length) - self.below(start), start))
+            .reduce(|best, next| if next.0 > best.0 { next } else { best })
+            .map(|(free, start)| (free, Extent::new(start, length)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_zone_is_the_freest_place_that_holds_all_or_the_largest_segments() {
+        let segments = [Extent::new(0, 100), Extent::new(200, 300), Extent::new(600, 150)];
+        let free: ExtentSet = [Extent::new(10, 5), Extent::new(300, 40), Extent::new(620, 60)].into_iter().collect();
+        assert_eq!(choose(&segments, &free, 60), [Extent::new(620, 60)]);
+        assert_eq!(choose(&segments, &free, 105), [Extent::new(600, 105)]);
+        assert_eq!(choose(&segments, &free, 310), [Extent::new(200, 300), Extent::new(620, 10)]);
+        assert_eq!(choose(&segments, &free, 0), []);
+    }
+}

@@ -1,0 +1,138 @@
+//! Exit statuses, and the one failure type of the command line.
+//!
+//! Owns the mapping from errors to statuses. Never exits: only `main` does.
+
+use crate::text::printable;
+use longrun_volume::VolumeError;
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// How the process ends. Part of the stable contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The work is done.
+    Done,
+    /// Something failed on the way.
+    Failed,
+    /// The command line makes no sense.
+    Usage,
+    /// Not done because it would be unsafe or is not supported; nothing was changed.
+    Refused,
+    /// Stopped by a signal; everything that was held has been given back.
+    Interrupted,
+}
+
+impl Status {
+    /// The number that the shell sees.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Refused => 3,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        Self::from(status.code())
+    }
+}
+
+/// Why a command did not do its work: one line for the user, and the status to end with.
+#[derive(Debug)]
+pub struct Failure {
+    /// What the process ends with.
+    pub status: Status,
+    message: String,
+}
+
+impl Failure {
+    /// The message names what failed, on what, and what to do.
+    pub fn new(status: Status, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+
+    /// A system call on a path of the user's failed.
+    pub fn io(path: &Path, act: &str, error: &std::io::Error) -> Self {
+        let advice = match error.kind() {
+            std::io::ErrorKind::NotFound => "; check the path",
+            std::io::ErrorKind::PermissionDenied => "; run it as the owner or with sudo",
+            std::io::ErrorKind::StorageFull => "; free some space",
+            std::io::ErrorKind::AlreadyExists => "; name another or remove it first",
+            _ => "",
+        };
+        Self::new(Status::Failed, format!("{}: {act} failed: {error}{advice}", path.display()))
+    }
+
+    /// Signals cannot be caught: then nothing may be begun that a signal must be able to end in good order.
+    pub fn signals(error: std::io::Error) -> Self {
+        Self::new(Status::Failed, format!("catching signals failed: {error}"))
+    }
+
+    /// Writing the output failed.
+    pub fn output(error: std::io::Error) -> Self {
+        Self::new(Status::Failed, format!("writing the output failed: {error}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    /// One line, with nothing in it that a terminal would obey.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable(&self.message))
+    }
+}
+
+impl From<VolumeError> for Failure {
+    fn from(error: VolumeError) -> Self {
+        let status = match &error {
+            VolumeError::NotAVolume { .. } => Status::Usage,
+            VolumeError::Unsupported { .. }
+            | VolumeError::NotWritable { .. }
+            | VolumeError::Damaged { .. }
+            | VolumeError::InUse { .. }
+            | VolumeError::NotPermitted { .. }
+            | VolumeError::TooFull { .. } => Status::Refused,
+            VolumeError::Io { .. } | VolumeError::Barrier { .. } => Status::Failed,
+            VolumeError::Interrupted => Status::Interrupted,
+        };
+        let message = match error {
+            VolumeError::Interrupted => "interrupted; everything that was held has been given back".to_owned(),
+            other => other.to_string(),
+        };
+        Self { status, message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    #[test]
+    fn statuses_have_the_numbers_of_the_contract() {
+        let all = [Status::Done, Status::Failed, Status::Usage, Status::Refused, Status::Interrupted];
+        assert_eq!(all.map(Status::code), [0, 1, 2, 3, 130]);
+    }
+
+    #[test]
+    fn what_is_unsafe_or_unsupported_is_refused() {
+        let path = PathBuf::from("/dev/x");
+        let refused = VolumeError::Damaged { path: path.clone(), detail: "no magic".into() };
+        assert_eq!(Failure::from(refused).status, Status::Refused);
+        let wrong = VolumeError::NotAVolume { path, problem: "is a socket".into() };
+        assert_eq!(Failure::from(wrong).status, Status::Usage);
+        assert_eq!(Failure::from(VolumeError::Interrupted).status, Status::Interrupted);
+    }
+
+    #[test]
+    fn a_message_cannot_drive_the_terminal() {
+        let path = PathBuf::from("/mnt/\x1b]0;owned\x07\nfile");
+        let shown = Failure::io(&path, "opening it", &std::io::Error::from_raw_os_error(2)).to_string();
+        assert!(!shown.contains(['\x1b', '\x07', '\n']), "{shown:?}");
+        assert!(shown.contains("\\x1b]0;owned\\x07\\nfile"), "{shown}");
+    }
+}

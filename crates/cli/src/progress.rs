@@ -1,0 +1,159 @@
+//! Progress on standard error: a bar on a terminal, a line now and then elsewhere; and the signals that end work early.
+//!
+//! Owns what is shown while work goes on and the wish to stop. Never stops anything itself: the worker asks.
+
+use crate::exit::Failure;
+use crate::text::{duration, size};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use longrun_layout::Bytes;
+use longrun_volume::Progress;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Where standard error is no terminal, a line is written at most this often.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What the numbers of the present phase count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes: shown with a rate and the time left.
+    Bytes,
+    /// Steps of the work; shown as a share only.
+    Steps,
+}
+
+struct Phase {
+    name: String,
+    unit: Unit,
+    started: Instant,
+    last_line: Instant,
+}
+
+/// Shows the progress of one command, and knows whether the user wants it to stop.
+pub struct Watch {
+    bar: ProgressBar,
+    on_terminal: bool,
+    stop: Arc<AtomicBool>,
+    phase: Mutex<Phase>,
+}
+
+impl Watch {
+    /// Starts to listen to SIGINT, SIGTERM and SIGHUP, and shows nothing until there is a phase.
+    pub fn start() -> Result<Self, Failure> {
+        let on_terminal = io::stderr().is_terminal();
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+        let stop = Arc::new(AtomicBool::new(false));
+        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::signals)?;
+        let (flag, shown) = (Arc::clone(&stop), bar.clone());
+        std::thread::spawn(move || answer_signals(signals, &flag, &shown));
+        let now = Instant::now();
+        let phase = Phase { name: String::new(), unit: Unit::Steps, started: now, last_line: now };
+        Ok(Self { bar, on_terminal, stop, phase: Mutex::new(phase) })
+    }
+
+    /// Enters a phase of the work.
+    pub fn phase(&self, name: &str, unit: Unit) {
+        let now = Instant::now();
+        *self.lock() = Phase { name: name.to_owned(), unit, started: now, last_line: now };
+        self.bar.set_position(0);
+        self.bar.set_length(0);
+        self.bar.reset_eta();
+        if let Ok(style) = ProgressStyle::with_template(template(unit)) {
+            self.bar.set_style(style.progress_chars("=> "));
+        }
+        self.bar.set_message(name.to_owned());
+        if self.on_terminal {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+        }
+    }
+
+    /// Takes the bar away, so that the report stands alone.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+        self.bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Progress for Watch {
+    fn at(&self, done: u64, total: u64) {
+        self.bar.set_length(total);
+        self.bar.set_position(done.min(total));
+        if self.on_terminal {
+            return;
+        }
+        let mut phase = self.lock();
+        let now = Instant::now();
+        if now.duration_since(phase.last_line) >= LINE_INTERVAL {
+            phase.last_line = now;
+            let line = line(&phase.name, phase.unit, done, total, now.duration_since(phase.started));
+            // Progress that nobody can read any more is no reason to end the work.
+            _ = writeln!(io::stderr(), "{line}");
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+const fn template(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Bytes => {
+            "{msg} [{bar:32}] {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left"
+        }
+        Unit::Steps => "{msg} [{bar:32}] {percent:>3} %  {elapsed}",
+    }
+}
+
+/// The line for logs.
+fn line(name: &str, unit: Unit, done: u64, total: u64, spent: Duration) -> String {
+    let share = done as f64 / total.max(1) as f64;
+    let mut text = format!("{name}: {:.0} %", share * 100.0);
+    if unit == Unit::Bytes && done > 0 {
+        let rate = done as f64 / spent.as_secs_f64().max(0.001);
+        let left = Duration::from_secs_f64((total.saturating_sub(done) as f64 / rate).min(1e9));
+        let (done, total, rate) = (size(Bytes(done)), size(Bytes(total)), size(Bytes(rate as u64)));
+        text += &format!(", {done} of {total}, {rate}/s, about {} left", duration(left));
+    }
+    text
+}
+
+/// The first signal asks the work to stop; later ones tell the user that it is on its way.
+fn answer_signals(mut signals: Signals, stop: &AtomicBool, bar: &ProgressBar) {
+    for _ in signals.forever() {
+        let text = if stop.swap(true, Ordering::Relaxed) {
+            "longrun: still giving back what is held; please wait"
+        } else {
+            "longrun: stopping; the present move is completed and everything is given back"
+        };
+        bar.suspend(|| _ = writeln!(io::stderr(), "{text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_logs_has_share_rate_and_time_left() {
+        let spent = Duration::from_secs(10);
+        let text = line("moving", Unit::Bytes, 256 << 20, 1 << 30, spent);
+        assert_eq!(text, "moving: 25 %, 256 MiB of 1.00 GiB, 25.6 MiB/s, about 30.0 s left");
+        assert_eq!(line("reading", Unit::Steps, 1, 2, spent), "reading: 50 %");
+        assert_eq!(line("moving", Unit::Bytes, 0, 0, Duration::ZERO), "moving: 0 %");
+    }
+}

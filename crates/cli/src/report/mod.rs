@@ -1,0 +1,36 @@
+//! What the commands tell: the figures of a volume as text and as JSON, and whether it is worth optimizing.
+
+pub mod analysis;
+pub mod verdict;
+
+use crate::exit::Failure;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Prints text or JSON to standard output. A reader that has gone away (`| head`) is not an error.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::output(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Prints one JSON object.
+pub fn print_json(report: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(report).map_err(|e| Failure::output(e.into()))?;
+    print(&(text + "\n"))
+}
+
+/// A name for JSON: what can be shown, and the exact bytes in hexadecimal when that is not all.
+pub fn json_name(path: &Path) -> (String, Option<String>) {
+    match path.to_str() {
+        Some(name) => (name.to_owned(), None),
+        None => {
+            let hex = path.as_os_str().as_bytes().iter().map(|b| format!("{b:02x}")).collect();
+            (path.to_string_lossy().into_owned(), Some(hex))
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Whether a volume is worth optimizing, in one sentence.
+
+use crate::text::{count, counted};
+use longrun_layout::Fragmentation;
+use serde::Serialize;
+
+/// How much there is to gain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Worth {
+    /// Nothing.
+    No,
+    /// Something, but nobody will notice.
+    Little,
+    /// Enough.
+    Yes,
+}
+
+/// The judgement and its reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// The judgement.
+    pub worth: Worth,
+    /// For people.
+    pub sentence: String,
+}
+
+/// Judges the figures; `whole` says that the free space was examined too.
+pub fn judge(figures: &Fragmentation, whole: bool) -> Verdict {
+    let excess = figures.excess_fragments.saturating_sub(figures.pinned_excess_fragments);
+    let files = match excess {
+        0 => Worth::No,
+        // One excess fragment in a hundred files is what an ordinary, well-kept volume has.
+        n if n >= 1000 || n * 100 > figures.files => Worth::Yes,
+        _ => Worth::Little,
+    };
+    let free = figures.free_space;
+    let scattered = free.largest_bytes.0.saturating_mul(2) < free.bytes.0;
+    let space = match (free.pieces, free.floor_pieces) {
+        _ if !whole => Worth::No,
+        (pieces, floor) if pieces <= floor * 2 + 2 => Worth::No,
+        (pieces, floor) if scattered && pieces > floor * 10 && pieces > 20 => Worth::Yes,
+        _ => Worth::Little,
+    };
+    let worth = files.max(space);
+    let opening = match worth {
+        Worth::Yes => "Worth optimizing",
+        Worth::Little => "Little to gain",
+        Worth::No => "Not worth optimizing",
+    };
+    let mut reasons = vec![match excess {
+        0 => "no file can gain".to_owned(),
+        n => format!("the files have {}", counted(n, "excess fragment", "excess fragments")),
+    }];
+    if !whole {
+        reasons.push("how scattered the free space is only root can see".to_owned());
+    } else if space == Worth::No {
+        reasons.push("the free space is about as compact as the immovable areas allow".to_owned());
+    } else {
+        let pieces = counted(free.pieces, "piece", "pieces");
+        reasons.push(format!("the free space lies in {pieces} where {} would do", count(free.floor_pieces)));
+    }
+    Verdict { worth, sentence: format!("{opening}: {}.", reasons.join(", and ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longrun_layout::{Bytes, FreeSpace};
+
+    #[test]
+    fn the_verdict_follows_from_the_figures() {
+        let judged = |files, excess, pinned, pieces, floor, largest_of_100| {
+            let free_space =
+                FreeSpace { bytes: Bytes(100), pieces, largest_bytes: Bytes(largest_of_100), floor_pieces: floor };
+            let figures = Fragmentation {
+                files,
+                excess_fragments: excess,
+                pinned_excess_fragments: pinned,
+                free_space,
+                ..Fragmentation::default()
+            };
+            judge(&figures, true).worth
+        };
+        assert_eq!(judged(25_000, 590, 0, 1358, 1, 4), Worth::Yes);
+        assert_eq!(judged(25_000, 0, 0, 1, 1, 100), Worth::No);
+        assert_eq!(judged(25_000, 7, 7, 22, 10, 40), Worth::No, "what must stay cannot gain");
+        assert_eq!(judged(25_000, 100, 0, 4, 2, 40), Worth::Little);
+        assert_eq!(judged(25_000, 0, 0, 5000, 4, 20), Worth::Yes);
+        assert_eq!(judged(25_000, 0, 0, 5000, 4, 80), Worth::Little, "nearly all of it is in one piece");
+        assert_eq!(judged(1_000_000, 5000, 0, 1, 1, 100), Worth::Yes);
+    }
+
+    #[test]
+    fn an_unprivileged_verdict_says_what_it_could_not_see() {
+        let figures = Fragmentation { files: 10, ..Fragmentation::default() };
+        let verdict = judge(&figures, false);
+        assert_eq!(verdict.worth, Worth::No);
+        insta::assert_snapshot!(verdict.sentence);
+    }
+}

@@ -40,6 +40,8 @@ pub enum Pin {
     JournalData,
     /// An active swap file.
     Swap,
+    /// A long symbolic link: it cannot be opened, so that nothing can exchange its block.
+    Symlink,
     /// A file of the file system itself (journal, quota, resize inode).
     System,
     /// Its extents could not be read or contradict each other.

@@ -215,6 +215,13 @@ impl LayoutBuilder {
         FileIndex(index)
     }
 
+    /// Names the directory of a file that was pushed before its directory was known.
+    pub fn set_directory(&mut self, file: FileIndex, directory: u32) {
+        if let Some(record) = self.layout.files.get_mut(file.0 as usize) {
+            record.directory = directory;
+        }
+    }
+
     /// Adds a free piece.
     pub fn push_free(&mut self, extent: Extent) {
         let end = extent.start.0.checked_add(extent.length.0);

@@ -2,7 +2,7 @@
 //! blocks that are chosen so that no two pieces touch.
 
 use crate::AgeError;
-use longrun_layout::{BlockSize, Blocks, Bytes, LogicalBlock, PhysicalBlock, Run, count_fragments};
+use longrun_layout::{BlockSize, Blocks, Bytes, LogicalBlock, Run, count_fragments};
 use longrun_sys::{ByteRange, Errno, Exchange, Mapping};
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -13,8 +13,6 @@ use std::path::Path;
 const EXCHANGE_AT_ONCE: u64 = 256;
 /// Tries for a range that somebody else is writing to.
 const TRIES: u32 = 8;
-/// The donor's length: more than any file needs, and within what ext4 can map.
-const DONOR_LENGTH: Bytes = Bytes(1 << 42);
 
 /// What was made of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,12 +49,13 @@ pub fn fragment_file(path: &Path, fragments: u64) -> Result<Fragmented, AgeError
         return Err(AgeError::TooManyFragments { path: path.to_owned(), blocks, asked: fragments });
     }
 
-    // One block between any two pieces, and as much again where the free space itself is cut.
-    let wanted = Blocks(blocks + 2 * fragments);
+    let alignment = Blocks((rustix::param::page_size() as u64 / u64::from(block_size.bytes())).max(1));
+    // Between two pieces one block stays free, and as many as alignment may cost.
+    let wanted = Blocks(blocks + (fragments + before.len() as u64) * (1 + alignment.0));
     let donor = donor(path, block_size, wanted)?;
     let range = ByteRange::of_blocks(block_size, LogicalBlock(0), wanted);
-    let places = choose_places(&map(&donor, range, block_size, path)?, blocks, fragments);
-    for (at, place) in pair(&before, &places) {
+    let mut room = Room { runs: map(&donor, range, block_size, path)?.into(), alignment };
+    for (at, place) in choose_places(&before, &mut room, fragments) {
         exchange(&file, &donor, at, place, path)?;
     }
     longrun_sys::sync_volume(&file).map_err(|e| AgeError::io("sync the volume of", path, e))?;
@@ -100,58 +99,89 @@ fn donor(path: &Path, block_size: BlockSize, wanted: Blocks) -> Result<File, Age
     let donor: File = longrun_sys::temporary_file(&handle)
         .map_err(|e| AgeError::io("make a temporary file in", directory, e))?
         .into();
-    longrun_sys::set_length(&donor, DONOR_LENGTH)
+    longrun_sys::set_length(&donor, block_size.to_bytes(wanted))
         .map_err(|e| AgeError::io("size a temporary file in", directory, e))?;
     longrun_sys::allocate(&donor, ByteRange::of_blocks(block_size, LogicalBlock(0), wanted))
         .map_err(|e| AgeError::io("allocate free space beside", path, e))?;
     Ok(donor)
 }
 
-/// Chooses from the donor's runs the places for `blocks` blocks in `fragments` pieces, of which no two touch. A piece
-/// that fits into no run is cut, and costs a fragment more.
-fn choose_places(donor: &[Run], blocks: u64, fragments: u64) -> Vec<Run> {
-    let mut room: VecDeque<Run> = donor.to_vec().into();
-    let (mut places, mut missing, mut pieces) = (Vec::new(), blocks, fragments);
-    while missing > 0 {
-        let size = missing.div_ceil(pieces.max(1));
-        let fitting = room.iter().position(|r| r.length.0 >= size);
-        let largest = (0..room.len()).max_by_key(|i| room.get(*i).map(|r| r.length));
-        let Some(mut run) = fitting.or(largest).and_then(|i| room.remove(i)) else { break };
-        let taken = size.min(run.length.0);
-        places.push(Run { length: Blocks(taken), ..run });
-        missing -= taken;
-        pieces = pieces.saturating_sub(1);
-        if run.length.0 > taken + 1 {
-            run.logical = run.logical + Blocks(taken + 1);
-            run.physical = run.physical + Blocks(taken + 1);
-            run.length = Blocks(run.length.0 - taken - 1);
-            room.push_front(run);
-        }
-    }
-    places
+/// The donor's blocks that are not yet given to the file.
+struct Room {
+    runs: VecDeque<Run>,
+    /// File and donor addresses of an exchange must agree modulo a page.
+    alignment: Blocks,
 }
 
-/// Pairs the file's blocks with the places in order: exchanges of at most [`EXCHANGE_AT_ONCE`] blocks.
-fn pair(file: &[Run], places: &[Run]) -> Vec<(LogicalBlock, Run)> {
-    let mut pairs = Vec::new();
-    let mut places = places.iter().copied();
-    let mut place = Run { logical: LogicalBlock(0), physical: PhysicalBlock(0), length: Blocks(0) };
+impl Room {
+    /// Takes at most `length` contiguous blocks (fewer only when no run has as many) whose donor address agrees with the
+    /// file address `at`. The block behind them stays free, so that the next piece does not touch this one.
+    fn take(&mut self, at: LogicalBlock, length: Blocks) -> Option<Run> {
+        let room = |run: &Run| run.length.0.saturating_sub(self.skip(run, at));
+        let fitting = self.runs.iter().position(|run| room(run) >= length.0);
+        let largest = || (0..self.runs.len()).max_by_key(|i| self.runs.get(*i).map(room));
+        let mut run = self.runs.remove(fitting.or_else(largest)?)?;
+        let skipped = self.skip(&run, at);
+        drop_front(&mut run, skipped);
+        let taken = Run { length: length.min(run.length), ..run };
+        drop_front(&mut run, taken.length.0);
+        self.give_back(Some(run));
+        (taken.length.0 > 0).then_some(taken)
+    }
+
+    /// Blocks at the front of `run` that must be passed over for the addresses to agree.
+    fn skip(&self, run: &Run, at: LogicalBlock) -> u64 {
+        let modulus = self.alignment.0;
+        (at.0 % modulus + modulus - run.logical.0 % modulus) % modulus
+    }
+
+    /// Takes the rest of a place back, but for the block next to what was used.
+    fn give_back(&mut self, rest: Option<Run>) {
+        if let Some(mut rest) = rest {
+            drop_front(&mut rest, 1);
+            self.runs.push_front(rest);
+        }
+    }
+}
+
+/// Takes `blocks` blocks off the front of a run; all of it when it has fewer.
+fn drop_front(run: &mut Run, blocks: u64) {
+    let blocks = Blocks(blocks.min(run.length.0));
+    *run = Run { logical: run.logical + blocks, physical: run.physical + blocks, length: run.length - blocks };
+}
+
+/// Chooses a place for every block of the file, so that it lies in `fragments` pieces of which no two touch. A piece that
+/// fits nowhere is cut, and costs a fragment more. Each place has at most [`EXCHANGE_AT_ONCE`] blocks.
+fn choose_places(file: &[Run], room: &mut Room, fragments: u64) -> Vec<(LogicalBlock, Run)> {
+    let mut missing = file.iter().map(|r| r.length.0).sum::<u64>();
+    let (mut pieces, mut left_in_piece, mut place) = (fragments, 0, None::<Run>);
+    let mut places = Vec::new();
     for run in file {
         let mut at = run.logical;
         while at < run.logical_end() {
-            if place.length.0 == 0 {
-                let Some(next) = places.next() else { return pairs };
-                place = next;
+            if left_in_piece == 0 {
+                left_in_piece = missing.div_ceil(pieces.max(1));
+                pieces = pieces.saturating_sub(1);
+                place = None;
             }
-            let length = (run.logical_end() - at).0.min(place.length.0).min(EXCHANGE_AT_ONCE);
-            pairs.push((at, Run { length: Blocks(length), ..place }));
+            let here = match place.take() {
+                Some(rest) if rest.length.0 > 0 && room.skip(&rest, at) == 0 => Some(rest),
+                rest => {
+                    room.give_back(rest);
+                    room.take(at, Blocks(left_in_piece))
+                }
+            };
+            let Some(mut here) = here else { return places };
+            let length = here.length.0.min((run.logical_end() - at).0).min(EXCHANGE_AT_ONCE);
+            places.push((at, Run { length: Blocks(length), ..here }));
+            drop_front(&mut here, length);
+            place = Some(here);
             at = at + Blocks(length);
-            place.logical = place.logical + Blocks(length);
-            place.physical = place.physical + Blocks(length);
-            place.length = Blocks(place.length.0 - length);
+            left_in_piece -= length;
+            missing -= length;
         }
     }
-    pairs
+    places
 }
 
 /// Exchanges the blocks of `file` from `at` with those of the donor at `place`.
@@ -194,30 +224,41 @@ fn exchange(file: &File, donor: &File, at: LogicalBlock, place: Run, path: &Path
 mod tests {
     use super::*;
 
+    /// Chooses, checks what must always hold, and returns the number of fragments.
+    fn check(file: &[Run], donor: &[Run], alignment: u64, fragments: u64) -> u64 {
+        let mut room = Room { runs: donor.to_vec().into(), alignment: Blocks(alignment) };
+        let places = choose_places(file, &mut room, fragments);
+        let blocks = file.iter().flat_map(|r| r.logical.0..r.logical_end().0);
+        let covered = places.iter().flat_map(|(at, p)| at.0..at.0 + p.length.0);
+        assert!(covered.eq(blocks), "every block once, in order, holes passed over");
+        let mut used: Vec<u64> = places.iter().flat_map(|(_, p)| p.physical.0..(p.physical + p.length).0).collect();
+        used.sort_unstable();
+        assert!(used.windows(2).all(|w| w[0] < w[1]), "no block given twice");
+        assert!(places.iter().all(|(at, p)| at.0 % alignment == p.logical.0 % alignment));
+        count_fragments(places.into_iter().map(|(at, p)| Run { logical: at, ..p }))
+    }
+
     #[test]
-    fn places_are_as_many_as_asked_and_never_touch() {
+    fn a_file_gets_exactly_the_fragments_asked_for() {
         for (blocks, fragments) in [(1, 1), (10, 10), (100, 7), (1000, 3), (997, 500)] {
-            let donor = [Run::new(0, 5000, blocks + 2 * fragments)];
-            let places = choose_places(&donor, blocks, fragments);
-            assert_eq!(places.len() as u64, fragments);
-            assert_eq!(places.iter().map(|r| r.length.0).sum::<u64>(), blocks);
-            assert_eq!(count_fragments(places), fragments);
+            for alignment in [1, 2, 4] {
+                let donor = [Run::new(0, 5000, blocks + (fragments + 1) * (1 + alignment))];
+                assert_eq!(check(&[Run::new(3, 100, blocks)], &donor, alignment, fragments), fragments);
+            }
         }
     }
 
     #[test]
     fn free_space_in_small_pieces_cuts_more_often_but_loses_nothing() {
         let donor: Vec<Run> = (0..40).map(|i| Run::new(i * 10, 1000 + i * 20, 10)).collect();
-        let places = choose_places(&donor, 200, 2);
-        assert_eq!(places.iter().map(|r| r.length.0).sum::<u64>(), 200);
-        assert_eq!(places.len(), 20);
+        assert_eq!(check(&[Run::new(0, 10, 200)], &donor, 1, 2), 20);
     }
 
     #[test]
-    fn pairs_cover_the_file_in_order_and_pass_over_its_holes() {
-        let file = [Run::new(0, 10, 300), Run::new(400, 900, 100)];
-        let pairs = pair(&file, &[Run::new(0, 2000, 350), Run::new(360, 3000, 50)]);
-        let covered: Vec<(u64, u64, u64)> = pairs.iter().map(|(at, p)| (at.0, p.logical.0, p.length.0)).collect();
-        assert_eq!(covered, [(0, 0, 256), (256, 256, 44), (400, 300, 50), (450, 360, 50)]);
+    fn holes_are_passed_over_and_cost_a_fragment_only_where_they_break_the_alignment() {
+        let file = [Run::new(0, 10, 300), Run::new(402, 900, 100)];
+        let donor = [Run::new(0, 2000, 420), Run::new(420, 9000, 120)];
+        assert_eq!(check(&file, &donor, 1, 2), 2);
+        assert_eq!(check(&file, &donor, 4, 1), 2);
     }
 }

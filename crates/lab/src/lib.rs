@@ -1,1 +1,12 @@
-//! Loop volumes, ageing recipes, oracles.
+//! The laboratory: loop volumes, oracles that we did not write, crash and torture harnesses, benchmarks. Not shipped.
+//!
+//! Owns everything that needs root and a scratch file system. Never touches a volume that it did not make, and leaves no
+//! mount, loop device, process or file behind: not on success, error, panic or signal; and what a killed run left is
+//! swept at the next start.
+
+pub mod cleanup;
+pub mod oracle;
+pub mod tool;
+mod volume;
+
+pub use volume::{DeviceTraffic, LoopVolume, VolumeSpec, drop_caches};

@@ -5,7 +5,7 @@ use crate::AgeError;
 use crate::tree::{Made, Tree, log_uniform};
 
 const DIRECTORIES: u64 = 12;
-const ROUNDS: u32 = 5;
+const ROUNDS: u32 = 7;
 
 /// Carries out the recipe.
 pub(crate) fn media(tree: &mut Tree<'_>) -> Result<(), AgeError> {
@@ -14,7 +14,7 @@ pub(crate) fn media(tree: &mut Tree<'_>) -> Result<(), AgeError> {
     tree.phase("fill", 0.0)?;
     fill_to(tree, &mut number, &mut previews, 0.97)?;
     for round in 0..ROUNDS {
-        tree.phase("delete and record again", 0.4 + 0.11 * f64::from(round))?;
+        tree.phase("delete and record again", 0.4 + 0.08 * f64::from(round))?;
         clear(tree, &mut previews)?;
         tree.delete_down_to(0.78)?;
         fill_to(tree, &mut number, &mut previews, 0.95)?;
@@ -32,7 +32,7 @@ fn clear(tree: &Tree<'_>, previews: &mut Vec<Made>) -> Result<(), AgeError> {
 /// Adds recordings, each with a preview, until the volume is `fill` full.
 fn fill_to(tree: &mut Tree<'_>, number: &mut u64, previews: &mut Vec<Made>, fill: f64) -> Result<(), AgeError> {
     while tree.fill()? < fill {
-        let bytes = log_uniform(&mut tree.rng, 64 * KIB, 18 * MIB);
+        let bytes = log_uniform(&mut tree.rng, 64 * KIB, 17 * MIB);
         let directory = *number % DIRECTORIES;
         if !tree.add_file(directory, bytes)? {
             break;

@@ -1,0 +1,196 @@
+//! What is attached now, so that every way out takes it down: drop, panic, signal, and the next start after a kill −9.
+
+use crate::tool;
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
+
+/// Every directory of ours is called so, followed by the process and its start time.
+const PREFIX: &str = "longrun-lab";
+/// How often a busy mount is tried again, and how long is waited between.
+const BUSY_TRIES: u32 = 40;
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+
+/// What has to be taken down, in the order of taking it down.
+#[derive(Debug, Default)]
+struct Registry {
+    children: Vec<Pid>,
+    volumes: BTreeMap<PathBuf, Option<PathBuf>>,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { children: Vec::new(), volumes: BTreeMap::new() });
+static START: Once = Once::new();
+
+fn registry() -> MutexGuard<'static, Registry> {
+    // A panic while the lock was held does not make the list wrong, and cleaning up matters most then.
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A fresh directory of ours, in `LONGRUN_LAB_DIR` or the system's temporary directory. The first call sweeps what killed
+/// runs left, and makes signals clean up.
+///
+/// # Errors
+/// When the directory cannot be made.
+pub fn fresh_directory() -> Result<PathBuf> {
+    let base = std::env::var_os("LONGRUN_LAB_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    fs::create_dir_all(&base).with_context(|| format!("cannot create {}", base.display()))?;
+    START.call_once(|| {
+        watch_signals();
+        sweep(&base);
+    });
+    let pid = std::process::id();
+    let start = start_time(pid).unwrap_or_default();
+    let directory = tempfile::Builder::new()
+        .prefix(&format!("{PREFIX}-{pid}-{start}-"))
+        .tempdir_in(&base)
+        .with_context(|| format!("cannot create a directory in {}", base.display()))?;
+    let path = directory.keep();
+    registry().volumes.insert(path.clone(), None);
+    Ok(path)
+}
+
+/// Notes the loop device that belongs to `directory`.
+pub(crate) fn attached(directory: &Path, device: &Path) {
+    registry().volumes.insert(directory.to_owned(), Some(device.to_owned()));
+}
+
+/// Takes down what belongs to `directory`: mounts, loop device, files. Reports what did not work on standard error.
+pub(crate) fn take_down(directory: &Path) {
+    let device = registry().volumes.remove(directory).flatten();
+    remove(directory, device.as_deref());
+}
+
+/// Notes a child that must not outlive us.
+pub(crate) fn child_started(pid: Pid) {
+    registry().children.push(pid);
+}
+
+/// Forgets a child that has ended.
+pub(crate) fn child_ended(pid: Pid) {
+    registry().children.retain(|p| *p != pid);
+}
+
+/// Unmounts, trying again while something holds the mount; the error then says what.
+pub(crate) fn unmount(mount_point: &Path) -> Result<()> {
+    let mut last = Ok(String::new());
+    for _ in 0..BUSY_TRIES {
+        last = tool::run("umount", [mount_point]);
+        if last.is_ok() || !is_mounted(mount_point) {
+            return Ok(());
+        }
+        std::thread::sleep(BUSY_PAUSE);
+    }
+    let holders = tool::output(Command::new("fuser").arg("-vm").arg(mount_point))
+        .map_or_else(|e| e.to_string(), |o| String::from_utf8_lossy(&o.stderr).into_owned());
+    last.map(|_| ()).with_context(|| format!("{} stays busy, held by:\n{holders}", mount_point.display()))
+}
+
+/// Whether something is mounted there.
+pub(crate) fn is_mounted(mount_point: &Path) -> bool {
+    let wanted = mount_point.to_string_lossy();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table.lines().any(|line| line.split(' ').nth(4) == Some(&*wanted))
+}
+
+fn remove(directory: &Path, device: Option<&Path>) {
+    let mount_point = directory.join("mnt");
+    if is_mounted(&mount_point)
+        && let Err(error) = unmount(&mount_point)
+    {
+        // Detached lazily, the mount goes as soon as its holder does; nothing of ours stays in the name space.
+        eprintln!("{error:#}");
+        report(tool::run("umount", ["--lazy".as_ref(), mount_point.as_path()]));
+    }
+    if let Some(device) = device {
+        report(tool::run("losetup", ["--detach".as_ref(), device]));
+    }
+    report(fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display())));
+}
+
+fn report<T>(result: Result<T>) {
+    if let Err(error) = result {
+        eprintln!("{error:#}");
+    }
+}
+
+fn watch_signals() {
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else {
+        eprintln!("signals cannot be watched: an interrupted run will be swept at the next start");
+        return;
+    };
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            // Held to the end: nothing may be attached any more.
+            let mut registry = registry();
+            for child in registry.children.drain(..) {
+                report(rustix::process::kill_process(child, Signal::KILL).context("cannot kill a child"));
+            }
+            for (directory, device) in std::mem::take(&mut registry.volumes) {
+                remove(&directory, device.as_deref());
+            }
+            std::process::exit(128 + signal);
+        }
+    });
+}
+
+/// Takes down what runs of ours left that have ended without cleaning up.
+fn sweep(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        let Some(owner) = name.to_str().and_then(owner) else { continue };
+        if start_time(owner.0) == Some(owner.1) || !path.is_dir() {
+            continue;
+        }
+        eprintln!("sweeping what a killed run left: {}", path.display());
+        let devices = tool::run("losetup", ["--noheadings", "--output", "NAME,BACK-FILE"]).unwrap_or_default();
+        let device = devices.lines().find_map(|line| {
+            let (device, file) = line.trim().split_once(char::is_whitespace)?;
+            Path::new(file.trim()).starts_with(&path).then(|| PathBuf::from(device))
+        });
+        remove(&path, device.as_deref());
+    }
+}
+
+/// The process and start time in a directory's name; `None` when the directory is not ours.
+fn owner(name: &str) -> Option<(u32, u64)> {
+    let mut parts = name.strip_prefix(PREFIX)?.strip_prefix('-')?.split('-');
+    let pid = parts.next()?.parse().ok()?;
+    let start = parts.next()?.parse().ok()?;
+    parts.next().filter(|rest| !rest.is_empty())?;
+    Some((pid, start))
+}
+
+/// When a process was started, in clock ticks since boot: with the number, it identifies a process for good.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold spaces: count from its end. Start time is field 22, the 20th after it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_directories_of_ours_have_an_owner() {
+        assert_eq!(owner("longrun-lab-12-345-aBc"), Some((12, 345)));
+        for name in ["longrun-lab", "longrun-lab-dev.x", "longrun-lab-12", "longrun-lab-12-345", "other-12-345-x"] {
+            assert_eq!(owner(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn this_process_has_a_start_time_and_an_unused_number_has_none() {
+        assert!(start_time(std::process::id()).is_some());
+        assert_eq!(start_time(u32::MAX), None);
+    }
+}

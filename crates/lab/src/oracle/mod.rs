@@ -1,0 +1,9 @@
+//! Judges: what filefrag, e2freefrag and a full dump of every file say about a volume. None of this uses our own scan.
+
+mod dump;
+mod filefrag;
+mod freefrag;
+
+pub use dump::{Dump, Entry, compare, dump};
+pub use filefrag::{FileFragments, filefrag};
+pub use freefrag::{FreeFragments, e2freefrag};

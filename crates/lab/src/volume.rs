@@ -1,0 +1,242 @@
+//! A file system in a sparse file: made, mounted, copied, checked, crashed, and gone when dropped.
+
+use crate::{cleanup, tool};
+use anyhow::{Context, Result, bail, ensure};
+use longrun_ageing::{Recipe, Summary};
+use std::fs::{self, File};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What kind of volume to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    /// Size of the image in bytes.
+    pub bytes: u64,
+    /// Arguments for mkfs.ext4, the device excepted.
+    pub mkfs: Vec<String>,
+    /// Mount options; empty for the defaults.
+    pub mount: String,
+}
+
+impl VolumeSpec {
+    /// ext4 as mkfs makes it by default, `mebibytes` MiB large.
+    #[must_use]
+    pub fn ext4(mebibytes: u64) -> Self {
+        Self { bytes: mebibytes << 20, mkfs: Vec::new(), mount: String::new() }
+    }
+
+    /// With these mkfs arguments.
+    #[must_use]
+    pub fn mkfs(mut self, arguments: &[&str]) -> Self {
+        self.mkfs = arguments.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// With these mount options.
+    #[must_use]
+    pub fn mount(mut self, options: &str) -> Self {
+        options.clone_into(&mut self.mount);
+        self
+    }
+}
+
+/// Sectors that a block device has transferred since it was attached, as bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTraffic {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+}
+
+impl DeviceTraffic {
+    /// What was transferred since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self { read: self.read.saturating_sub(earlier.read), written: self.written.saturating_sub(earlier.written) }
+    }
+}
+
+/// A volume on a loop device with direct I/O over a sparse image.
+#[derive(Debug)]
+pub struct LoopVolume {
+    directory: PathBuf,
+    device: PathBuf,
+    spec: VolumeSpec,
+}
+
+impl LoopVolume {
+    /// Makes, formats and mounts a volume.
+    ///
+    /// # Errors
+    /// When a tool fails; needs root.
+    pub fn create(spec: &VolumeSpec) -> Result<Self> {
+        let volume = Self::attach(spec, |image| {
+            File::create_new(image)?.set_len(spec.bytes)?;
+            Ok(())
+        })?;
+        let device = volume.device.as_os_str();
+        tool::run(
+            "mkfs.ext4",
+            ["-q", "-F"].map(AsRef::as_ref).into_iter().chain(spec.mkfs.iter().map(AsRef::as_ref)).chain([device]),
+        )?;
+        volume.mount()?;
+        Ok(volume)
+    }
+
+    /// Makes a volume and ages it; unmounted and mounted again, so that nothing of it is in memory.
+    ///
+    /// # Errors
+    /// As [`Self::create`], and what ageing says.
+    pub fn aged(spec: &VolumeSpec, recipe: Recipe, seed: u64) -> Result<(Self, Summary)> {
+        let volume = Self::create(spec)?;
+        let summary = longrun_ageing::age(&volume.mount_point(), recipe, seed, &mut |_| ControlFlow::Continue(()))?;
+        volume.remount()?;
+        Ok((volume, summary))
+    }
+
+    /// A byte-identical copy on a device of its own, mounted with `mount` options. This volume is unmounted meanwhile and
+    /// left as it was.
+    ///
+    /// # Errors
+    /// When a tool fails or the volume is busy.
+    pub fn copy(&self, mount: &str) -> Result<Self> {
+        let mounted = self.is_mounted();
+        if mounted {
+            self.unmount()?;
+        }
+        let spec = self.spec.clone().mount(mount);
+        let copy = Self::attach(&spec, |image| {
+            let from = self.image();
+            tool::run("cp", ["--sparse=auto", "--reflink=auto"].map(Path::new).into_iter().chain([&*from, image]))?;
+            // Written back now, not while the copy is being measured.
+            File::open(image)?.sync_all()?;
+            Ok(())
+        })?;
+        copy.mount()?;
+        if mounted {
+            self.mount()?;
+        }
+        Ok(copy)
+    }
+
+    fn attach(spec: &VolumeSpec, make_image: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
+        ensure!(rustix::process::geteuid().is_root(), "loop volumes need root: run this with sudo");
+        let directory = cleanup::fresh_directory()?;
+        // From here on the value exists, so that an error takes down what is there.
+        let mut volume = Self { directory, device: PathBuf::new(), spec: spec.clone() };
+        let image = volume.image();
+        make_image(&image).with_context(|| format!("cannot make the image {}", image.display()))?;
+        fs::create_dir(volume.mount_point())?;
+        let arguments = ["--direct-io=on", "--find", "--show"].map(Path::new);
+        let device = tool::run("losetup", arguments.into_iter().chain([&*image]))?;
+        volume.device = PathBuf::from(device.trim());
+        cleanup::attached(&volume.directory, &volume.device);
+        Ok(volume)
+    }
+
+    /// The image file.
+    #[must_use]
+    pub fn image(&self) -> PathBuf {
+        self.directory.join("image")
+    }
+
+    /// The loop device.
+    #[must_use]
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
+
+    /// Where it is mounted, or would be.
+    #[must_use]
+    pub fn mount_point(&self) -> PathBuf {
+        self.directory.join("mnt")
+    }
+
+    /// Whether it is mounted now.
+    #[must_use]
+    pub fn is_mounted(&self) -> bool {
+        cleanup::is_mounted(&self.mount_point())
+    }
+
+    /// Mounts it with its options; a journal left by a crash is recovered.
+    ///
+    /// # Errors
+    /// When mount fails.
+    pub fn mount(&self) -> Result<()> {
+        let options = if self.spec.mount.is_empty() { "rw" } else { &self.spec.mount };
+        let mount_point = self.mount_point();
+        tool::run("mount", ["-o".as_ref(), options.as_ref(), self.device.as_os_str(), mount_point.as_os_str()])?;
+        Ok(())
+    }
+
+    /// Unmounts it.
+    ///
+    /// # Errors
+    /// When it stays busy; says what holds it.
+    pub fn unmount(&self) -> Result<()> {
+        cleanup::unmount(&self.mount_point())
+    }
+
+    /// Unmounts and mounts again: nothing of it stays in memory.
+    ///
+    /// # Errors
+    /// As [`Self::unmount`] and [`Self::mount`].
+    pub fn remount(&self) -> Result<()> {
+        self.unmount()?;
+        self.mount()
+    }
+
+    /// Checks the file system with `e2fsck -fn`; it is unmounted meanwhile and left as it was.
+    ///
+    /// # Errors
+    /// With what e2fsck said, when it is not clean.
+    pub fn check(&self) -> Result<()> {
+        let mounted = self.is_mounted();
+        if mounted {
+            self.unmount()?;
+        }
+        let mut command = Command::new("e2fsck");
+        command.args(["-f", "-n"]).arg(&self.device);
+        let output = tool::output(&mut command)?;
+        if !output.status.success() {
+            bail!("the file system is not clean: {}", tool::describe(&command, &output));
+        }
+        if mounted {
+            self.mount()?;
+        }
+        Ok(())
+    }
+
+    /// What the device has transferred so far.
+    ///
+    /// # Errors
+    /// When /sys does not tell.
+    pub fn traffic(&self) -> Result<DeviceTraffic> {
+        const SECTOR: u64 = 512;
+        let name = self.device.file_name().context("the device has no name")?;
+        let path = Path::new("/sys/block").join(name).join("stat");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let fields: Vec<u64> = text.split_whitespace().filter_map(|f| f.parse().ok()).collect();
+        match fields[..] {
+            [_, _, read, _, _, _, written, ..] => Ok(DeviceTraffic { read: read * SECTOR, written: written * SECTOR }),
+            _ => bail!("{} has an unknown form: {text:?}", path.display()),
+        }
+    }
+}
+
+impl Drop for LoopVolume {
+    fn drop(&mut self) {
+        cleanup::take_down(&self.directory);
+    }
+}
+
+/// Writes everything to disk and empties the caches of the machine, so that what follows reads from the device.
+///
+/// # Errors
+/// Needs root.
+pub fn drop_caches() -> Result<()> {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").context("cannot drop the caches")
+}

@@ -43,7 +43,8 @@ pub(crate) fn plan(window: &Window, limits: Limits) -> Option<Scheduled> {
         return None;
     }
     let why = |unit: UnitIndex| why(window.units.get(unit), &zone);
-    Some(Scheduler::new(&window.units, &best.target, &window.free, limits, why).run())
+    let scheduled = Scheduler::new(&window.units, &best.target, &window.free, limits, why).run();
+    scheduled.improves(window).then_some(scheduled)
 }
 
 fn why(unit: Option<&Unit>, zone: &[Extent]) -> Why {
@@ -60,7 +61,7 @@ fn why(unit: Option<&Unit>, zone: &[Extent]) -> Why {
 fn packings(used: u64) -> Vec<Packing> {
     let mut list = Vec::new();
     for (large, unkeep) in [(256, 25), (256, 4), (2048, 8), (2048, 3), (1 << 16, 4), (1 << 16, 2)] {
-        list.push(Packing { large, exact: true, unkeep: used / unkeep, merge_limit: 1 << 16 });
+        list.push(Packing { large, unkeep: used / unkeep, merge_limit: 1 << 16 });
     }
     list
 }

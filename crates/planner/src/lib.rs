@@ -4,6 +4,9 @@
 //! randomness or hash-ordered iteration: the same layout and policy give the same plan.
 
 mod board;
+mod cut;
+mod efficient;
+mod files;
 mod full;
 mod keep;
 mod plan;

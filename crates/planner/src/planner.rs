@@ -3,7 +3,7 @@
 use crate::schedule::{Limits, Scheduled};
 use crate::unit::Unit;
 use crate::window::Window;
-use crate::{Batch, Mode, Policy, full};
+use crate::{Batch, Mode, Policy, efficient, files, full};
 use longrun_layout::{ExtentSet, VolumeLayout};
 
 /// Yields the batches of a plan, in the order in which they must be carried out.
@@ -49,8 +49,10 @@ impl Iterator for Planner<'_> {
         let window = self.whole_window();
         let limits = self.limits(window.used());
         let scheduled: Option<Scheduled> = match self.policy.mode {
-            Mode::Full => full::plan(&window, limits),
-            Mode::Efficient | Mode::Files => None,
+            // Where the whole target cannot be reached, do what can be.
+            Mode::Full => full::plan(&window, limits).or_else(|| efficient::plan(&window, limits)),
+            Mode::Efficient => efficient::plan(&window, limits),
+            Mode::Files => files::plan(&window, None, limits),
         };
         scheduled.map(|s| Batch { steps: s.steps })
     }

@@ -4,6 +4,7 @@
 use crate::plan::{PlannedMove, Step, Why};
 use crate::target::Target;
 use crate::unit::{Piece, Unit, UnitIndex, fragments};
+use crate::window::Window;
 use longrun_layout::{Blocks, Extent, ExtentSet, FileMove, LogicalBlock, PhysicalBlock};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,6 +66,20 @@ pub(crate) struct Scheduled {
     /// Where the pieces of each unit that moved are afterwards.
     pub(crate) pieces: BTreeMap<UnitIndex, Vec<Piece>>,
     pub(crate) moved: u64,
+    /// The window's free space afterwards.
+    pub(crate) free: ExtentSet,
+    /// Excess fragments compared with before, never above zero.
+    pub(crate) excess: i64,
+}
+
+impl Scheduled {
+    /// Whether files or free space are better afterwards, and neither is worse.
+    pub(crate) fn improves(&self, window: &Window) -> bool {
+        let (before, after) = (window.free.pieces(), self.free.pieces());
+        let largest = |free: &ExtentSet| free.largest().map(|e| e.length);
+        let not_worse = after <= before && largest(&self.free) >= largest(&window.free);
+        not_worse && self.excess <= 0 && (self.excess < 0 || after < before)
+    }
 }
 
 impl<'a> Scheduler<'a> {
@@ -140,21 +155,25 @@ impl<'a> Scheduler<'a> {
     pub(crate) fn run(mut self) -> Scheduled {
         loop {
             self.move_ready();
-            // Little to do before the next barrier: chains and cycles. Parts first, they reach their place at once.
+            // Little to do before the next barrier: chains and cycles. Parts that split nothing first, they reach their
+            // place at once; parts that split a unit last: they use up the excess that was saved so far.
             if self.in_epoch < self.limits.slow() {
-                self.move_parts();
+                self.move_parts(0);
             }
             if self.in_epoch < self.limits.slow() {
                 self.step_aside();
+            }
+            if self.in_epoch == 0 {
+                self.move_parts(2);
             }
             if !self.barrier() {
                 break;
             }
         }
-        self.barrier();
+        let (free, excess) = (self.available, self.excess);
         let pieces =
             self.travellers.into_iter().map(|t| (t.unit, join(t.pieces.into_iter().map(|(_, p)| p)))).collect();
-        Scheduled { steps: self.steps, pieces, moved: self.moved }
+        Scheduled { steps: self.steps, pieces, moved: self.moved, free, excess }
     }
 
     /// Makes what was vacated available, and finds out who can move now. False when nothing was pending.
@@ -252,9 +271,9 @@ impl<'a> Scheduler<'a> {
         self.moved += piece.length;
     }
 
-    /// Moves parts of units: those whose piece's place is available, as long as the volume does not get more fragmented
-    /// than it was at the start. Without this, plans get stuck on full volumes.
-    fn move_parts(&mut self) {
+    /// Moves parts of units whose place is available, when each adds at most `most` fragments and the volume does not get
+    /// more fragmented than it was at the start. Without this, plans get stuck on full volumes.
+    fn move_parts(&mut self, most: i64) {
         for index in 0..self.travellers.len() {
             let mut at = 0;
             let moved = self.moved;
@@ -267,7 +286,7 @@ impl<'a> Scheduler<'a> {
                 }
                 if piece.at != t.target + offset
                     && let Some(part) = self.movable_part(t.target + offset, piece)
-                    && let Some(at_part) = self.split_off(index, at, part)
+                    && let Some(at_part) = self.split_off(index, at, part, t.target + offset + part.0, most)
                 {
                     self.move_piece(index, at_part);
                 }
@@ -296,7 +315,8 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Cuts the part off its piece when moving it keeps the excess within what it was at the start; returns its index.
-    fn split_off(&mut self, index: usize, at: usize, part: (u64, u64)) -> Option<usize> {
+    /// The part is going to `place`.
+    fn split_off(&mut self, index: usize, at: usize, part: (u64, u64), place: u64, most: i64) -> Option<usize> {
         let t = self.travellers.get_mut(index)?;
         let &(offset, piece) = t.pieces.get(at)?;
         let (skip, length) = part;
@@ -309,9 +329,10 @@ impl<'a> Scheduler<'a> {
             }
         };
         cut(0, skip, piece.at);
-        cut(skip, length, t.target + offset + skip);
+        cut(skip, length, place);
         cut(skip + length, piece.length - skip - length, piece.at + skip + length);
-        if self.excess + t.delta(at, &places) > 0 {
+        let delta = t.delta(at, &places);
+        if delta > most || self.excess + delta > 0 {
             return None;
         }
         let t = self.travellers.get_mut(index)?;
@@ -325,7 +346,8 @@ impl<'a> Scheduler<'a> {
         let blocked = self.travellers.iter().enumerate().filter(|(_, t)| !t.done && t.waiting > 0);
         let mut by_wait: Vec<(u64, usize)> = blocked.map(|(i, t)| (t.waiting, i)).collect();
         by_wait.sort_unstable();
-        let mut owners = self.owner_map();
+        let owners = self.owner_map();
+        let mut renumbered = BTreeSet::new();
         let mut spare = self.spare();
         let mut failures = 0;
         for (_, index) in by_wait {
@@ -341,16 +363,11 @@ impl<'a> Scheduler<'a> {
                 .filter(|(start, (length, ..))| **start + length > place.start.0)
                 .map(|(start, (_, owner, piece))| (*start, *owner, *piece))
                 .collect();
-            if blockers.is_empty() {
-                continue;
+            // Moving a part renumbers the pieces behind it: last ones first, and each unit once an epoch.
+            for (_, owner, piece) in blockers.iter().rev().filter(|(_, owner, _)| !renumbered.contains(owner)) {
+                failures += u32::from(self.move_aside(*owner, *piece, place, &mut spare));
             }
-            if self.move_aside(&blockers, &mut spare) {
-                for (start, ..) in blockers {
-                    owners.remove(&start);
-                }
-            } else {
-                failures += 1;
-            }
+            renumbered.extend(blockers.iter().map(|(_, owner, _)| *owner));
         }
     }
 
@@ -367,38 +384,49 @@ impl<'a> Scheduler<'a> {
         owners
     }
 
-    /// Moves pieces into spare space. All or nothing.
-    fn move_aside(&mut self, blockers: &[(u64, usize, usize)], spare: &mut ExtentSet) -> bool {
-        let mut places = Vec::with_capacity(blockers.len());
-        let mut blocks = 0;
-        for &(_, index, piece) in blockers {
-            let Some(&(_, p)) = self.travellers.get(index).and_then(|t| t.pieces.get(piece)) else { return false };
-            // The largest stretch: what steps aside together stays together.
-            let Some(room) = spare.largest().filter(|e| e.length.0 >= p.length) else { return false };
-            let place = Extent::new(room.start.0, p.length);
-            spare.remove(place);
-            blocks += p.length;
-            places.push((index, piece, p, place.start.0));
+    /// Moves a piece, or the part of it that lies in `place`, into spare space. True when it had to stay.
+    fn move_aside(&mut self, index: usize, at: usize, place: Extent, spare: &mut ExtentSet) -> bool {
+        let Some(&(_, piece)) = self.travellers.get(index).and_then(|t| t.pieces.get(at)) else { return true };
+        let whole = Extent::new(piece.at, piece.length);
+        let Some(inside) = whole.intersection(&place) else { return true };
+        // The largest stretch of spare space: what steps aside together stays together.
+        let Some(room) = spare.largest() else { return true };
+        let part = if piece.length <= room.length.0 && piece.length <= 16 * inside.length.0 { whole } else { inside };
+        let length = part.length.0.min(room.length.0);
+        if !self.affords_aside(length) {
+            return true;
         }
-        let within = self.aside + blocks <= self.limits.aside && self.moved + 2 * blocks <= self.limits.budget;
-        if !within {
-            return false;
+        let Some(part) = self.split_off(index, at, (part.start.0 - piece.at, length), room.start.0, 2) else {
+            return self.park(index, room, spare);
+        };
+        self.send(index, part, room.start.0, Why::StepAside);
+        spare.remove(Extent::new(room.start.0, length));
+        self.aside += length;
+        false
+    }
+
+    fn affords_aside(&self, length: u64) -> bool {
+        self.aside + length <= self.limits.aside && self.moved + 2 * length <= self.limits.budget
+    }
+
+    /// Moves a whole unit into spare space: its fragments become one, which makes room for the splits of others. True
+    /// when it had to stay.
+    fn park(&mut self, index: usize, room: Extent, spare: &mut ExtentSet) -> bool {
+        let Some(t) = self.travellers.get(index) else { return true };
+        let fragmented = t.pieces.windows(2).any(|w| matches!(w, [(_, a), (_, b)] if a.end() != b.at));
+        if !fragmented || t.size > room.length.0 || !self.affords_aside(t.size) {
+            return true;
         }
-        // Judged before any of them moves; two pieces of one unit side by side count as if each moved alone.
-        let delta: i64 = places
-            .iter()
-            .filter_map(|(index, piece, p, place)| {
-                Some(self.travellers.get(*index)?.delta(*piece, &[(0, p.length, *place)]))
-            })
-            .sum();
-        if self.excess + delta > 0 {
-            return false;
-        }
-        for (index, piece, _, place) in places {
+        let (size, pieces) = (t.size, t.pieces.len());
+        let mut place = room.start.0;
+        for piece in 0..pieces {
+            let length = self.travellers.get(index).map_or(0, |t| piece_length(&t.pieces, piece));
             self.send(index, piece, place, Why::StepAside);
+            place += length;
         }
-        self.aside += blocks;
-        true
+        spare.remove(Extent::new(room.start.0, size));
+        self.aside += size;
+        false
     }
 
     /// Available space that is no unfinished traveller's target.

@@ -11,8 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Packing {
     /// Units from this size are placed first, largest first; smaller ones are left to fill what remains.
     pub(crate) large: u64,
-    /// Every hole must be filled to the block (full), or holes may remain (efficient).
-    pub(crate) exact: bool,
     /// Blocks of kept units that may be given up to make holes solvable.
     pub(crate) unkeep: u64,
     /// Holes are not merged beyond this size.

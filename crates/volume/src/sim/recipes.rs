@@ -250,7 +250,6 @@ mod tests {
     fn check(name: &str, recipe: fn(u64, Blocks) -> VolumeLayout, expected: [(u64, u64); 4]) {
         for seed in 0..3 {
             let got = figures(&recipe(seed, FOUR_GIB));
-            println!("{name} {seed}: {got:?}");
             let inside = got.iter().zip(expected).all(|(value, (low, high))| (low..=high).contains(value));
             assert!(inside, "{name}, seed {seed}: files, excess, pieces, percent used = {got:?}, not in {expected:?}");
         }

@@ -1,0 +1,52 @@
+# Everything that one does with Longrun: one command each. `make help` lists them.
+
+SHELL := /bin/bash
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+target_dir := $(or $(CARGO_TARGET_DIR),target)
+longrun := $(abspath $(target_dir)/release/longrun)
+# Tests that mount volumes need root: built as the user, run through sudo.
+as_root := $(if $(filter 0,$(shell id -u)),,sudo -E)
+test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner=["sudo", "-E"]')
+PREFIX ?= /usr/local
+
+.PHONY: help build run test lint deny bench torture fuzz install clean
+
+help: ## This list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+build: ## The release binary
+	@scripts/prepare.sh build
+	cargo build --release --locked -p longrun-cli
+
+run: ## The demo (ARGS=--once ends after it), or VOLUME=/mnt/data for a real volume
+	@scripts/prepare.sh run
+	cargo build --release --locked -p longrun-cli
+	@LONGRUN=$(longrun) VOLUME="$(VOLUME)" scripts/demo.sh $(ARGS)
+
+test: ## Formatting, lints, file sizes, and all tests, those that mount volumes included
+	@scripts/prepare.sh test
+	cargo fmt --all --check
+	scripts/check-file-sizes.sh
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --locked $(test_runner)
+
+lint: ## Formatting, lints, file sizes, licences and advisories
+	@scripts/prepare.sh build
+	cargo fmt --all --check
+	scripts/check-file-sizes.sh
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(MAKE) deny
+
+deny: ## Licences, advisories and sources of the dependencies (installs cargo-deny when it is missing)
+	command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	cargo deny --locked check
+
+install: build ## Binary, manual pages and completions under PREFIX (/usr/local)
+	$(as_root) install -D -m 755 $(longrun) $(DESTDIR)$(PREFIX)/bin/longrun
+	$(as_root) install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(as_root) $(longrun) man $(DESTDIR)$(PREFIX)/share/man/man1
+	$(longrun) completions bash | $(as_root) tee $(DESTDIR)$(PREFIX)/share/bash-completion/completions/longrun >/dev/null
+
+clean: ## Build products
+	cargo clean

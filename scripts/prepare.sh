@@ -1,0 +1,45 @@
+#!/bin/bash
+# Makes sure that the commands which the build, the demo and the tests call are there; installs what is missing with apt.
+# Usage: prepare.sh build|run|test
+set -euo pipefail
+
+fail() {
+    echo "prepare: $*" >&2
+    exit 1
+}
+
+# command:package
+needed=(cc:gcc)
+case "${1:-}" in
+    build) ;;
+    run) needed+=(mkfs.ext4:e2fsprogs losetup:mount mount:mount flock:util-linux) ;;
+    test)
+        needed+=(mkfs.ext4:e2fsprogs filefrag:e2fsprogs e2freefrag:e2fsprogs e4defrag:e2fsprogs debugfs:e2fsprogs
+            losetup:mount mount:mount setpriv:util-linux blockdev:util-linux setfattr:attr setfacl:acl
+            setcap:libcap2-bin)
+        ;;
+    *) fail "usage: prepare.sh build|run|test" ;;
+esac
+
+# An ordinary user's PATH lacks the administrator's commands.
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+packages=()
+for entry in "${needed[@]}"; do
+    command -v "${entry%%:*}" >/dev/null || packages+=("${entry##*:}")
+done
+
+if ((${#packages[@]})); then
+    mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
+    command -v apt-get >/dev/null || fail "please install: ${packages[*]}"
+    as_root=()
+    if ((EUID != 0)); then
+        command -v sudo >/dev/null || fail "please install as root: apt-get install ${packages[*]}"
+        as_root=(sudo)
+    fi
+    echo "prepare: installing ${packages[*]}"
+    "${as_root[@]}" apt-get update -qq || echo "prepare: the package lists could not be refreshed; going on" >&2
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+fi
+
+PATH="$PATH:$HOME/.cargo/bin"
+command -v cargo >/dev/null || fail "Rust is missing: install the stable toolchain with rustup, then try again"

@@ -7,6 +7,7 @@ use longrun_sys::{ByteRange, Errno, Exchange, Mapping};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Blocks exchanged by one call at most.
@@ -55,7 +56,14 @@ pub fn fragment_file(path: &Path, fragments: u64) -> Result<Fragmented, AgeError
     let donor = donor(path, block_size, wanted)?;
     let range = ByteRange::of_blocks(block_size, LogicalBlock(0), wanted);
     let mut room = Room { runs: map(&donor, range, block_size, path)?.into(), alignment };
+    // Cached in large folios, a file costs a journal commit for every page exchanged; read page by page, it does not.
+    longrun_sys::drop_cache(&file, ByteRange::ALL).map_err(|e| AgeError::io("drop the cache of", path, e))?;
+    longrun_sys::expect_random_reads(&file).map_err(|e| AgeError::io("advise on", path, e))?;
+    let mut buffer = vec![0; block_size.to_bytes(Blocks(EXCHANGE_AT_ONCE)).0 as usize];
     for (at, place) in choose_places(&before, &mut room, fragments) {
+        let wanted = block_size.to_bytes(place.length).0 as usize;
+        file.read_at(buffer.get_mut(..wanted).unwrap_or_default(), block_size.to_bytes(Blocks(at.0)).0)
+            .map_err(|e| AgeError::io("read", path, e))?;
         exchange(&file, &donor, at, place, path)?;
     }
     longrun_sys::sync_volume(&file).map_err(|e| AgeError::io("sync the volume of", path, e))?;

@@ -37,14 +37,15 @@ fn loop_nothing_stays_behind() {
 
 #[test]
 fn loop_a_file_lies_in_exactly_the_fragments_asked_for_and_keeps_its_content() {
-    for block_size in ["1024", "4096"] {
+    // With blocks smaller than a page, every exchange that cuts a page costs a commit: fewer fragments there.
+    for (block_size, many) in [("1024", 40), ("4096", 1000)] {
         let volume = LoopVolume::create(&VolumeSpec::ext4(256).mkfs(&["-b", block_size])).unwrap();
         let path = volume.mount_point().join("file");
         let mut content = vec![0; (4 << 20) + 17];
         longrun_ageing::fill_block(&mut content, 1, 2, 3);
         fs::write(&path, &content).unwrap();
         let before = dump(&volume.mount_point()).unwrap();
-        for fragments in [1000, 1, 7, 500] {
+        for fragments in [many, 1, 7, many / 2] {
             let made = fragment_file(&path, fragments).unwrap();
             assert_eq!(made.fragments_after, fragments, "block size {block_size}");
             let seen = filefrag(&volume.mount_point()).unwrap();

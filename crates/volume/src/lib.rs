@@ -4,6 +4,9 @@
 //! that is the planner's.
 
 mod error;
+pub mod ext4;
+pub mod probe;
+mod range_map;
 pub mod sim;
 mod traits;
 

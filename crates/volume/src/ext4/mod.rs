@@ -1,0 +1,3 @@
+//! ext4: the raw scan, and the live primitives.
+
+pub mod scan;

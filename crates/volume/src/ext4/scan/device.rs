@@ -1,0 +1,107 @@
+//! An opened ext4 device or image: single inodes and directories, read when they are needed.
+
+use super::bitmap;
+use super::directory::{self, Entry};
+use super::fault::{Access, Fault, Read, damaged, settled};
+use super::group::{Group, read_groups};
+use super::inode::{Inode, Mapping, inline_continuation};
+use super::map::{FileMap, Mapper};
+use super::source::Source;
+use super::superblock::{Superblock, incompat};
+use longrun_layout::{Extent, PhysicalBlock};
+
+/// What is needed to read anything of the volume.
+pub(super) struct Device {
+    pub(super) source: Box<dyn Source>,
+    pub(super) access: Access,
+    pub(super) sb: Superblock,
+    pub(super) groups: Vec<Group>,
+}
+
+impl Device {
+    /// Reads superblock and descriptors.
+    pub(super) fn open(source: Box<dyn Source>, access: Access) -> Read<Self> {
+        let sb = settled(access, || Superblock::read(source.as_ref()))?;
+        if access == Access::Still && sb.incompat & incompat::RECOVER != 0 {
+            let what = "a journal that was not replayed (mount the volume once, or run e2fsck on it)";
+            return Err(Fault::Unsupported(what.into()));
+        }
+        let groups = read_groups(source.as_ref(), &sb, access)?;
+        Ok(Self { source, access, sb, groups })
+    }
+
+    /// Reads superblock and descriptors again: what is in use has changed since, and the volume may have grown.
+    pub(super) fn refresh(&mut self) -> Read<()> {
+        self.sb = settled(self.access, || Superblock::read(self.source.as_ref()))?;
+        self.groups = read_groups(self.source.as_ref(), &self.sb, self.access)?;
+        Ok(())
+    }
+
+    pub(super) fn mapper(&self) -> Mapper<'_> {
+        Mapper::new(self.source.as_ref(), &self.sb)
+    }
+
+    /// Reads one inode, with its raw content.
+    pub(super) fn read_inode(&self, number: u32) -> Read<(Inode, Vec<u8>)> {
+        let index = number.wrapping_sub(1);
+        let (group, within) = (index / self.sb.inodes_per_group, index % self.sb.inodes_per_group);
+        let Some(group) = self.groups.get(group as usize) else {
+            return damaged(format!("there is no inode {number}"));
+        };
+        let size = u64::from(self.sb.inode_size);
+        let mut raw = vec![0; usize::from(self.sb.inode_size)];
+        settled(self.access, || {
+            self.source.read_exact_at(&mut raw, self.sb.offset(group.inode_table) + u64::from(within) * size)?;
+            Inode::parse(&self.sb, number, &raw)
+        })
+        .map(|inode| (inode, raw))
+    }
+
+    /// Reads an inode and its map, both afresh on each attempt: the map may have changed together with the inode.
+    pub(super) fn read_map(&self, number: u32, mapper: &mut Mapper<'_>, map: &mut FileMap) -> Read<Inode> {
+        settled(self.access, || {
+            let (inode, _) = self.read_inode(number)?;
+            mapper.read(&inode, map)?;
+            Ok(inode)
+        })
+    }
+
+    /// Calls `each` for all entries of a directory. Blocks that cannot be understood are left out: names are never worth
+    /// refusing a volume for.
+    pub(super) fn for_each_entry(&self, number: u32, mut each: impl FnMut(Entry<'_>)) -> Read<()> {
+        let (inode, raw) = self.read_inode(number)?;
+        if !inode.is_directory() {
+            return Ok(());
+        }
+        if inode.mapping() == Mapping::Inline {
+            return directory::for_each_inline_entry(&inode.map, inline_continuation(&raw), each);
+        }
+        let mut map = FileMap::default();
+        let inode = self.read_map(number, &mut self.mapper(), &mut map)?;
+        let mut block = vec![0; self.sb.block_size.bytes() as usize];
+        for run in &map.runs {
+            for index in 0..run.length.0 {
+                let location = run.physical.0 + index;
+                let checked = settled(self.access, || {
+                    self.source.read_exact_at(&mut block, self.sb.offset(location))?;
+                    directory::check_block(inode.seed, &block)
+                });
+                match checked.and_then(|()| directory::for_each_entry(&block, &mut each)) {
+                    Ok(()) | Err(Fault::Damaged(_)) => {}
+                    Err(other) => return Err(other),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The free space as the bitmaps on the device say.
+    pub(super) fn free_extents(&self, fixed: &[super::areas::Area]) -> Read<Vec<Extent>> {
+        bitmap::free_extents(self.source.as_ref(), &self.sb, self.access, &self.groups, fixed)
+    }
+
+    /// The volume as one extent.
+    pub(super) fn whole(&self) -> Extent {
+        Extent::between(PhysicalBlock(0), PhysicalBlock(self.sb.blocks))
+    }
+}

@@ -1,0 +1,91 @@
+//! What can be wrong while reading a volume, before it is known by which name the user calls the volume.
+
+use crate::VolumeError;
+use std::path::Path;
+use std::time::Duration;
+
+/// A reason to stop reading.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// Not ext4 at all.
+    NotExt4(String),
+    /// ext4 with something that this reader does not know.
+    Unsupported(String),
+    /// The on-disk structures contradict themselves.
+    Damaged(String),
+    /// The device could not be read.
+    Io(std::io::Error),
+    /// The user asked to stop.
+    Interrupted,
+}
+
+pub(super) type Read<T> = Result<T, Fault>;
+
+/// Shorthand for a contradiction found.
+pub(super) fn damaged<T>(detail: impl Into<String>) -> Read<T> {
+    Err(Fault::Damaged(detail.into()))
+}
+
+impl Fault {
+    /// The message for the user, who called the volume `path`.
+    pub(super) fn on(self, path: &Path) -> VolumeError {
+        let path = path.to_owned();
+        match self {
+            Self::NotExt4(problem) => VolumeError::NotAVolume { path, problem },
+            Self::Unsupported(what) => VolumeError::Unsupported { path, what },
+            Self::Damaged(detail) => VolumeError::Damaged { path, detail },
+            Self::Io(source) => VolumeError::Io { path, act: "reading the volume", source },
+            Self::Interrupted => VolumeError::Interrupted,
+        }
+    }
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Whether the file system changes while it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Mounted: a record may be seen half-written, and is then read again before it is called damaged.
+    Live,
+    /// Nobody writes: what is read is final.
+    Still,
+}
+
+/// Pauses between the attempts on a mounted volume, about 0.3 s in all: an update takes microseconds, so that what is
+/// still wrong afterwards is wrong on the device.
+const PAUSES_MILLISECONDS: [u64; 8] = [0, 1, 2, 5, 20, 50, 100, 120];
+
+/// Repeats `read` on a live volume while it finds damage.
+pub(super) fn settled<T>(access: Access, mut read: impl FnMut() -> Read<T>) -> Read<T> {
+    let pauses = if access == Access::Live { &PAUSES_MILLISECONDS[..] } else { &[] };
+    for pause in pauses {
+        match read() {
+            Err(Fault::Damaged(_)) => std::thread::sleep(Duration::from_millis(*pause)),
+            other => return other,
+        }
+    }
+    read()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_record_is_read_again_only_on_a_live_volume() {
+        let torn_twice = |access| {
+            let mut attempts = 0;
+            let result = settled(access, || {
+                attempts += 1;
+                if attempts < 3 { damaged("torn") } else { Ok(()) }
+            });
+            (result.is_ok(), attempts)
+        };
+        assert_eq!(torn_twice(Access::Live), (true, 3));
+        assert_eq!(torn_twice(Access::Still), (false, 1));
+    }
+}

@@ -1,0 +1,54 @@
+//! Reasons why the files of a volume can be looked at but must not be moved.
+
+use super::superblock::{Superblock, incompat, ro_compat};
+use std::fmt;
+
+/// A reason that concerns the volume as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Space is allocated in clusters of several blocks: the kernel does not exchange blocks then.
+    Bigalloc,
+    /// Data goes through the journal by default.
+    JournalledData,
+    /// No file has extents (ext2, ext3).
+    NoExtents,
+    /// The file system declares itself read-only.
+    ReadOnly,
+    /// Files share blocks.
+    SharedBlocks,
+    /// The kernel has noted errors.
+    Errors,
+    /// A feature that is not known, by its bits in the read-only-compatible set.
+    UnknownFeature(u32),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bigalloc => f.write_str("ext4 with bigalloc"),
+            Self::JournalledData => f.write_str("ext4 with data=journal"),
+            Self::NoExtents => f.write_str("ext2 or ext3 (no extents)"),
+            Self::ReadOnly => f.write_str("a file system marked read-only"),
+            Self::SharedBlocks => f.write_str("ext4 with shared blocks"),
+            Self::Errors => f.write_str("a file system with recorded errors (run e2fsck -f on it)"),
+            Self::UnknownFeature(bits) => write!(f, "an ext4 feature (read-only compatible, {bits:#x})"),
+        }
+    }
+}
+
+/// All reasons that the superblock gives.
+pub(super) fn refusals(sb: &Superblock) -> Vec<Refusal> {
+    let unknown = sb.ro_compat & !ro_compat::KNOWN;
+    [
+        (sb.has_bigalloc(), Refusal::Bigalloc),
+        (sb.data_journalled, Refusal::JournalledData),
+        (sb.incompat & incompat::EXTENTS == 0, Refusal::NoExtents),
+        (sb.ro_compat & ro_compat::READ_ONLY != 0, Refusal::ReadOnly),
+        (sb.ro_compat & ro_compat::SHARED_BLOCKS != 0, Refusal::SharedBlocks),
+        (sb.has_errors, Refusal::Errors),
+        (unknown != 0, Refusal::UnknownFeature(unknown)),
+    ]
+    .into_iter()
+    .filter_map(|(applies, refusal)| applies.then_some(refusal))
+    .collect()
+}

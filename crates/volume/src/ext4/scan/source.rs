@@ -1,0 +1,59 @@
+//! Where the bytes of a volume come from: a block device, an image file, or memory (tests).
+//!
+//! Only reads, never opens anything for writing.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Random access to the bytes of a volume.
+pub trait Source: Send + Sync {
+    /// Fills `buffer` from `offset` bytes on.
+    ///
+    /// # Errors
+    /// The device's error, or `UnexpectedEof` beyond its end.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Bytes that there are.
+    fn length(&self) -> u64;
+}
+
+/// An opened block device or image file.
+#[derive(Debug)]
+pub struct FileSource {
+    file: File,
+    length: u64,
+}
+
+impl FileSource {
+    /// Finds out the length, which for a block device its metadata does not tell.
+    ///
+    /// # Errors
+    /// When the file cannot be positioned: it is neither a device nor a regular file.
+    pub fn new(mut file: File) -> io::Result<Self> {
+        let length = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+        Ok(Self { file, length })
+    }
+}
+
+impl Source for FileSource {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn length(&self) -> u64 {
+        self.length
+    }
+}
+
+impl Source for Vec<u8> {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let bytes = usize::try_from(offset).ok().and_then(|at| self.get(at..)).and_then(|b| b.get(..buffer.len()));
+        buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn length(&self) -> u64 {
+        self.len() as u64
+    }
+}

@@ -7,7 +7,6 @@ use crate::schedule::{Limits, Scheduled, Scheduler};
 use crate::target::{Packer, Packing, Target, outside, place_at_edge};
 use crate::unit::{Unit, UnitIndex};
 use crate::window::Window;
-use crate::zone;
 use longrun_layout::{Extent, ExtentSet};
 use std::collections::BTreeSet;
 
@@ -18,17 +17,15 @@ struct Attempt {
     cost: u64,
 }
 
-/// Plans a window; `None` when there is nothing to gain.
-pub(crate) fn plan(window: &Window, limits: Limits) -> Option<Scheduled> {
-    let wanted = window.capacity().checked_sub(window.used())?;
-    let zone = zone::choose(&window.segments, &window.free, wanted);
+/// Plans a window so that `zone` becomes free; `None` when there is nothing to gain.
+pub(crate) fn plan(window: &Window, zone: &[Extent], limits: Limits) -> Option<Scheduled> {
     let used = window.used();
-    let space = outside(&window.segments, &zone);
+    let space = outside(&window.segments, zone);
     let kept = keep(&window.units, &space);
     let floor = zone.len() as u64;
     let mut best: Option<Attempt> = None;
     for packing in packings(used) {
-        let attempt = attempt(window, &zone, &space, &kept, packing);
+        let attempt = attempt(window, zone, &space, &kept, packing);
         if std::env::var_os("TRACE").is_some() {
             eprintln!("  {packing:?}: pieces {} cost {:.3}", attempt.pieces, attempt.cost as f64 / used as f64);
         }
@@ -42,7 +39,7 @@ pub(crate) fn plan(window: &Window, limits: Limits) -> Option<Scheduled> {
     if best.target.starts.is_empty() || !pays(window, &best) {
         return None;
     }
-    let why = |unit: UnitIndex| why(window.units.get(unit), &zone);
+    let why = |unit: UnitIndex| why(window.units.get(unit), zone);
     let scheduled = Scheduler::new(&window.units, &best.target, &window.free, limits, why).run();
     scheduled.improves(window).then_some(scheduled)
 }

@@ -3,6 +3,7 @@
 //! Owns every decision about what goes where and in which order. Never does I/O, never reads a clock, never uses
 //! randomness or hash-ordered iteration: the same layout and policy give the same plan.
 
+mod agenda;
 mod board;
 mod cut;
 mod efficient;

@@ -5,7 +5,7 @@ use crate::plan::{PlannedMove, Step, Why};
 use crate::target::Target;
 use crate::unit::{Piece, Unit, UnitIndex, fragments};
 use crate::window::Window;
-use longrun_layout::{Blocks, Extent, ExtentSet, FileMove, LogicalBlock, PhysicalBlock};
+use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, FileMove, LogicalBlock, PhysicalBlock};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Limits of a schedule.
@@ -63,8 +63,8 @@ pub(crate) struct Scheduler<'a> {
 /// What a schedule comes to.
 pub(crate) struct Scheduled {
     pub(crate) steps: Vec<Step>,
-    /// Where the pieces of each unit that moved are afterwards.
-    pub(crate) pieces: BTreeMap<UnitIndex, Vec<Piece>>,
+    /// The files of the units that moved, with their directory and the unit's pieces afterwards.
+    pub(crate) moved_files: Vec<(FileIndex, u32, Vec<Piece>)>,
     pub(crate) moved: u64,
     /// The window's free space afterwards.
     pub(crate) free: ExtentSet,
@@ -171,9 +171,16 @@ impl<'a> Scheduler<'a> {
             }
         }
         let (free, excess) = (self.available, self.excess);
-        let pieces =
-            self.travellers.into_iter().map(|t| (t.unit, join(t.pieces.into_iter().map(|(_, p)| p)))).collect();
-        Scheduled { steps: self.steps, pieces, moved: self.moved, free, excess }
+        let units = self.units;
+        let moved_files = self
+            .travellers
+            .into_iter()
+            .filter_map(|t| {
+                let unit = units.get(t.unit)?;
+                Some((unit.file, unit.directory, join(t.pieces.into_iter().map(|(_, p)| p))))
+            })
+            .collect();
+        Scheduled { steps: self.steps, moved_files, moved: self.moved, free, excess }
     }
 
     /// Makes what was vacated available, and finds out who can move now. False when nothing was pending.

@@ -1,0 +1,203 @@
+//! The agenda: a volume cut into windows that are planned one after another, so that memory and time stay bounded.
+//!
+//! The free space shall gather in the zone, the largest segments of the whole volume. Each window takes the next stretch
+//! outside the zone together with as much of the zone as is needed to fill it: what lies there moves out, and the zone
+//! empties from its start. What is left of a slice of the zone belongs to the next window.
+
+use crate::unit::{Piece, Unit};
+use crate::window::Window;
+use crate::zone;
+use longrun_layout::{Extent, ExtentSet, FileIndex, FileView, VolumeLayout};
+use std::collections::BTreeMap;
+
+/// Files of one window, at most: planning time grows a little faster than linearly with them.
+const WINDOW_FILES: usize = 150_000;
+/// Blocks of one window, at most, not counting imported ones: 64 GiB of 4 KiB blocks.
+const WINDOW_BLOCKS: u64 = 1 << 24;
+
+/// What is left to be planned of a volume.
+#[derive(Debug)]
+pub(crate) struct Agenda<'a> {
+    layout: &'a VolumeLayout,
+    /// Movable files by the start of their longest run.
+    by_home: Vec<(u64, FileIndex)>,
+    /// Files that have their place, one bit each.
+    settled: Vec<u64>,
+    /// Files of the rest of a slice that moved within it.
+    moved: BTreeMap<u64, Vec<Unit>>,
+    free: ExtentSet,
+    /// Stretches outside the zone, last one first.
+    stretches: Vec<ExtentSet>,
+    /// What is left of the zone.
+    zone: ExtentSet,
+}
+
+/// A window and the part of it that shall become free.
+pub(crate) struct Job {
+    pub(crate) window: Window,
+    pub(crate) zone: Vec<Extent>,
+    within: ExtentSet,
+}
+
+impl<'a> Agenda<'a> {
+    /// Cuts a volume into windows; `gather` says whether the free space shall gather in a zone.
+    pub(crate) fn new(layout: &'a VolumeLayout, gather: bool) -> Self {
+        let mut by_home: Vec<(u64, FileIndex)> = layout
+            .files()
+            .filter(FileView::is_movable)
+            .filter_map(|f| Some((f.runs().max_by_key(|r| r.length)?.physical.0, f.index)))
+            .collect();
+        by_home.sort_unstable();
+        let free: ExtentSet = layout.free().iter().copied().collect();
+        let segments = layout.segments();
+        let zone: ExtentSet = match gather {
+            true => zone::choose(&segments, &free, free.total().0).into_iter().collect(),
+            false => ExtentSet::new(),
+        };
+        let settled = vec![0; layout.file_count().div_ceil(64)];
+        let mut agenda = Self { layout, by_home, settled, moved: BTreeMap::new(), free, stretches: Vec::new(), zone };
+        agenda.stretches = agenda.cut(&segments);
+        agenda
+    }
+
+    /// The space outside the zone in stretches of bounded size, last one first. One window, if all fits into one.
+    fn cut(&self, segments: &[Extent]) -> Vec<ExtentSet> {
+        let zone: Vec<Extent> = self.zone.iter().collect();
+        let space = crate::target::outside(segments, &zone);
+        if self.by_home.len() <= 2 * WINDOW_FILES && space.total().0 <= 2 * WINDOW_BLOCKS {
+            return vec![space];
+        }
+        let mut stretches = Vec::new();
+        let mut stretch = ExtentSet::new();
+        let mut files = 0;
+        for extent in space.iter() {
+            let mut at = extent.start.0;
+            while at < extent.end().0 {
+                // Cut where a file starts: no run reaches across such a border.
+                let first = self.by_home.partition_point(|(home, _)| *home < at);
+                let enough = self.by_home.get(first + WINDOW_FILES.saturating_sub(files)).map_or(u64::MAX, |f| f.0);
+                let room = at + WINDOW_BLOCKS.saturating_sub(stretch.total().0);
+                let beyond = self.by_home.partition_point(|(home, _)| *home < enough.min(room).max(at + 1));
+                let end = self.by_home.get(beyond).map_or(u64::MAX, |f| f.0).min(extent.end().0);
+                stretch.insert(Extent::new(at, end - at));
+                files += self.by_home.partition_point(|(home, _)| *home < end) - first;
+                at = end;
+                if files >= WINDOW_FILES || stretch.total().0 >= WINDOW_BLOCKS {
+                    stretches.push(std::mem::take(&mut stretch));
+                    files = 0;
+                }
+            }
+        }
+        if !stretch.is_empty() {
+            stretches.push(stretch);
+        }
+        stretches.reverse();
+        stretches
+    }
+
+    fn is_settled(&self, file: FileIndex) -> bool {
+        self.settled.get(file.0 as usize / 64).is_some_and(|word| word >> (file.0 % 64) & 1 == 1)
+    }
+
+    fn settle(&mut self, file: FileIndex) {
+        if let Some(word) = self.settled.get_mut(file.0 as usize / 64) {
+            *word |= 1 << (file.0 % 64);
+        }
+    }
+
+    /// The files at home in an extent, as units.
+    fn units_in(&self, extent: Extent, units: &mut Vec<Unit>) {
+        let first = self.by_home.partition_point(|(home, _)| *home < extent.start.0);
+        let homes = self.by_home.iter().skip(first).take_while(|(home, _)| *home < extent.end().0);
+        let files = homes.filter(|(_, file)| !self.is_settled(*file)).filter_map(|(_, file)| self.layout.file(*file));
+        units.extend(files.map(|f| Unit::whole(&f)));
+        units.extend(self.moved.range(extent.start.0..extent.end().0).flat_map(|(_, units)| units).cloned());
+    }
+
+    /// The next window, with the slice of the zone that it needs.
+    pub(crate) fn next_job(&mut self) -> Option<Job> {
+        let stretch = self.stretches.pop()?;
+        let mut units = Vec::new();
+        for extent in stretch.iter() {
+            self.units_in(extent, &mut units);
+        }
+        let free_in = |extents: &ExtentSet, free: &ExtentSet| -> u64 {
+            extents.iter().flat_map(|e| free.overlapping(e)).map(|e| e.length.0).sum()
+        };
+        let holes = free_in(&stretch, &self.free);
+        let last = self.stretches.is_empty();
+        let slice = if last { self.zone.clone() } else { self.slice(holes) };
+        for extent in slice.iter() {
+            self.units_in(extent, &mut units);
+        }
+        let mut within = stretch;
+        within.extend(slice.iter());
+        let free: ExtentSet = within.iter().flat_map(|e| self.free.overlapping(e)).collect();
+        let window = Window::new(units, free, &within);
+        let wanted = window.capacity().saturating_sub(window.used());
+        let zone =
+            if last { zone::choose(&window.segments, &window.free, wanted) } else { front(&slice, &window, wanted) };
+        Some(Job { window, zone, within })
+    }
+
+    /// The front of the zone with about `wanted` blocks that are in use.
+    fn slice(&self, wanted: u64) -> ExtentSet {
+        let mut slice = ExtentSet::new();
+        let mut used = 0;
+        for extent in self.zone.iter() {
+            let first = self.by_home.partition_point(|(home, _)| *home < extent.start.0);
+            for (home, file) in self.by_home.iter().skip(first).take_while(|(home, _)| *home < extent.end().0) {
+                if used >= wanted {
+                    slice.insert(Extent::new(extent.start.0, home - extent.start.0));
+                    return slice;
+                }
+                if !self.is_settled(*file) {
+                    used += self.layout.file(*file).map_or(0, |f| f.size().0);
+                }
+            }
+            slice.insert(extent);
+        }
+        slice
+    }
+
+    /// Takes note of how a window ended: `moved` are the units that changed place, with their files.
+    pub(crate) fn finish(&mut self, job: &Job, free: &ExtentSet, moved: Vec<(FileIndex, u32, Vec<Piece>)>) {
+        for extent in job.within.iter() {
+            self.free.remove(extent);
+            self.moved = {
+                let mut rest = self.moved.split_off(&extent.start.0);
+                let mut behind = rest.split_off(&extent.end().0);
+                self.moved.append(&mut behind);
+                std::mem::take(&mut self.moved)
+            };
+        }
+        self.free.extend(free.iter());
+        // The emptied zone is done; what is left of the slice stays in the zone for the next window.
+        for extent in &job.zone {
+            self.zone.remove(*extent);
+        }
+        for (file, directory, pieces) in moved {
+            self.settle(file);
+            let at = pieces.first().map_or(0, |p| p.at);
+            if self.zone.extent_at(longrun_layout::PhysicalBlock(at)).is_some() {
+                self.moved.entry(at).or_default().push(Unit::new(file, directory, pieces));
+            }
+        }
+    }
+}
+
+/// The first `wanted` blocks of a slice that are no obstacles.
+fn front(slice: &ExtentSet, window: &Window, wanted: u64) -> Vec<Extent> {
+    let mut rest = wanted;
+    let mut zone = Vec::new();
+    let segments: ExtentSet = window.segments.iter().copied().collect();
+    for extent in slice.iter().flat_map(|e| segments.overlapping(e).collect::<Vec<_>>()) {
+        if rest == 0 {
+            break;
+        }
+        let length = extent.length.0.min(rest);
+        zone.push(Extent::new(extent.start.0, length));
+        rest -= length;
+    }
+    zone
+}

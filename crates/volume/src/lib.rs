@@ -8,7 +8,9 @@ pub mod ext4;
 pub mod probe;
 mod range_map;
 pub mod sim;
+pub mod target;
 mod traits;
 
 pub use error::{MoveError, SkipReason, VolumeError};
+pub use target::Target;
 pub use traits::{Exchanged, NoProgress, Progress, Volume, VolumeInfo};

@@ -1,0 +1,260 @@
+//! What the user named, and the volume that it lies on.
+//!
+//! Owns the reading of /proc/self/mountinfo. Never opens a device, never changes anything.
+
+use crate::{VolumeError, probe};
+use longrun_sys::DeviceNumber;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// What kind of thing the user named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A mount point or a block device: the volume as a whole.
+    Volume,
+    /// A directory on a mounted volume, not its mount point.
+    Directory,
+    /// A file on a mounted volume.
+    File,
+    /// A regular file that holds a volume.
+    Image,
+}
+
+/// A volume as it is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Its number.
+    pub device: DeviceNumber,
+    /// Which directory of the volume is mounted; "/" except for bind mounts.
+    pub root: PathBuf,
+    /// Where.
+    pub point: PathBuf,
+    /// Neither the mount nor the file system is read-only.
+    pub writable: bool,
+    /// The kernel's name of the file system.
+    pub filesystem: String,
+    /// What was mounted, as whoever mounted it called it.
+    pub source: PathBuf,
+    /// The options of the file system, one by one.
+    pub options: Vec<String>,
+}
+
+impl Mount {
+    /// Whether the whole volume is mounted here, not a part of it.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.root == Path::new("/")
+    }
+}
+
+/// What the user named, and the volume that it lies on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// As the user gave it.
+    pub given: PathBuf,
+    /// What it is.
+    pub subject: Subject,
+    /// The block device, or the image file.
+    pub device: PathBuf,
+    /// The number of the block device; none for an image.
+    pub device_number: Option<DeviceNumber>,
+    /// Where it is mounted (the best place: writable and whole before others), if it is.
+    pub mount: Option<Mount>,
+}
+
+impl Target {
+    /// Finds out what `given` is: a mount point, any path on a mounted volume, a block device, or an image file.
+    ///
+    /// # Errors
+    /// [`VolumeError::NotAVolume`] when it is none of these.
+    pub fn resolve(given: &Path) -> Result<Self, VolumeError> {
+        let not_a_volume = |problem: String| VolumeError::NotAVolume { path: given.to_owned(), problem };
+        let meta = fs::metadata(given).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => not_a_volume("there is no such file or directory".into()),
+            _ => VolumeError::Io { path: given.to_owned(), act: "looking at it", source: error },
+        })?;
+        let kind = meta.file_type();
+        let mounts = read_mounts()?;
+        if kind.is_block_device() {
+            let number = DeviceNumber::from_stat(meta.rdev());
+            let mount = best_mount(&mounts, number);
+            return Ok(Self {
+                given: given.to_owned(),
+                subject: Subject::Volume,
+                device: given.to_owned(),
+                device_number: Some(number),
+                mount,
+            });
+        }
+        if !kind.is_file() && !kind.is_dir() {
+            return Err(not_a_volume("neither a file, a directory nor a block device".into()));
+        }
+        if kind.is_file() && holds_a_volume(given) {
+            return Ok(Self {
+                given: given.to_owned(),
+                subject: Subject::Image,
+                device: given.to_owned(),
+                device_number: None,
+                mount: None,
+            });
+        }
+        let number = DeviceNumber::from_stat(meta.dev());
+        let Some(mount) = best_mount(&mounts, number) else {
+            return Err(not_a_volume("on a file system without a block device of its own".into()));
+        };
+        let canonical = fs::canonicalize(given).unwrap_or_else(|_| given.to_owned());
+        let is_mount_point = mounts.iter().any(|m| m.device == number && m.is_whole() && m.point == canonical);
+        let subject = match (kind.is_dir(), is_mount_point) {
+            (true, true) => Subject::Volume,
+            (true, false) => Subject::Directory,
+            (false, _) => Subject::File,
+        };
+        let device = device_path(&mount);
+        Ok(Self { given: given.to_owned(), subject, device, device_number: Some(number), mount: Some(mount) })
+    }
+}
+
+/// Whether a regular file is an image of a volume or of a disk, by its signature. What cannot be read is an ordinary file.
+fn holds_a_volume(path: &Path) -> bool {
+    // A boot sector's mark alone is two bytes that any file may have.
+    let is_image = |content| match content {
+        probe::Content::FileSystem(_) => true,
+        probe::Content::Container(name) => name.contains("image"),
+        probe::Content::Unknown => false,
+    };
+    File::open(path).and_then(|file| probe::identify(&file)).is_ok_and(is_image)
+}
+
+fn read_mounts() -> Result<Vec<Mount>, VolumeError> {
+    let path = Path::new("/proc/self/mountinfo");
+    let text = fs::read(path).map_err(|source| VolumeError::Io {
+        path: path.to_owned(),
+        act: "reading the table of mounts",
+        source,
+    })?;
+    Ok(parse_mountinfo(&text))
+}
+
+/// The mount of `device` to work through: really visible at its mount point, whole and writable if there is such a one.
+fn best_mount(mounts: &[Mount], device: DeviceNumber) -> Option<Mount> {
+    let visible = |m: &&Mount| fs::metadata(&m.point).is_ok_and(|meta| DeviceNumber::from_stat(meta.dev()) == device);
+    mounts.iter().filter(|m| m.device == device).filter(visible).max_by_key(|m| (m.is_whole(), m.writable)).cloned()
+}
+
+/// The device node: what was mounted when that is a name of the device, else the kernel's own name.
+fn device_path(mount: &Mount) -> PathBuf {
+    let is_it = |path: &Path| {
+        fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device() && m.rdev() == mount.device.to_stat())
+    };
+    if is_it(&mount.source) {
+        return mount.source.clone();
+    }
+    let uevent = fs::read_to_string(format!("/sys/dev/block/{}/uevent", mount.device)).unwrap_or_default();
+    let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
+    let by_number = PathBuf::from(format!("/dev/block/{}", mount.device));
+    name.map(|name| Path::new("/dev").join(name)).filter(|path| is_it(path)).unwrap_or(by_number)
+}
+
+/// The mounts in the text of a mountinfo file; lines that are not understood are left out.
+#[must_use]
+pub fn parse_mountinfo(text: &[u8]) -> Vec<Mount> {
+    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    // The optional fields in the middle end with a lone dash.
+    let dash = fields.iter().skip(6).position(|field| *field == b"-")? + 6;
+    let &[_, _, number, root, point, mount_options, ..] = fields.as_slice() else { return None };
+    let &[filesystem, source, super_options] = fields.get(dash + 1..dash + 4)? else { return None };
+    let (major, minor) = std::str::from_utf8(number).ok()?.split_once(':')?;
+    let options = words(super_options);
+    let writable = !words(mount_options).iter().any(|o| o == "ro") && !options.iter().any(|o| o == "ro");
+    Some(Mount {
+        device: DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? },
+        root: unescape(root),
+        point: unescape(point),
+        writable,
+        filesystem: String::from_utf8_lossy(filesystem).into_owned(),
+        source: unescape(source),
+        options,
+    })
+}
+
+fn words(options: &[u8]) -> Vec<String> {
+    options.split(|byte| *byte == b',').map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// Undoes the octal escapes (`\040`) by which the kernel writes blanks, line feeds and backslashes in names.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut name = Vec::with_capacity(field.len());
+    let mut at = 0;
+    while let Some(&byte) = field.get(at) {
+        let octal = if byte == b'\\' { field.get(at + 1..at + 4).and_then(octal_byte) } else { None };
+        name.push(octal.unwrap_or(byte));
+        at += if octal.is_some() { 4 } else { 1 };
+    }
+    PathBuf::from(OsString::from_vec(name))
+}
+
+fn octal_byte(digits: &[u8]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(digits).ok().filter(|d| !d.starts_with('+'))?, 8).ok()
+}
+
+impl Target {
+    /// What the kernel calls the device: the name of its directory in /sys/fs/ext4 and the like.
+    #[must_use]
+    pub(crate) fn kernel_name(&self) -> Option<OsString> {
+        let number = self.device_number?;
+        let link = fs::read_link(format!("/sys/dev/block/{number}")).ok()?;
+        link.file_name().map(|name| OsString::from_vec(name.as_bytes().to_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+24 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw,errors=remount-ro\n\
+36 24 7:0 / /mnt/a\\040b\\134c rw,noatime shared:2 master:7 - ext4 /dev/loop0 rw,data=journal\n\
+37 24 7:0 /sub /mnt/bind rw - ext4 /dev/loop0 ro\n\
+38 24 0:22 / /sys ro,nosuid - sysfs sysfs rw\n\
+garbage\n\
+39 24 x:y / /bad rw - ext4 /dev/bad rw\n\
+40 24 7:1 / /short rw shared:3";
+
+    #[test]
+    fn mounts_are_read_with_their_escapes_and_optional_fields() {
+        let mounts = parse_mountinfo(TABLE.as_bytes());
+        assert_eq!(mounts.len(), 4, "{mounts:#?}");
+        assert_eq!(mounts[0].device, DeviceNumber { major: 254, minor: 0 });
+        assert_eq!(mounts[1].point, Path::new("/mnt/a b\\c"));
+        assert_eq!(mounts[1].options, ["rw", "data=journal"]);
+        assert!(mounts[1].writable && mounts[1].is_whole());
+        assert!(!mounts[2].writable && !mounts[2].is_whole());
+        assert!(!mounts[3].writable);
+    }
+
+    #[test]
+    fn broken_escapes_stay_as_they_are() {
+        for (escaped, plain) in
+            [("a\\04", "a\\04"), ("\\999x", "\\999x"), ("\\+12", "\\+12"), ("\\012", "\n"), ("", "")]
+        {
+            assert_eq!(unescape(escaped.as_bytes()), Path::new(plain));
+        }
+    }
+
+    #[test]
+    fn paths_that_are_no_volume_are_named() {
+        let missing = Target::resolve(Path::new("/no/such/path")).unwrap_err().to_string();
+        assert!(missing.contains("/no/such/path: there is no such file"), "{missing}");
+        let null = Target::resolve(Path::new("/dev/null")).unwrap_err().to_string();
+        assert!(null.contains("neither a file, a directory nor a block device"), "{null}");
+        let proc = Target::resolve(Path::new("/proc/self/status"));
+        assert!(!matches!(proc, Ok(Target { subject: Subject::Image, .. })));
+    }
+}

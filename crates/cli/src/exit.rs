@@ -47,13 +47,15 @@ impl From<Status> for ExitCode {
 pub struct Failure {
     /// What the process ends with.
     pub status: Status,
+    /// Whether root could have done it.
+    pub needs_root: bool,
     message: String,
 }
 
 impl Failure {
     /// The message names what failed, on what, and what to do.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, needs_root: false, message: message.into() }
     }
 
     /// A system call on a path of the user's failed.
@@ -99,11 +101,12 @@ impl From<VolumeError> for Failure {
             VolumeError::Io { .. } | VolumeError::Barrier { .. } => Status::Failed,
             VolumeError::Interrupted => Status::Interrupted,
         };
+        let needs_root = matches!(error, VolumeError::NotPermitted { .. });
         let message = match error {
             VolumeError::Interrupted => "interrupted; everything that was held has been given back".to_owned(),
             other => other.to_string(),
         };
-        Self { status, message }
+        Self { status, needs_root, message }
     }
 }
 

@@ -9,6 +9,7 @@ mod exit;
 mod map;
 mod progress;
 mod report;
+mod survey;
 mod text;
 
 use args::{Cli, Command};
@@ -38,6 +39,8 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> Result<(), Failure> {
     match command {
+        Command::Analyze(args) => commands::analyze::run(args),
+        Command::Map(args) => commands::map::run(args),
         Command::Fragment(args) => commands::fragment::run(args),
         Command::Completions { shell } => commands::papers::completions(*shell),
         Command::Man { directory } => commands::papers::man(directory),

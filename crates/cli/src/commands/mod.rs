@@ -1,4 +1,6 @@
 //! The commands: each takes its arguments and does its work with the other modules.
 
+pub mod analyze;
 pub mod fragment;
+pub mod map;
 pub mod papers;

@@ -1,0 +1,65 @@
+//! Why files were left where they are: a stable word for JSON, a phrase for people.
+
+use longrun_layout::Pin;
+use longrun_volume::SkipReason;
+
+/// The phrase for a pin.
+pub const fn pin(pin: Pin) -> &'static str {
+    match pin {
+        Pin::Indirect => "it has indirect blocks instead of extents",
+        Pin::Encrypted => "it is encrypted",
+        Pin::Immutable => "it is immutable or append-only",
+        Pin::Verity => "fs-verity protects it",
+        Pin::JournalData => "its data is journalled",
+        Pin::Swap => "it is an active swap file",
+        Pin::Symlink => "it is a symbolic link",
+        Pin::System => "it belongs to the file system itself",
+        Pin::DamagedMap => "its map contradicts itself",
+        Pin::NoGeneration => "it has no generation that would tell it from a successor",
+        Pin::TooLarge => "its addresses are beyond what is supported",
+    }
+}
+
+/// The phrase for a reason.
+pub const fn skip(reason: SkipReason) -> &'static str {
+    match reason {
+        SkipReason::Pinned(why) => pin(why),
+        SkipReason::Vanished => "it was deleted or replaced meanwhile",
+        SkipReason::Changed => "it was changed meanwhile",
+        SkipReason::Busy => "it is being written to",
+        SkipReason::Executing => "it is being executed",
+        SkipReason::TargetTaken => "the place for it was taken by others",
+        SkipReason::Blocked => "another file that could not be moved is in its place",
+        SkipReason::SpaceNeeded => "others needed the free space",
+        SkipReason::NotExchangeable => "the kernel cannot exchange its blocks",
+        SkipReason::Unreadable => "its data could not be read",
+    }
+}
+
+/// The word for a reason, as JSON has it. Part of the contract.
+pub const fn word(reason: SkipReason) -> &'static str {
+    match reason {
+        SkipReason::Pinned(why) => match why {
+            Pin::Indirect => "indirect",
+            Pin::Encrypted => "encrypted",
+            Pin::Immutable => "immutable",
+            Pin::Verity => "verity",
+            Pin::JournalData => "journal-data",
+            Pin::Swap => "swap",
+            Pin::Symlink => "symlink",
+            Pin::System => "system",
+            Pin::DamagedMap => "damaged-map",
+            Pin::NoGeneration => "no-generation",
+            Pin::TooLarge => "too-large",
+        },
+        SkipReason::Vanished => "vanished",
+        SkipReason::Changed => "changed",
+        SkipReason::Busy => "busy",
+        SkipReason::Executing => "executing",
+        SkipReason::TargetTaken => "target-taken",
+        SkipReason::Blocked => "blocked",
+        SkipReason::SpaceNeeded => "space-needed",
+        SkipReason::NotExchangeable => "not-exchangeable",
+        SkipReason::Unreadable => "unreadable",
+    }
+}

@@ -97,11 +97,6 @@ impl Board {
         self.by_length.range((Excluded(after), Unbounded)).next().map(|(l, s)| Extent::new(*s, *l))
     }
 
-    /// The largest hole.
-    pub(crate) fn largest_hole(&self) -> Option<Extent> {
-        self.by_length.last().map(|(l, s)| Extent::new(*s, *l))
-    }
-
     pub(crate) fn hole_count(&self) -> usize {
         self.holes.len()
     }
@@ -115,6 +110,13 @@ impl Board {
         let before = self.slots.range(..hole.start.0).next_back().filter(|(s, (l, _))| **s + *l == hole.start.0);
         let behind = self.slots.get_key_value(&hole.end().0);
         [before, behind].map(|found| found.map(|(s, (l, u))| Slot { start: *s, length: *l, unit: *u }))
+    }
+
+    /// The holes directly before and behind a slot.
+    pub(crate) fn holes_beside(&self, slot: &Slot) -> [Option<Extent>; 2] {
+        let before = self.holes.range(..slot.start).next_back().filter(|(s, l)| **s + **l == slot.start);
+        let behind = self.holes.get_key_value(&(slot.start + slot.length));
+        [before, behind].map(|found| found.map(|(s, l)| Extent::new(*s, *l)))
     }
 
     /// The cheapest stretch of at least `length` blocks, made of holes and of slots whose `price` is known (`None`:

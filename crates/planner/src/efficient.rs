@@ -21,26 +21,26 @@ pub(crate) fn plan(window: &Window, limits: Limits) -> Option<Scheduled> {
     }
     let mut cut =
         Window { segments: window.segments.clone(), units: cut(window.units.clone()), free: window.free.clone() };
-    let protected: Vec<Extent> = window.free.largest().into_iter().collect();
-    let mut target = Target::default();
-    for _ in 0..ATTEMPTS {
-        let homeless;
-        (target, homeless) = attempt(&cut, &protected);
-        if homeless.is_empty() {
-            break;
-        }
-        leave(&mut cut.units, &homeless);
-        target = Target::default();
-    }
-    if target.starts.is_empty() {
-        return None;
-    }
+    let target = place(&mut cut)?;
     let why = |unit: UnitIndex| match cut.units.get(unit) {
         Some(u) if u.fragments() > 1 => Why::Defragment,
         _ => Why::MakeRoom,
     };
     let scheduled = Scheduler::new(&cut.units, &target, &cut.free, limits, why).run();
     scheduled.improves(window).then_some(scheduled)
+}
+
+/// Finds a place for every unit; those that find none stay where they are.
+fn place(window: &mut Window) -> Option<Target> {
+    let protected: Vec<Extent> = window.free.largest().into_iter().collect();
+    for _ in 0..ATTEMPTS {
+        let (target, homeless) = attempt(window, &protected);
+        if homeless.is_empty() {
+            return (!target.starts.is_empty()).then_some(target);
+        }
+        leave(&mut window.units, &homeless);
+    }
+    None
 }
 
 /// Hysteresis: what one pass leaves behind is no reason for another. Fewer than three excess fragments per hundred files,
@@ -82,6 +82,8 @@ fn attempt(window: &Window, protected: &[Extent]) -> (Target, Vec<UnitIndex>) {
     let packing = Packing { large: 1, unkeep: 0, merge_limit: 0 };
     let mut packer = Packer::new(&window.units, board, &movers, packing);
     let homeless = packer.place_large();
+    // Where fragments leave, holes appear: as many pieces of free space as before, the protected one among them.
+    packer.gather_holes(window.free.pieces().saturating_sub(protected.len()));
     let (target, left, _) = packer.finish(homeless);
     (target, left)
 }

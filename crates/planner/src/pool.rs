@@ -47,10 +47,6 @@ impl Pool {
         Some((size, self.take(size, 0)?))
     }
 
-    pub(crate) fn largest(&self) -> Option<u64> {
-        self.by_size.last_key_value().map(|(size, _)| *size)
-    }
-
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }

@@ -77,6 +77,16 @@ impl Scheduled {
     pub(crate) fn improves(&self, window: &Window) -> bool {
         let (before, after) = (window.free.pieces(), self.free.pieces());
         let largest = |free: &ExtentSet| free.largest().map(|e| e.length);
+        if std::env::var_os("TRACE").is_some() {
+            eprintln!(
+                "  improves? pieces {before} -> {after} largest {:?} -> {:?} excess {} moved {} units {}",
+                largest(&window.free),
+                largest(&self.free),
+                self.excess,
+                self.moved,
+                window.units.len()
+            );
+        }
         let not_worse = after <= before && largest(&self.free) >= largest(&window.free);
         not_worse && self.excess <= 0 && (self.excess < 0 || after < before)
     }

@@ -185,6 +185,30 @@ impl<'a> Packer<'a> {
         }
     }
 
+    /// Lowers the number of holes to `most` if it can: a small unit between two holes that fills a third one exactly
+    /// leaves two holes fewer.
+    pub(crate) fn gather_holes(&mut self, most: usize) {
+        if self.board.hole_count() <= most {
+            return;
+        }
+        let mut slots: Vec<Slot> = self.board.slots().collect();
+        slots.sort_unstable_by_key(|s| (s.length, s.start));
+        for slot in slots {
+            if self.board.hole_count() <= most {
+                return;
+            }
+            let beside = self.board.holes_beside(&slot);
+            if beside.contains(&None) || self.unit(slot.unit).is_none_or(|u| u.fixed) {
+                continue;
+            }
+            let exact = self.board.best_fit(slot.length).filter(|h| h.length.0 == slot.length);
+            if let Some(hole) = exact.filter(|h| !beside.contains(&Some(*h))) {
+                self.board.vacate(slot.start);
+                self.board.occupy(hole.start.0, slot.length, slot.unit);
+            }
+        }
+    }
+
     /// The places found, and the units without one.
     pub(crate) fn finish(mut self, homeless: Vec<UnitIndex>) -> (Target, Vec<UnitIndex>, usize) {
         let mut left = homeless;

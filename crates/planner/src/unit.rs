@@ -50,12 +50,6 @@ impl Unit {
         fragments(&self.pieces)
     }
 
-    /// Where it starts, when it lies in one place.
-    pub(crate) fn place(&self) -> Option<u64> {
-        let first = self.pieces.first()?;
-        (self.fragments() == 1).then_some(first.at)
-    }
-
     /// The blocks that would stay in place if the unit started at `start`.
     pub(crate) fn in_place(&self, start: u64) -> u64 {
         let mut target = start;

@@ -5,8 +5,12 @@
 //! swept at the next start.
 
 pub mod cleanup;
+mod crash;
+mod optimizer;
 pub mod oracle;
 pub mod tool;
 mod volume;
 
+pub use crash::{CrashRun, CrashSettings, Cut, crash};
+pub use optimizer::{Finished, Optimizer, Running, longrun_binary};
 pub use volume::{DeviceTraffic, LoopVolume, VolumeSpec, drop_caches};

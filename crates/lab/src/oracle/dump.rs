@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,6 +20,15 @@ const SHOWN: usize = 12;
 /// One file, directory or other node: its properties by name, in a readable form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry(BTreeMap<String, String>);
+
+impl Entry {
+    /// Forgets the times of a directory, for a judge who allows them to change.
+    pub fn forget_directory_times(&mut self) {
+        if self.0.get("mode").is_some_and(|mode| mode.starts_with("4")) {
+            self.0.retain(|name, _| name != "mtime" && name != "ctime");
+        }
+    }
+}
 
 /// A tree: each path below its root and what is there.
 pub type Dump = BTreeMap<PathBuf, Entry>;
@@ -49,6 +59,23 @@ pub fn dump(root: &Path) -> Result<Dump> {
             .try_for_each(|handle| handle.join().map_err(|_| anyhow::anyhow!("a reader panicked")).flatten())
     })?;
     done.into_inner().map_err(|_| anyhow::anyhow!("a reader panicked"))
+}
+
+/// File-system blocks that everything below `root` occupies, extent-tree and attribute blocks included; hard links count
+/// once.
+///
+/// # Errors
+/// When something cannot be read.
+pub fn allocated_blocks(root: &Path) -> Result<u64> {
+    let mut paths = Vec::new();
+    collect(root, &mut paths)?;
+    let mut sectors = BTreeMap::new();
+    for path in &paths {
+        let meta = fs::symlink_metadata(path)?;
+        sectors.insert(meta.ino(), meta.blocks());
+    }
+    let block_size = longrun_sys::capacity(&File::open(root)?)?.block_size;
+    Ok(sectors.values().sum::<u64>() * 512 / u64::from(block_size.bytes()))
 }
 
 /// Fails with the first differences when the two dumps are not the same.

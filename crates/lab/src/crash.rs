@@ -1,0 +1,173 @@
+//! Crashes: an optimizer is cut off at a random moment by a file-system shutdown that flushes nothing, by kill −9, or by
+//! both; after journal recovery every file, the file system and the amount of free space must be as before.
+
+use crate::oracle::{Dump, Entry, allocated_blocks, compare, dump, e2freefrag};
+use crate::{LoopVolume, Optimizer, VolumeSpec};
+use anyhow::{Context, Result, ensure};
+use longrun_ageing::Recipe;
+use longrun_sys::Shutdown;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::time::Duration;
+
+/// So long a commit interval that only barriers commit: what lies between two of them is really at risk.
+const MOUNT: &str = "commit=300";
+/// The seed of every aged image; the run's seed decides which of them is used.
+const AGEING_SEED: u64 = 42;
+/// An uninterrupted optimizer takes less, and one whose file system has been shut down gives up within.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct CrashSettings {
+    /// How many crashes.
+    pub runs: u64,
+    /// Seed of the first run; each further run has the next one.
+    pub seed: u64,
+    /// Size of the volumes in MiB.
+    pub mebibytes: u64,
+}
+
+/// How a run is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cut {
+    /// The file system stops without flushing anything: a power cut.
+    Shutdown,
+    /// The optimizer is killed.
+    Kill,
+    /// The optimizer is killed and a moment later the power goes.
+    KillThenShutdown,
+}
+
+/// One crash, survived.
+#[derive(Clone, Debug, Serialize)]
+pub struct CrashRun {
+    /// Its seed.
+    pub seed: u64,
+    /// The volume.
+    pub recipe: Recipe,
+    /// Its block size in bytes.
+    pub block_size: u32,
+    /// How it was cut off.
+    pub cut: Cut,
+    /// Seconds after the start.
+    pub after_seconds: f64,
+    /// Whether the optimizer was still at work.
+    pub interrupted: bool,
+    /// Excess fragments before and after.
+    pub excess: (u64, u64),
+}
+
+/// An aged image, what is in it, and how long the optimizer takes for it.
+struct Base {
+    volume: LoopVolume,
+    dump: Dump,
+    blocks: u64,
+    excess: u64,
+    full_run: Duration,
+}
+
+/// Crashes an optimizer again and again; `report` is told about each run that was survived.
+///
+/// # Errors
+/// The first run that was not, with the command that replays it.
+pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn FnMut(&CrashRun)) -> Result<()> {
+    let mut bases = BTreeMap::new();
+    for seed in settings.seed..settings.seed + settings.runs {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let recipe =
+            *rng.choice([Recipe::Aged, Recipe::Server, Recipe::Office, Recipe::Git].iter()).unwrap_or(&Recipe::Aged);
+        let block_size = if rng.u32(..4) == 0 { 1024 } else { 4096 };
+        let replay = format!(
+            "replay with: longrun-lab crash --seed {seed} --runs 1 --mebibytes {} --optimizer {}",
+            settings.mebibytes,
+            optimizer.name().trim_start_matches("longrun ")
+        );
+        let key = (recipe, block_size);
+        if !bases.contains_key(&key) {
+            bases.insert(key, prepare(settings, recipe, block_size, optimizer).with_context(|| replay.clone())?);
+        }
+        let base = bases.get(&key).context("the aged image is missing")?;
+        let mut run = CrashRun {
+            seed,
+            recipe,
+            block_size,
+            cut: *rng.choice([Cut::Shutdown, Cut::Kill, Cut::KillThenShutdown].iter()).unwrap_or(&Cut::Shutdown),
+            after_seconds: rng.f64() * 1.05 * base.full_run.as_secs_f64(),
+            interrupted: false,
+            excess: (base.excess, 0),
+        };
+        one_run(base, optimizer, &mut run, &mut rng).with_context(|| format!("{run:?}\n{replay}"))?;
+        report(&run);
+    }
+    Ok(())
+}
+
+/// Ages an image, and lets the optimizer run once undisturbed on a copy: the files must be as before then, too.
+fn prepare(settings: &CrashSettings, recipe: Recipe, block_size: u32, optimizer: &Optimizer) -> Result<Base> {
+    let spec = VolumeSpec::ext4(settings.mebibytes).mkfs(&["-b", &block_size.to_string()]);
+    let (volume, _) = LoopVolume::aged(&spec, recipe, AGEING_SEED)?;
+    let dump = judged_dump(&volume, optimizer)?;
+    let blocks = accounted_blocks(&volume)?;
+    let excess = crate::oracle::filefrag(&volume.mount_point())?.excess;
+    let copy = volume.copy(MOUNT)?;
+    let finished = optimizer.run(&copy.mount_point(), LIMIT)?;
+    verify(&copy, &dump, blocks, optimizer).context("after an undisturbed run")?;
+    Ok(Base { volume, dump, blocks, excess, full_run: finished.elapsed })
+}
+
+fn one_run(base: &Base, optimizer: &Optimizer, run: &mut CrashRun, rng: &mut fastrand::Rng) -> Result<()> {
+    let volume = base.volume.copy(MOUNT)?;
+    let mut running = optimizer.start(&volume.mount_point())?;
+    std::thread::sleep(Duration::from_secs_f64(run.after_seconds));
+    run.interrupted = !running.has_ended()?;
+    if run.cut != Cut::Shutdown {
+        running.kill()?;
+    }
+    if run.cut == Cut::KillThenShutdown {
+        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
+    }
+    if run.cut != Cut::Kill {
+        let root = File::open(volume.mount_point())?;
+        longrun_sys::shutdown(&root, Shutdown::NoLogFlush).context("cannot shut the file system down")?;
+    }
+    let finished = running.wait(LIMIT).context("the optimizer hangs after the crash")?;
+    ensure!(
+        !optimizer.is_ours() || !run.interrupted || run.cut != Cut::Shutdown || !finished.status.success(),
+        "the optimizer reports success although the file system was shut down under it:\n{}",
+        finished.stdout
+    );
+    volume.remount().context("after the crash")?;
+    verify(&volume, &base.dump, base.blocks, optimizer)?;
+    run.excess.1 = crate::oracle::filefrag(&volume.mount_point())?.excess;
+    Ok(())
+}
+
+/// Checks that content, properties, file system and space are as before.
+fn verify(volume: &LoopVolume, before: &Dump, blocks: u64, optimizer: &Optimizer) -> Result<()> {
+    compare(before, &judged_dump(volume, optimizer)?)?;
+    volume.check()?;
+    let now = accounted_blocks(volume)?;
+    ensure!(now == blocks, "space was lost: {blocks} blocks free or in files before, {now} now");
+    Ok(())
+}
+
+/// What must be the same afterwards.
+fn judged_dump(volume: &LoopVolume, optimizer: &Optimizer) -> Result<Dump> {
+    let mut dump = dump(&volume.mount_point())?;
+    if !optimizer.is_ours() {
+        dump.values_mut().for_each(Entry::forget_directory_times);
+    }
+    Ok(dump)
+}
+
+/// Free blocks and blocks of files together: constant whatever moves, extent-tree blocks included.
+fn accounted_blocks(volume: &LoopVolume) -> Result<u64> {
+    let in_files = allocated_blocks(&volume.mount_point())?;
+    volume.unmount()?;
+    let free = e2freefrag(volume.device())?.free_blocks;
+    volume.mount()?;
+    Ok(in_files + free)
+}

@@ -1,0 +1,223 @@
+//! The optimizer under test as a child process: ours, or a peer, so that the harness itself is proven on both.
+
+use crate::cleanup;
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How often a running child is looked at.
+const POLL: Duration = Duration::from_millis(2);
+
+/// A command that optimizes the volume whose mount point is its last argument.
+#[derive(Clone, Debug)]
+pub struct Optimizer {
+    name: String,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    ours: bool,
+}
+
+impl Optimizer {
+    /// The peer.
+    #[must_use]
+    pub fn e4defrag() -> Self {
+        Self { name: "e4defrag".to_owned(), program: "e4defrag".into(), arguments: Vec::new(), ours: false }
+    }
+
+    /// Longrun in a mode: full, efficient or files.
+    ///
+    /// # Errors
+    /// When the binary has not been built.
+    pub fn longrun(mode: &str) -> Result<Self> {
+        let arguments = ["optimize", "--json", "--mode", mode].map(OsString::from).into();
+        Ok(Self { name: format!("longrun {mode}"), program: longrun_binary()?, arguments, ours: true })
+    }
+
+    /// By name: `e4defrag`, or a mode of Longrun.
+    ///
+    /// # Errors
+    /// As [`Self::longrun`].
+    pub fn by_name(name: &str) -> Result<Self> {
+        if name == "e4defrag" { Ok(Self::e4defrag()) } else { Self::longrun(name) }
+    }
+
+    /// Whether it is ours: held to what we promise. The peer makes its donors in the directories of the files, whose times
+    /// change, and does not tell by its status that it failed.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.ours
+    }
+
+    /// What to call it in reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The command line without the target, for reports.
+    #[must_use]
+    pub fn command_line(&self) -> String {
+        let program = self.program.file_name().unwrap_or_default().to_string_lossy();
+        self.arguments.iter().fold(program.into_owned(), |line, a| format!("{line} {}", a.to_string_lossy()))
+    }
+
+    /// Starts it on a mounted volume.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&self, mount_point: &Path) -> Result<Running> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).arg(mount_point);
+        Running::start(&mut command)
+    }
+
+    /// Runs it to its end, which must be success.
+    ///
+    /// # Errors
+    /// When it fails or takes longer than `limit`.
+    pub fn run(&self, mount_point: &Path, limit: Duration) -> Result<Finished> {
+        let finished = self.start(mount_point)?.wait(limit)?;
+        if !finished.status.success() {
+            bail!("{} ended with {}:\n{}\n{}", self.name, finished.status, finished.stdout, finished.stderr);
+        }
+        Ok(finished)
+    }
+}
+
+/// The `longrun` binary: `LONGRUN_BIN`, or the one built beside this program.
+///
+/// # Errors
+/// When there is none.
+pub fn longrun_binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("LONGRUN_BIN") {
+        return Ok(path.into());
+    }
+    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    own.ancestors()
+        .skip(1)
+        .take(2)
+        .map(|directory| directory.join("longrun"))
+        .find(|path| path.is_file())
+        .with_context(|| format!("no longrun beside {}: build it with cargo build -p longrun-cli", own.display()))
+}
+
+/// A child that is killed when this is dropped, and on every signal that ends us.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    started: Instant,
+    output: [File; 2],
+    reaped: bool,
+}
+
+/// How a child ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its status.
+    pub status: ExitStatus,
+    /// From start to end.
+    pub elapsed: Duration,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+impl Running {
+    /// Starts a command; what it prints goes to files, so that it never waits for us.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(command: &mut Command) -> Result<Self> {
+        let output = [tempfile::tempfile()?, tempfile::tempfile()?];
+        let [stdout, stderr] = &output;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(stdout.try_clone()?)
+            .stderr(stderr.try_clone()?)
+            .spawn()
+            .with_context(|| format!("cannot start {command:?}"))?;
+        cleanup::child_started(Pid::from_child(&child));
+        Ok(Self { child, started: Instant::now(), output, reaped: false })
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        let ended = self.child.try_wait()?.is_some();
+        if ended && !self.reaped {
+            self.forget();
+        }
+        Ok(ended)
+    }
+
+    /// Kills it as nothing can prevent.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn kill(&mut self) -> Result<()> {
+        if !self.has_ended()? {
+            rustix::process::kill_process(Pid::from_child(&self.child), Signal::KILL)?;
+        }
+        Ok(())
+    }
+
+    /// Asks it to end (SIGTERM).
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn terminate(&mut self) -> Result<()> {
+        if !self.has_ended()? {
+            rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When it takes longer than `limit`: it is killed then.
+    pub fn wait(mut self, limit: Duration) -> Result<Finished> {
+        let deadline = Instant::now() + limit;
+        while !self.has_ended()? {
+            if Instant::now() > deadline {
+                bail!("the child did not end within {} s", limit.as_secs());
+            }
+            std::thread::sleep(POLL);
+        }
+        let elapsed = self.started.elapsed();
+        let status = self.child.wait()?;
+        let [stdout, stderr] = &mut self.output;
+        Ok(Finished { status, elapsed, stdout: read(stdout)?, stderr: read(stderr)? })
+    }
+
+    fn forget(&mut self) {
+        self.reaped = true;
+        cleanup::child_ended(Pid::from_child(&self.child));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.reaped {
+            // Both fail only when it has ended by itself meanwhile.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            self.forget();
+        }
+    }
+}
+
+fn read(file: &mut File) -> Result<String> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -50,11 +50,15 @@ fn check_files(scan: &Ext4Scan, seen: &BTreeMap<u64, Seen>) {
         assert_eq!(all_runs(scan, &file), seen.runs.iter().map(|r| r.2).sum::<u64>(), "{seen:?}");
         let runs: Vec<_> = file.runs().map(|r| (r.logical.0, r.physical.0, r.length.0)).collect();
         let blocks = (fs::metadata(&seen.path).unwrap().len()).div_ceil(u64::from(scan.layout.block_size().bytes()));
-        let clipped: Vec<_> = seen.runs.iter().filter(|r| r.0 < blocks).map(|r| (r.0, r.1, r.2.min(blocks - r.0))).collect();
+        let clipped: Vec<_> =
+            seen.runs.iter().filter(|r| r.0 < blocks).map(|r| (r.0, r.1, r.2.min(blocks - r.0))).collect();
         assert_eq!(runs, clipped, "{}", seen.path.display());
         // The number that filefrag prints, but for its own way with holes.
         let fragments = count_fragments(seen.runs.iter().map(|r| longrun_layout::Run::new(r.0, r.1, r.2)));
-        let in_step = seen.runs.windows(2).filter(|w| w[1].1 > w[0].1 && w[1].1 != w[0].1 + w[0].2 && w[1].1 - w[0].1 == w[1].0 - w[0].0);
+        let in_step = seen
+            .runs
+            .windows(2)
+            .filter(|w| w[1].1 > w[0].1 && w[1].1 != w[0].1 + w[0].2 && w[1].1 - w[0].1 == w[1].0 - w[0].0);
         assert_eq!(fragments.max(seen.extents.min(1)), seen.extents + in_step.count() as u64, "{seen:?}");
         expected_excess += fragments.saturating_sub(1);
     }
@@ -130,7 +134,10 @@ fn check_areas(scan: &Ext4Scan) {
 fn check_same_files(live: &Ext4Scan, still: &Ext4Scan) {
     assert_eq!(live.layout.file_count(), still.layout.file_count());
     for (live, still) in live.layout.files().zip(still.layout.files()) {
-        assert_eq!((live.id(), live.record.directory, live.record.pin), (still.id(), still.record.directory, still.record.pin));
+        assert_eq!(
+            (live.id(), live.record.directory, live.record.pin),
+            (still.id(), still.record.directory, still.record.pin)
+        );
         assert!(live.runs().eq(still.runs()), "inode {}", live.record.inode);
     }
     assert!(live.layout.free_blocks() <= still.layout.free_blocks());
@@ -192,7 +199,9 @@ fn loop_indirect_files() {
     for block_size in ["1024", "4096"] {
         let scan = check_variant(&["-b", block_size, "-O", "^extent,^64bit"], 160);
         assert_eq!(scan.refusals, [Refusal::NoExtents]);
-        assert!(scan.layout.files().filter(|f| f.size().0 > 0 && !f.record.is_directory).all(|f| f.record.pin.is_some()));
+        assert!(
+            scan.layout.files().filter(|f| f.size().0 > 0 && !f.record.is_directory).all(|f| f.record.pin.is_some())
+        );
         assert!(scan.areas.all().iter().any(|a| matches!(a.kind, AreaKind::FileMap { .. })));
     }
 }
@@ -218,9 +227,14 @@ fn loop_what_an_older_file_system_left_in_uninitialised_tables_is_not_seen() {
         }
     }
     volume.unmount().unwrap();
-    let lazily = ["-q", "-F", "-O", "^metadata_csum,uninit_bg", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"];
+    let lazily =
+        ["-q", "-F", "-O", "^metadata_csum,uninit_bg", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"];
     tool::run("mkfs.ext4", lazily.map(AsRef::as_ref).into_iter().chain([volume.device().as_os_str()])).unwrap();
-    tool::run("mount", ["-o".as_ref(), "noinit_itable".as_ref(), volume.device().as_os_str(), volume.mount_point().as_os_str()]).unwrap();
+    tool::run(
+        "mount",
+        ["-o".as_ref(), "noinit_itable".as_ref(), volume.device().as_os_str(), volume.mount_point().as_os_str()],
+    )
+    .unwrap();
     tree::grow(&volume.mount_point(), 1, 50 << 20);
     let live = scan_live(&volume);
     check_files(&live, &oracle::look(&volume.mount_point()));

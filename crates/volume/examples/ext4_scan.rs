@@ -26,7 +26,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let figures = scan.layout.fragmentation();
     println!("{figures:#?}");
     println!("beyond end {:?}, deleted {:?}, refusals {:?}", scan.beyond_end, scan.deleted, scan.refusals);
-    println!("{} areas, {} runs, unreadable directory blocks {}", scan.areas.all().len(), scan.layout.run_count(), scan.unreadable_directory_blocks);
+    println!(
+        "{} areas, {} runs, unreadable directory blocks {}",
+        scan.areas.all().len(),
+        scan.layout.run_count(),
+        scan.unreadable_directory_blocks
+    );
     let worst = scan.layout.most_fragmented(5);
     let inodes: Vec<InodeNumber> = worst.iter().filter_map(|w| Some(scan.layout.file(w.file)?.record.inode)).collect();
     let named = Instant::now();

@@ -23,7 +23,8 @@ pub fn look(root: &Path) -> BTreeMap<u64, Seen> {
     collect(root, &mut seen);
     let paths: Vec<PathBuf> = seen.values().map(|s: &Seen| s.path.clone()).collect();
     for (paths, inodes) in paths.chunks(300).zip(seen.keys().copied().collect::<Vec<_>>().chunks(300)) {
-        let text = tool::run("filefrag", [Path::new("-v")].into_iter().chain(paths.iter().map(PathBuf::as_path))).unwrap();
+        let text =
+            tool::run("filefrag", [Path::new("-v")].into_iter().chain(paths.iter().map(PathBuf::as_path))).unwrap();
         let mut inodes = inodes.iter();
         let mut current = None;
         for line in text.lines() {
@@ -35,7 +36,9 @@ pub fn look(root: &Path) -> BTreeMap<u64, Seen> {
                 seen.extents = extents.parse().unwrap();
             } else if let Some(run) = extent(line) {
                 match seen.runs.last_mut() {
-                    Some((logical, physical, length)) if *logical + *length == run.0 && *physical + *length == run.1 => {
+                    Some((logical, physical, length))
+                        if *logical + *length == run.0 && *physical + *length == run.1 =>
+                    {
                         *length += run.2;
                     }
                     _ => seen.runs.push(run),

@@ -97,7 +97,12 @@ fn push_unused(sb: &Superblock, whole: Extent, fixed: &[Area], free: &mut Vec<Ex
         .skip(from)
         .take_while(|a| a.extent.start < whole.end())
         .filter_map(|a| a.extent.intersection(&whole))
-        .map(|e| Extent::between(PhysicalBlock(cluster(e.start.0)), PhysicalBlock(cluster(e.end().0 - 1) + sb.cluster_blocks)))
+        .map(|e| {
+            Extent::between(
+                PhysicalBlock(cluster(e.start.0)),
+                PhysicalBlock(cluster(e.end().0 - 1) + sb.cluster_blocks),
+            )
+        })
         .collect();
     for gap in used.gaps(whole) {
         push_joined(free, gap);

@@ -3,7 +3,7 @@
 use super::areas::{Area, AreaKind};
 use super::device::Device;
 use super::fault::{Access, Fault, Read};
-use super::inode::{Inode, Mapping, Role, inline_continuation};
+use super::inode::{Inode, Mapping, RESIZE, Role, inline_continuation};
 use super::map::{FileMap, Mapper};
 use super::parents::Parents;
 use longrun_layout::{Blocks, Extent, FileId, InodeNumber, LayoutBuilder, NO_DIRECTORY, Run, count_fragments};
@@ -94,6 +94,13 @@ impl<'a> Collector<'a> {
         match role {
             Role::Nothing => {}
             Role::Journal => self.areas.extend(in_file(AreaKind::Journal)),
+            Role::System if inode_number == RESIZE => {
+                // Its other blocks are the room for descriptors, which is an area already.
+                let top = map.nodes.first().map(|b| Extent::new(*b, 1));
+                let kind = AreaKind::System { inode: inode_number };
+                self.areas.extend(top.map(|extent| Area { extent, kind }));
+                return;
+            }
             Role::System => self.areas.extend(in_file(AreaKind::System { inode: inode_number })),
             Role::Deleted => {
                 self.deleted.files += 1;

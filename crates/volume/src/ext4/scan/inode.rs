@@ -26,6 +26,8 @@ mod flag {
 
 /// The inode of the root directory.
 pub(super) const ROOT: u32 = 2;
+/// The inode that owns the room for more group descriptors.
+pub(super) const RESIZE: u32 = 7;
 /// The inode that lists bad blocks; it has no links and yet is in use.
 const BAD_BLOCKS: u32 = 1;
 
@@ -181,7 +183,11 @@ fn checksum_fits(seed: Crc32c, raw: &[u8]) -> bool {
     let has_high = usize::from(le16(raw, CLASSIC_SIZE)) + CLASSIC_SIZE >= CHECKSUM_HIGH + 2;
     let field = if has_high { &[0, 0] } else { part(CHECKSUM_HIGH..CHECKSUM_HIGH + 2) };
     let whole = extra.over(field).over(part(CHECKSUM_HIGH + 2..raw.len()));
-    if has_high { whole.value() == u32::from(low) | u32::from(le16(raw, CHECKSUM_HIGH)) << 16 } else { whole.low() == low }
+    if has_high {
+        whole.value() == u32::from(low) | u32::from(le16(raw, CHECKSUM_HIGH)) << 16
+    } else {
+        whole.low() == low
+    }
 }
 
 /// Extended attributes kept in the inode: the value of the one that continues inline data.

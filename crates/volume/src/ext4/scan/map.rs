@@ -162,7 +162,14 @@ impl<'a> Mapper<'a> {
     }
 
     /// Follows a pointer that stands for `pointers a block ^ level` blocks from `logical`; returns the block behind them.
-    fn indirect_pointer(&mut self, inode: &Inode, block: u64, level: u32, logical: u64, map: &mut FileMap) -> Read<u64> {
+    fn indirect_pointer(
+        &mut self,
+        inode: &Inode,
+        block: u64,
+        level: u32,
+        logical: u64,
+        map: &mut FileMap,
+    ) -> Read<u64> {
         let fan_out = u64::from(self.sb.block_size.bytes() / 4);
         let end = logical.saturating_add(fan_out.saturating_pow(level));
         if block == 0 {

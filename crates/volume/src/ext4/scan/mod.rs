@@ -37,7 +37,8 @@ use collect::Collector;
 use device::Device;
 use fault::Fault;
 use longrun_layout::{
-    Blocks, Extent, FileIndex, FileView, InodeNumber, LogicalBlock, NO_DIRECTORY, PhysicalBlock, VolumeLayout,
+    BlockSize, Blocks, Extent, FileIndex, FileView, InodeNumber, LogicalBlock, NO_DIRECTORY, PhysicalBlock,
+    VolumeLayout,
 };
 use longrun_sys::SpaceOwner;
 use parents::Parents;
@@ -145,6 +146,30 @@ impl Ext4Scan {
     }
 }
 
+/// How a volume is cut into block groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// The block size.
+    pub block_size: BlockSize,
+    /// The size of the volume.
+    pub total: Blocks,
+    /// Where the first group starts.
+    pub first_block: PhysicalBlock,
+    /// The size of every group but perhaps the last.
+    pub blocks_per_group: Blocks,
+}
+
+impl Geometry {
+    /// The group that holds `block`; groups lie one behind the other.
+    #[must_use]
+    pub fn group_around(&self, block: PhysicalBlock) -> Extent {
+        let length = self.blocks_per_group.0.max(1);
+        let index = block.0.saturating_sub(self.first_block.0) / length;
+        let start = self.first_block + Blocks(index * length);
+        Extent::between(start, (start + Blocks(length)).min(PhysicalBlock(self.total.0)))
+    }
+}
+
 /// An opened device or image with an ext4 (ext2, ext3) file system.
 pub struct Ext4Reader {
     path: PathBuf,
@@ -157,9 +182,8 @@ impl Ext4Reader {
     /// # Errors
     /// [`VolumeError`]: it cannot be opened, is no ext4 volume, is damaged, or has features that are not known.
     pub fn open(path: &Path, access: Access) -> Result<Self, VolumeError> {
-        let source = crate::probe::open(path).and_then(|file: File| {
-            FileSource::new(file).map_err(|source| Fault::Io(source).on(path))
-        })?;
+        let source = crate::probe::open(path)
+            .and_then(|file: File| FileSource::new(file).map_err(|source| Fault::Io(source).on(path)))?;
         Self::from_source(path, Box::new(source), access)
     }
 
@@ -170,6 +194,24 @@ impl Ext4Reader {
     pub fn from_source(path: &Path, source: Box<dyn Source>, access: Access) -> Result<Self, VolumeError> {
         let device = Device::open(source, access).map_err(|fault| fault.on(path))?;
         Ok(Self { path: path.to_owned(), device })
+    }
+
+    /// Why files of the volume must not be moved, as far as the superblock says.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<Refusal> {
+        refusal::refusals(&self.device.sb)
+    }
+
+    /// How the volume is cut into block groups.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        let sb = &self.device.sb;
+        Geometry {
+            block_size: sb.block_size,
+            total: Blocks(sb.blocks),
+            first_block: PhysicalBlock(sb.first_data_block),
+            blocks_per_group: Blocks(sb.blocks_per_group),
+        }
     }
 
     /// Reads the whole volume as it is now.

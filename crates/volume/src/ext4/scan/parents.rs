@@ -34,9 +34,12 @@ impl Parents {
     /// Remembers where a directory lies.
     pub(super) fn add_directory(&mut self, inode: &Inode, runs: &[Run]) {
         let (directory, generation) = (inode.number, inode.generation);
-        self.parts.extend(
-            runs.iter().map(|r| Part { physical: r.physical.0, length: r.length.0, directory, generation }),
-        );
+        self.parts.extend(runs.iter().map(|r| Part {
+            physical: r.physical.0,
+            length: r.length.0,
+            directory,
+            generation,
+        }));
     }
 
     /// Takes the entries of a directory kept in its inode.
@@ -111,7 +114,13 @@ impl Parents {
     }
 
     /// Reads a part that is longer than a window, window by window.
-    fn read_long(&mut self, device: &Device, part: &Part, buffer: &mut Vec<u8>, note: &mut impl FnMut(u32, u32)) -> Read<()> {
+    fn read_long(
+        &mut self,
+        device: &Device,
+        part: &Part,
+        buffer: &mut Vec<u8>,
+        note: &mut impl FnMut(u32, u32),
+    ) -> Read<()> {
         let size = u64::from(device.sb.block_size.bytes());
         let step = WINDOW_BYTES / size;
         for at in (part.physical..part.physical + part.length).step_by(step as usize) {

@@ -22,7 +22,8 @@ pub(super) mod incompat {
     pub(crate) const LARGE_DIRECTORY: u32 = 0x4000;
     /// filetype, recover, meta_bg, extents, 64bit, mmp, flex_bg, ea_inode, csum_seed, largedir, inline_data, encrypt,
     /// casefold.
-    pub(crate) const KNOWN: u32 = 0x2 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x2000 | 0x4000 | 0x8000 | 0x10000 | 0x20000;
+    pub(crate) const KNOWN: u32 =
+        0x2 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x2000 | 0x4000 | 0x8000 | 0x10000 | 0x20000;
 }
 
 /// Features that must be known before the volume can be changed.
@@ -271,7 +272,11 @@ fn read_seed(raw: &[u8; SIZE_BYTES], incompat: u32, ro_compat: u32) -> Read<Opti
         return damaged("superblock: wrong checksum");
     }
     let seeded = incompat & incompat::CSUM_SEED != 0;
-    let seed = if seeded { Crc32c::from_seed(le32(raw, 624)) } else { Crc32c::START.over(raw.get(104..120).unwrap_or_default()) };
+    let seed = if seeded {
+        Crc32c::from_seed(le32(raw, 624))
+    } else {
+        Crc32c::START.over(raw.get(104..120).unwrap_or_default())
+    };
     Ok(Some(seed))
 }
 

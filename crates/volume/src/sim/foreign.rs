@@ -138,7 +138,7 @@ impl Crowd {
             let place = Extent { start: piece.start, length: piece.length.min(wanted) };
             state.extend(number, logical, place);
             logical = logical + place.length;
-            wanted = wanted - place.length;
+            wanted -= place.length;
         }
     }
 
@@ -150,7 +150,7 @@ impl Crowd {
                 let given = Extent { start: held.start, length: held.length.min(missing) };
                 state.owned.remove(given);
                 state.freed.insert(given);
-                missing = missing - given.length;
+                missing -= given.length;
                 if missing.0 == 0 {
                     break;
                 }

@@ -1,0 +1,268 @@
+//! A pass: rounds of scan, plan and moves, and the way out.
+
+use super::PlanSource;
+use super::batch::BatchRun;
+use super::ledger::Ledger;
+use super::observer::{Observer, Permission, Phase, ScanProgress, Status};
+use super::report::{PassError, Report, Stop, Tally};
+use super::settings::{Rule, Settings};
+use crate::{NoProgress, SkipReason, Volume, VolumeError};
+use longrun_layout::{BlockSize, Blocks, Bytes, FileId, Fragmentation, VolumeLayout};
+use longrun_planner::Policy;
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+/// Why the moves end before the plan does.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// The volume failed.
+    Fatal(VolumeError),
+    /// Somebody wants it so.
+    Stop(Stop),
+}
+
+impl From<VolumeError> for Halt {
+    fn from(error: VolumeError) -> Self {
+        Self::Fatal(error)
+    }
+}
+
+/// Everything that a pass knows.
+pub(super) struct Pass<'a> {
+    pub(super) volume: &'a mut dyn Volume,
+    pub(super) settings: &'a Settings,
+    pub(super) observer: &'a mut dyn Observer,
+    pub(super) ledger: Ledger,
+    pub(super) tally: Tally,
+    pub(super) block_size: BlockSize,
+    pub(super) policy: Policy,
+    /// Files that cannot be exchanged at all: no use to try them again in a later round.
+    pub(super) hopeless: BTreeSet<FileId>,
+    /// How often everything was given back under pressure.
+    pub(super) crises: u32,
+    pub(super) since_barrier: Blocks,
+    begun: Instant,
+    round: u32,
+    moved_before_round: Bytes,
+    planned_in_round: Bytes,
+}
+
+/// Less is better: excess fragments first, then free pieces. Every further round must lower it, so that rounds end.
+fn potential(figures: &Fragmentation) -> (u64, u64) {
+    (figures.excess_fragments, figures.free_space.pieces)
+}
+
+/// Reads the volume, and carries out plans on it until there is no more gain.
+pub(super) fn run(
+    volume: &mut dyn Volume,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+    plans: &dyn PlanSource,
+) -> Result<Report, PassError> {
+    let begun = Instant::now();
+    let layout = match volume.scan(&ScanProgress::new(observer, 1)) {
+        Ok(layout) => layout,
+        Err(cause) => return Err(PassError { cause, not_given_back: None, bytes_moved: Bytes(0) }),
+    };
+    let mut pass = Pass {
+        volume,
+        settings,
+        observer,
+        ledger: Ledger::default(),
+        tally: Tally::default(),
+        block_size: layout.block_size(),
+        policy: settings.policy(&layout, Bytes(0)),
+        hopeless: BTreeSet::new(),
+        crises: 0,
+        since_barrier: Blocks(0),
+        begun,
+        round: 1,
+        moved_before_round: Bytes(0),
+        planned_in_round: Bytes(0),
+    };
+    let outcome = pass.rounds(layout, plans);
+    let given_back = pass.give_back();
+    match (outcome, given_back) {
+        (Ok(report), Ok(())) => Ok(report),
+        (Ok(_), Err(cause)) => Err(pass.failed(cause, None)),
+        (Err(cause), given_back) => Err(pass.failed(cause, given_back.err())),
+    }
+}
+
+impl Pass<'_> {
+    fn failed(&self, cause: VolumeError, not_given_back: Option<VolumeError>) -> PassError {
+        PassError { cause, not_given_back, bytes_moved: self.tally.bytes_moved }
+    }
+
+    fn rounds(&mut self, mut layout: VolumeLayout, plans: &dyn PlanSource) -> Result<Report, VolumeError> {
+        let before = layout.fragmentation();
+        let mut after = before.clone();
+        let mut stop = None;
+        loop {
+            let moved_before = self.tally.bytes_moved;
+            match self.round(&layout, plans) {
+                Ok(()) => {}
+                Err(Halt::Stop(reason)) => stop = Some(reason),
+                Err(Halt::Fatal(error)) => return Err(error),
+            }
+            // A scan takes what we hold for obstacles.
+            self.give_back()?;
+            if self.tally.bytes_moved == moved_before {
+                break;
+            }
+            drop(layout);
+            layout = self.rescan(&mut stop)?;
+            let now = layout.fragmentation();
+            let gained = potential(&now) < potential(&after);
+            after = now;
+            if stop.is_some() || !gained || self.round >= self.settings.rounds {
+                break;
+            }
+            self.round += 1;
+        }
+        self.count_pinned(&layout);
+        Ok(Report {
+            before,
+            after,
+            moves: self.tally.moves,
+            bytes_moved: self.tally.bytes_moved,
+            skipped: self.tally.skipped(),
+            barriers: self.tally.barriers,
+            rounds: self.round,
+            seconds: self.begun.elapsed().as_secs_f64(),
+            interrupted: stop.is_some_and(|s| s != Stop::Budget),
+            stop,
+        })
+    }
+
+    /// The scan behind a round. The figures of a pass that is being stopped are wanted too, so that it cannot be stopped.
+    fn rescan(&mut self, stop: &mut Option<Stop>) -> Result<VolumeLayout, VolumeError> {
+        if stop.is_none() {
+            match self.volume.scan(&ScanProgress::new(self.observer, self.round + 1)) {
+                Err(VolumeError::Interrupted) => *stop = Some(Stop::Cancelled),
+                other => return other,
+            }
+        }
+        self.volume.scan(&NoProgress)
+    }
+
+    fn round(&mut self, layout: &VolumeLayout, plans: &dyn PlanSource) -> Result<(), Halt> {
+        self.policy = self.settings.policy(layout, self.tally.bytes_moved);
+        self.moved_before_round = self.tally.bytes_moved;
+        self.planned_in_round = Bytes(0);
+        let mut batches = plans.plan(layout, self.policy);
+        loop {
+            self.show(Phase::Plan);
+            let Some(batch) = batches.next() else { return Ok(()) };
+            self.planned_in_round += self.bytes(batch.moves().map(|m| m.step.length).sum());
+            BatchRun::new(layout, &batch).carry_out(self)?;
+        }
+    }
+
+    /// Fragmented files that must not move are part of what was not done.
+    fn count_pinned(&mut self, layout: &VolumeLayout) {
+        for file in layout.files() {
+            if let Some(pin) = file.record.pin
+                && !file.record.is_directory
+                && file.fragments() > 1
+            {
+                self.tally.skip(file.id(), SkipReason::Pinned(pin));
+            }
+        }
+    }
+
+    pub(super) fn bytes(&self, blocks: Blocks) -> Bytes {
+        self.block_size.to_bytes(blocks)
+    }
+
+    pub(super) fn show(&mut self, phase: Phase) {
+        let done = self.tally.bytes_moved.saturating_sub(self.moved_before_round).0;
+        self.observer.status(Status { phase, round: self.round, done, total: self.planned_in_round.0.max(done) });
+    }
+
+    /// A file is left alone, for this round at least.
+    pub(super) fn skip(&mut self, file: FileId, reason: SkipReason) {
+        self.tally.skip(file, reason);
+        self.observer.skipped(file, reason);
+        if matches!(reason, SkipReason::NotExchangeable | SkipReason::Unreadable | SkipReason::Pinned(_)) {
+            self.hopeless.insert(file);
+        }
+    }
+
+    /// Whether `next` blocks may be moved now: asked before each chunk.
+    pub(super) fn checkpoint(&mut self, next: Blocks) -> Result<(), Halt> {
+        self.wanted_still()?;
+        while let Permission::Wait(time) = self.observer.permission(self.block_size.to_bytes(next)) {
+            self.observer.wait(time);
+            self.wanted_still()?;
+        }
+        self.watch_space()
+    }
+
+    /// Whether anybody still wants the pass to go on.
+    pub(super) fn wanted_still(&self) -> Result<(), Halt> {
+        if self.observer.cancelled() {
+            return Err(Halt::Stop(Stop::Cancelled));
+        }
+        if self.settings.deadline.is_some_and(|deadline| self.begun.elapsed() >= deadline) {
+            return Err(Halt::Stop(Stop::Deadline));
+        }
+        Ok(())
+    }
+
+    /// Whether the budget covers a unit of this size.
+    pub(super) fn affordable(&self, blocks: Blocks) -> Result<(), Halt> {
+        let total = self.tally.bytes_moved + self.bytes(blocks);
+        if self.settings.budget.is_some_and(|budget| total > budget) {
+            return Err(Halt::Stop(Stop::Budget));
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable: PENDING becomes AVAILABLE, and what nobody needs is given back.
+    pub(super) fn commit(&mut self) -> Result<(), VolumeError> {
+        self.volume.barrier()?;
+        self.tally.barriers += 1;
+        self.since_barrier = Blocks(0);
+        let surplus = self.ledger.committed();
+        if !surplus.is_empty() {
+            self.volume.release(&surplus)?;
+            self.ledger.released(&surplus);
+        }
+        Ok(())
+    }
+
+    /// Gives everything back, the file system's own word being the truth about what that is. A failed barrier does not
+    /// keep us from it: the file system itself reuses nothing before a commit.
+    pub(super) fn give_back(&mut self) -> Result<(), VolumeError> {
+        if !self.settings.obeys(Rule::GiveBack) {
+            return Ok(());
+        }
+        let committed = if self.ledger.awaits_barrier() { self.commit() } else { Ok(()) };
+        let released = self.release_all().or_else(|_| self.release_all());
+        self.ledger = Ledger::default();
+        committed?;
+        if released? {
+            // What was just freed is nobody's before the next commit.
+            self.volume.barrier()?;
+            self.tally.barriers += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether there was anything to release. Where the file system cannot say what we own, our own books must do.
+    fn release_all(&mut self) -> Result<bool, VolumeError> {
+        let owned = match self.volume.owned() {
+            Ok(owned) => owned,
+            Err(error) => {
+                self.volume.release(&self.ledger.held())?;
+                return Err(error);
+            }
+        };
+        if owned.is_empty() {
+            return Ok(false);
+        }
+        self.volume.release(&owned)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,116 @@
+//! What a pass did, in figures.
+
+use crate::{SkipReason, VolumeError};
+use longrun_layout::{Bytes, FileId, Fragmentation};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Why a pass ended before its plan did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stop {
+    /// The user asked for it.
+    Cancelled,
+    /// Its time was up.
+    Deadline,
+    /// Its budget was spent.
+    Budget,
+    /// Others needed the free space, and did not give it back in time.
+    SpaceNeeded,
+}
+
+/// Files that were left where they are, by reason. A file counts once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Why.
+    pub reason: SkipReason,
+    /// How many.
+    pub files: u64,
+}
+
+/// The result of a pass.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The volume as it was found.
+    pub before: Fragmentation,
+    /// The volume as it was left.
+    pub after: Fragmentation,
+    /// Planned moves that were carried out completely.
+    pub moves: u64,
+    /// All bytes that were exchanged, those that stepped aside or were taken back included.
+    pub bytes_moved: Bytes,
+    /// Files that were left alone.
+    pub skipped: Vec<Skipped>,
+    /// Journal commits that were asked for.
+    pub barriers: u64,
+    /// Rounds of scan, plan and moves.
+    pub rounds: u32,
+    /// How long it took.
+    pub seconds: f64,
+    /// Whether it was stopped by its user, its deadline, or others' need of space.
+    pub interrupted: bool,
+    /// Why it ended early, if so.
+    pub stop: Option<Stop>,
+}
+
+/// A pass that failed. Everything that was exchanged is exchanged; no file is in between.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}{}", self.consequence())]
+pub struct PassError {
+    /// What went wrong.
+    #[source]
+    pub cause: VolumeError,
+    /// Why the captured free space could not be given back, if so. The end of the process gives it back.
+    pub not_given_back: Option<VolumeError>,
+    /// Bytes that had been moved by then.
+    pub bytes_moved: Bytes,
+}
+
+impl PassError {
+    fn consequence(&self) -> String {
+        match &self.not_given_back {
+            None => String::new(),
+            Some(error) => format!(
+                " (and the captured free space could not be given back: {error}; it is free again as soon as this \
+                 process has ended)"
+            ),
+        }
+    }
+}
+
+/// The running figures of a pass.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub moves: u64,
+    pub bytes_moved: Bytes,
+    pub barriers: u64,
+    /// Change of the number of fragments by our own moves.
+    pub fragments: i64,
+    skipped: BTreeMap<FileId, SkipReason>,
+}
+
+impl Tally {
+    /// Notes that a file was left alone; the first reason of a round stands.
+    pub(super) fn skip(&mut self, file: FileId, reason: SkipReason) {
+        self.skipped.entry(file).or_insert(reason);
+    }
+
+    /// Notes that a file is where it should be after all.
+    pub(super) fn done(&mut self, file: FileId) {
+        self.skipped.remove(&file);
+    }
+
+    /// The reason that stands for a file.
+    pub(super) fn reason(&self, file: FileId) -> Option<SkipReason> {
+        self.skipped.get(&file).copied()
+    }
+
+    /// Files by reason.
+    pub(super) fn skipped(&self) -> Vec<Skipped> {
+        let mut by_reason: BTreeMap<SkipReason, u64> = BTreeMap::new();
+        for reason in self.skipped.values() {
+            *by_reason.entry(*reason).or_default() += 1;
+        }
+        by_reason.into_iter().map(|(reason, files)| Skipped { reason, files }).collect()
+    }
+}

@@ -1,0 +1,92 @@
+//! Space of others: how much may be held, what happens when they need it, and getting hold of the next targets.
+
+use super::batch::BatchRun;
+use super::observer::Phase;
+use super::pass::{Halt, Pass};
+use super::report::Stop;
+use super::settings::Rule;
+use longrun_layout::{Blocks, ExtentSet};
+use std::time::Duration;
+
+/// How often a pass gives everything back and begins anew before it leaves the field to others.
+const MOST_CRISES: u32 = 16;
+
+/// Between two looks at whether free space has come back.
+const PAUSE: Duration = Duration::from_millis(250);
+
+impl Pass<'_> {
+    /// What may be captured now without touching the reserve.
+    fn allowance(&mut self) -> Result<Blocks, Halt> {
+        let reserve = if self.settings.obeys(Rule::Reserve) { self.policy.reserve } else { Blocks(0) };
+        Ok(self.volume.unclaimed()?.saturating_sub(reserve))
+    }
+
+    /// Captures what the units from `from` on need free, as far as the window goes.
+    pub(super) fn open_window(&mut self, batch: &mut BatchRun<'_>, from: usize) -> Result<(), Halt> {
+        self.show(Phase::Capture);
+        batch.crises = self.crises;
+        let window = Blocks(self.settings.window.0 / u64::from(self.block_size.bytes()));
+        let mut allowance = self.allowance()?;
+        let mut next = batch.window(&self.ledger, from, window, allowance);
+        if next.end == from {
+            // Nothing fits: part with what no unit from here on will use, and look again.
+            batch.part_with_leftovers(&mut self.ledger, from);
+            if self.ledger.awaits_barrier() {
+                self.commit()?;
+            }
+            allowance = self.allowance()?;
+            next = batch.window(&self.ledger, from, window, allowance);
+        }
+        batch.too_large = (next.end == from).then_some(from);
+        batch.window_end = next.end.max(from + 1);
+        if next.end == from || next.wanted.is_empty() {
+            return Ok(());
+        }
+        if self.ledger.awaits_commit(&next.wanted) {
+            self.commit()?;
+        }
+        let got = self.volume.capture(&next.wanted)?;
+        self.ledger.captured(&got);
+        Ok(())
+    }
+
+    /// Looks whether others run short, and gives them everything if so.
+    pub(super) fn watch_space(&mut self) -> Result<(), Halt> {
+        // Capturing goes down to the reserve; only well below it is a sign of others' need.
+        let least = Blocks(self.policy.reserve.0 / 2);
+        if !self.settings.obeys(Rule::Pressure) || self.volume.unclaimed()? >= least {
+            return Ok(());
+        }
+        self.crises += 1;
+        self.show(Phase::Wait);
+        let available = self.ledger.all_lost();
+        self.volume.release(&available)?;
+        self.commit()?;
+        let rest = self.volume.owned()?;
+        if !rest.is_empty() {
+            self.volume.release(&rest)?;
+            self.commit()?;
+        }
+        if self.crises > MOST_CRISES {
+            return Err(Halt::Stop(Stop::SpaceNeeded));
+        }
+        let mut waited = Duration::ZERO;
+        while self.volume.unclaimed()? < self.policy.reserve {
+            if waited >= self.settings.patience {
+                return Err(Halt::Stop(Stop::SpaceNeeded));
+            }
+            self.observer.wait(PAUSE);
+            waited += PAUSE;
+            self.wanted_still()?;
+        }
+        Ok(())
+    }
+}
+
+/// What to capture next, and how far that carries.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    pub wanted: ExtentSet,
+    /// The first unit that it does not serve.
+    pub end: usize,
+}

@@ -1,0 +1,97 @@
+//! Other users write, delete, take space and keep files busy while a pass runs.
+
+use super::support::{Impatient, for_seeds, run, small_settings, small_volume, tidy, untidy};
+use crate::engine::settings::Rule;
+use crate::engine::{Settings, Stop, optimize_with};
+use crate::sim::{Faults, Foreigners};
+use longrun_layout::{Blocks, Bytes};
+
+#[test]
+fn beside_other_users_every_byte_stays_right_and_no_space_is_lost() {
+    for_seeds("beside_other_users", 0..400, |seed| {
+        let habits = Foreigners {
+            activity: (seed % 7) as u8 * 5,
+            takers: (seed % 5) as u8 * 5,
+            busy: (seed % 3) as u8 * 5,
+            hungry_from: (seed % 11 == 0).then_some(seed % 90),
+            guard: seed % 2 == 0,
+        };
+        let faults = Faults {
+            partial_captures: (seed % 4) as u8 * 10,
+            short_exchanges: (seed % 6) as u8 * 10,
+            commits: (seed % 3) as u8 * 10,
+            ..Faults::default()
+        };
+        let mut sim = small_volume(seed).with_faults(faults).with_foreigners(habits);
+        let plan = if seed % 2 == 0 { tidy(seed) } else { untidy(seed) };
+        let mut observer = Impatient::default();
+        let report = optimize_with(&mut sim, &small_settings(seed), &mut observer, &plan).unwrap();
+        sim.check().unwrap();
+        assert!(sim.held().is_empty());
+        if report.stop.is_none() && observer.skips == 0 {
+            assert!(report.skipped.iter().all(|s| matches!(s.reason, crate::SkipReason::Pinned(_))));
+        }
+    });
+}
+
+#[test]
+fn captures_leave_the_reserve_to_others() {
+    for_seeds("captures_leave_the_reserve", 0..60, |seed| {
+        let mut sim = small_volume(seed);
+        let layout = sim.layout();
+        let settings = small_settings(seed);
+        let reserve = settings.policy(&layout, Bytes(0)).reserve;
+        run(&mut sim, &settings, &tidy(seed)).unwrap();
+        assert!(sim.least_unclaimed() >= reserve, "{} blocks left, reserve {reserve}", sim.least_unclaimed());
+    });
+}
+
+#[test]
+fn without_the_reserve_captures_take_more() {
+    let taken = (0..60).any(|seed| {
+        let mut sim = small_volume(seed);
+        let free = sim.layout().free_blocks();
+        // A reserve that leaves little to work with.
+        let reserve = Blocks(free.0 * 3 / 4);
+        let settings = Settings {
+            reserve: Some(Bytes(reserve.0 * 4096)),
+            window: Bytes(1 << 30),
+            broken: Some(Rule::Reserve),
+            ..small_settings(seed)
+        };
+        let plan = super::support::RandomPlan { seed, tidy: true };
+        let _ = run(&mut sim, &settings, &plan);
+        sim.least_unclaimed() < reserve
+    });
+    assert!(taken, "nothing shows what the reserve is for");
+}
+
+/// A user wants all space from the given point on. Returns what the user got, and all that the volume had free.
+fn hunger(seed: u64, from: u64, broken: Option<Rule>) -> (Blocks, Blocks, Option<Stop>) {
+    let habits = Foreigners { hungry_from: Some(from), ..Foreigners::default() };
+    let mut sim = small_volume(seed).with_foreigners(habits);
+    let free = sim.layout().free_blocks();
+    let settings = Settings { rounds: 1, window: Bytes(1 << 30), broken, ..small_settings(seed) };
+    let report = run(&mut sim, &settings, &tidy(seed)).unwrap();
+    sim.check().unwrap();
+    // What was freed on the way out is there for the next question.
+    (0..from + 2).for_each(|_| sim.idle());
+    (sim.hoarded(), free, report.stop)
+}
+
+#[test]
+fn a_user_who_fills_the_volume_gets_all_the_space_that_was_free() {
+    for_seeds("a_user_who_fills_the_volume", 0..60, |seed| {
+        for from in [1, 5, 9, 17, 30, 50] {
+            let (got, free, _) = hunger(seed, from, None);
+            assert_eq!(got, free, "hungry from point {from}");
+        }
+    });
+}
+
+#[test]
+fn under_pressure_the_pass_stops_instead_of_holding_on() {
+    let stops = |broken| (0..60).filter(|seed| hunger(*seed, 12, broken).2 == Some(Stop::SpaceNeeded)).count();
+    assert!(stops(None) > 10, "{} passes stopped", stops(None));
+    assert_eq!(stops(Some(Rule::Pressure)), 0, "the rule is what makes them stop");
+}

@@ -3,6 +3,7 @@
 //! Owns what is possible on a live volume: scan, capture, exchange, barrier, release. Never decides what goes where:
 //! that is the planner's.
 
+pub mod engine;
 mod error;
 pub mod ext4;
 pub mod probe;

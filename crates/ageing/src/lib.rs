@@ -4,6 +4,7 @@
 //! fragmenting of one existing file. Never touches a file that it did not make itself, except the one file that
 //! [`fragment_file`] is asked to fragment, and never changes that file's content.
 
+mod buffer;
 mod content;
 mod error;
 mod fragment;
@@ -11,6 +12,7 @@ mod recipe;
 mod recipes;
 mod tree;
 
+pub use buffer::AlignedBuffer;
 pub use content::fill_block;
 pub use error::AgeError;
 pub use fragment::{Fragmented, fragment_file};

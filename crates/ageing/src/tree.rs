@@ -1,5 +1,6 @@
 //! The tree of files that ageing makes: create, append, rewrite, delete, until the volume is as full as wanted.
 
+use crate::buffer::AlignedBuffer;
 use crate::content::{self, CONTENT_BLOCK};
 use crate::{AgeError, Progress, Summary};
 use rustix::fs::{Mode, OFlags};
@@ -34,26 +35,6 @@ pub(crate) struct Stream {
     made: Made,
 }
 
-/// A buffer for direct I/O: the part of `raw` that starts at a multiple of the content block.
-struct Buffer {
-    raw: Vec<u8>,
-    start: usize,
-}
-
-impl Buffer {
-    fn new() -> Self {
-        let raw = vec![0; CHUNK + CONTENT_BLOCK];
-        let start = raw.as_ptr().align_offset(CONTENT_BLOCK).min(CONTENT_BLOCK);
-        Self { raw, start }
-    }
-
-    /// The first `length` bytes (at most [`CHUNK`]).
-    fn prefix(&mut self, length: usize) -> &mut [u8] {
-        let end = self.start + length.min(CHUNK);
-        self.raw.get_mut(self.start..end).unwrap_or_default()
-    }
-}
-
 /// The tree while it is being made.
 pub(crate) struct Tree<'a> {
     root: PathBuf,
@@ -69,7 +50,7 @@ pub(crate) struct Tree<'a> {
     directories: u64,
     bytes_written: u64,
     last_report: u64,
-    buffer: Buffer,
+    buffer: AlignedBuffer,
 }
 
 impl<'a> Tree<'a> {
@@ -96,7 +77,7 @@ impl<'a> Tree<'a> {
             directories: 0,
             bytes_written: 0,
             last_report: 0,
-            buffer: Buffer::new(),
+            buffer: AlignedBuffer::new(CHUNK),
         };
         let (total, free) = tree.space()?;
         if total < LEAST_VOLUME || free < total / 2 {

@@ -1,7 +1,7 @@
 //! Crashes: an optimizer is cut off at a random moment by a file-system shutdown that flushes nothing, by kill −9, or by
 //! both; after journal recovery every file, the file system and the amount of free space must be as before.
 
-use crate::oracle::{Dump, Entry, allocated_blocks, compare, dump, e2freefrag};
+use crate::oracle::{Dump, allocated_blocks, compare, e2freefrag};
 use crate::{LoopVolume, Optimizer, VolumeSpec};
 use anyhow::{Context, Result, ensure};
 use longrun_ageing::Recipe;
@@ -109,7 +109,7 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
 fn prepare(settings: &CrashSettings, recipe: Recipe, block_size: u32, optimizer: &Optimizer) -> Result<Base> {
     let spec = VolumeSpec::ext4(settings.mebibytes).mkfs(&["-b", &block_size.to_string()]);
     let (volume, _) = LoopVolume::aged(&spec, recipe, AGEING_SEED)?;
-    let dump = judged_dump(&volume, optimizer)?;
+    let dump = optimizer.judged_dump(&volume.mount_point())?;
     let blocks = accounted_blocks(&volume)?;
     let excess = crate::oracle::filefrag(&volume.mount_point())?.excess;
     let copy = volume.copy(MOUNT)?;
@@ -147,20 +147,11 @@ fn one_run(base: &Base, optimizer: &Optimizer, run: &mut CrashRun, rng: &mut fas
 
 /// Checks that content, properties, file system and space are as before.
 fn verify(volume: &LoopVolume, before: &Dump, blocks: u64, optimizer: &Optimizer) -> Result<()> {
-    compare(before, &judged_dump(volume, optimizer)?)?;
+    compare(before, &optimizer.judged_dump(&volume.mount_point())?)?;
     volume.check()?;
     let now = accounted_blocks(volume)?;
     ensure!(now == blocks, "space was lost: {blocks} blocks free or in files before, {now} now");
     Ok(())
-}
-
-/// What must be the same afterwards.
-fn judged_dump(volume: &LoopVolume, optimizer: &Optimizer) -> Result<Dump> {
-    let mut dump = dump(&volume.mount_point())?;
-    if !optimizer.is_ours() {
-        dump.values_mut().for_each(Entry::forget_directory_times);
-    }
-    Ok(dump)
 }
 
 /// Free blocks and blocks of files together: constant whatever moves, extent-tree blocks included.

@@ -6,11 +6,15 @@
 
 pub mod cleanup;
 mod crash;
+mod full;
 mod optimizer;
 pub mod oracle;
 pub mod tool;
+mod torture;
 mod volume;
 
 pub use crash::{CrashRun, CrashSettings, Cut, crash};
+pub use full::{FullReport, Got, fill_beside};
 pub use optimizer::{Finished, Optimizer, Running, longrun_binary};
+pub use torture::{TortureReport, TortureSettings, torture};
 pub use volume::{DeviceTraffic, LoopVolume, VolumeSpec, drop_caches};

@@ -1,6 +1,7 @@
 //! The optimizer under test as a child process: ours, or a peer, so that the harness itself is proven on both.
 
 use crate::cleanup;
+use crate::oracle::{self, Dump, Entry};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 use std::ffi::OsString;
@@ -51,6 +52,18 @@ impl Optimizer {
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.ours
+    }
+
+    /// A dump of what must be the same after it has run.
+    ///
+    /// # Errors
+    /// When something cannot be read.
+    pub fn judged_dump(&self, root: &Path) -> Result<Dump> {
+        let mut dump = oracle::dump(root)?;
+        if !self.ours {
+            dump.values_mut().for_each(Entry::forget_directory_times);
+        }
+        Ok(dump)
     }
 
     /// What to call it in reports.

@@ -22,6 +22,12 @@ const SHOWN: usize = 12;
 pub struct Entry(BTreeMap<String, String>);
 
 impl Entry {
+    /// The SHA-256 of a regular file's content.
+    #[must_use]
+    pub fn hash(&self) -> Option<&str> {
+        self.0.get("sha256").map(String::as_str)
+    }
+
     /// Forgets the times of a directory, for a judge who allows them to change.
     pub fn forget_directory_times(&mut self) {
         if self.0.get("mode").is_some_and(|mode| mode.starts_with("4")) {
@@ -147,7 +153,7 @@ fn describe(path: &Path) -> Result<Entry> {
         note("size", stat.stx_size.to_string());
         note("flags", flags(&file)?);
         note("holes", holes(&file, stat.stx_size)?);
-        note("sha256", hash(File::from(file))?);
+        note("sha256", file_hash(File::from(file))?);
     } else if kind.is_dir() {
         let directory = rustix::fs::open(path, OFlags::RDONLY | OFlags::NOATIME | OFlags::CLOEXEC, 0.into())?;
         note("flags", flags(&directory)?);
@@ -179,7 +185,11 @@ fn holes(file: impl std::os::fd::AsFd, size: u64) -> Result<String> {
     Ok(text)
 }
 
-fn hash(mut file: File) -> Result<String> {
+/// SHA-256 of a file from its present position.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn file_hash(mut file: File) -> Result<String> {
     let (mut sha, mut buffer) = (Sha256::new(), vec![0; 1 << 18]);
     loop {
         match file.read(&mut buffer)? {

@@ -4,6 +4,6 @@ mod dump;
 mod filefrag;
 mod freefrag;
 
-pub use dump::{Dump, Entry, allocated_blocks, compare, dump};
+pub use dump::{Dump, Entry, allocated_blocks, compare, dump, file_hash};
 pub use filefrag::{FileFragments, filefrag};
 pub use freefrag::{FreeFragments, e2freefrag};

@@ -1,0 +1,96 @@
+//! A process that fills the volume beside an optimizer must get all the space that the volume had free.
+
+use crate::{LoopVolume, Optimizer};
+use anyhow::{Result, bail};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Bytes that the filler writes by one call.
+const CHUNK: usize = 256 << 10;
+/// How long a filler that was refused keeps trying, to tell space that comes late from space that never comes.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longer than any optimizer takes.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// What a filler got, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Got {
+    /// Until it was refused for the first time.
+    pub at_once: u64,
+    /// In the end, having tried again for a while.
+    pub in_the_end: u64,
+}
+
+/// What fillers got.
+#[derive(Clone, Debug, Serialize)]
+pub struct FullReport {
+    /// On a volume that nobody optimizes.
+    pub alone: Got,
+    /// On a byte-identical copy, beside the optimizer.
+    pub beside: Got,
+    /// Whether the optimizer was still at work when the filler started.
+    pub optimizer_was_running: bool,
+    /// How the optimizer ended.
+    pub optimizer_ended: String,
+}
+
+/// Fills a copy of `volume` alone and another beside the optimizer, from `after` on.
+///
+/// # Errors
+/// When a tool fails, or a copy is damaged.
+pub fn fill_beside(volume: &LoopVolume, optimizer: &Optimizer, after: Duration) -> Result<FullReport> {
+    let alone = {
+        let copy = volume.copy("")?;
+        fill(&copy.mount_point())?
+    };
+    let copy = volume.copy("")?;
+    let before = optimizer.judged_dump(&copy.mount_point())?;
+    let mut running = optimizer.start(&copy.mount_point())?;
+    std::thread::sleep(after);
+    let optimizer_was_running = !running.has_ended()?;
+    let beside = fill(&copy.mount_point())?;
+    let finished = running.wait(LIMIT)?;
+    std::fs::remove_file(copy.mount_point().join(FILLER))?;
+    copy.remount()?;
+    let mut now = optimizer.judged_dump(&copy.mount_point())?;
+    // The filler itself has changed the times of the directory that it came into.
+    let mut before = before;
+    [&mut before, &mut now]
+        .into_iter()
+        .filter_map(|d| d.get_mut(Path::new("")))
+        .for_each(|e| e.forget_directory_times());
+    crate::oracle::compare(&before, &now)?;
+    copy.check()?;
+    let optimizer_ended = format!("{}: {}", finished.status, finished.stderr.lines().last().unwrap_or_default());
+    Ok(FullReport { alone, beside, optimizer_was_running, optimizer_ended })
+}
+
+/// The filler's file, in the root of the volume.
+const FILLER: &str = "filler";
+
+/// Writes until the volume is full.
+fn fill(mount_point: &Path) -> Result<Got> {
+    let mut file = File::create_new(mount_point.join(FILLER))?;
+    let (chunk, mut got, mut refused_at) = (vec![0x5A; CHUNK], Got::default(), None::<Instant>);
+    loop {
+        match file.write(&chunk) {
+            Ok(bytes) => {
+                got.in_the_end += bytes as u64;
+                if refused_at.is_none() {
+                    got.at_once = got.in_the_end;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                let since = *refused_at.get_or_insert_with(Instant::now);
+                if since.elapsed() > PATIENCE {
+                    return Ok(got);
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => bail!("the filler failed: {error}"),
+        }
+    }
+}

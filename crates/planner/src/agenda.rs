@@ -7,7 +7,7 @@
 use crate::unit::{Piece, Unit};
 use crate::window::Window;
 use crate::zone;
-use longrun_layout::{Extent, ExtentSet, FileIndex, FileView, VolumeLayout};
+use longrun_layout::{Extent, ExtentSet, FileIndex, FileView, PhysicalBlock, VolumeLayout};
 use std::collections::BTreeMap;
 
 /// Files of one window, at most: planning time grows a little faster than linearly with them.
@@ -19,7 +19,7 @@ const WINDOW_BLOCKS: u64 = 1 << 24;
 #[derive(Debug)]
 pub(crate) struct Agenda<'a> {
     layout: &'a VolumeLayout,
-    /// Movable files by the start of their longest run.
+    /// Movable files by home: where their first run outside the zone starts.
     by_home: Vec<(u64, FileIndex)>,
     /// Files that have their place, one bit each.
     settled: Vec<u64>,
@@ -42,18 +42,18 @@ pub(crate) struct Job {
 impl<'a> Agenda<'a> {
     /// Cuts a volume into windows; `gather` says whether the free space shall gather in a zone.
     pub(crate) fn new(layout: &'a VolumeLayout, gather: bool) -> Self {
-        let mut by_home: Vec<(u64, FileIndex)> = layout
-            .files()
-            .filter(FileView::is_movable)
-            .filter_map(|f| Some((f.runs().max_by_key(|r| r.length)?.physical.0, f.index)))
-            .collect();
-        by_home.sort_unstable();
         let free: ExtentSet = layout.free().iter().copied().collect();
         let segments = layout.segments();
         let zone: ExtentSet = match gather {
             true => zone::choose(&segments, &free, free.total().0).into_iter().collect(),
             false => ExtentSet::new(),
         };
+        // At home where the first window comes that sees the file: no later window then tears holes into a finished one.
+        let in_zone = |at: PhysicalBlock| zone.extent_at(at).is_some();
+        let home =
+            |f: FileView<'a>| Some((f.runs().map(|r| r.physical).min_by_key(|at| (in_zone(*at), *at))?.0, f.index));
+        let mut by_home: Vec<(u64, FileIndex)> = layout.files().filter(FileView::is_movable).filter_map(home).collect();
+        by_home.sort_unstable();
         let settled = vec![0; layout.file_count().div_ceil(64)];
         let mut agenda = Self { layout, by_home, settled, moved: BTreeMap::new(), free, stretches: Vec::new(), zone };
         agenda.stretches = agenda.cut(&segments);
@@ -164,12 +164,7 @@ impl<'a> Agenda<'a> {
     pub(crate) fn finish(&mut self, job: &Job, free: &ExtentSet, moved: Vec<(FileIndex, u32, Vec<Piece>)>) {
         for extent in job.within.iter() {
             self.free.remove(extent);
-            self.moved = {
-                let mut rest = self.moved.split_off(&extent.start.0);
-                let mut behind = rest.split_off(&extent.end().0);
-                self.moved.append(&mut behind);
-                std::mem::take(&mut self.moved)
-            };
+            self.moved.retain(|at, _| extent.start.0 > *at || *at >= extent.end().0);
         }
         self.free.extend(free.iter());
         // The emptied zone is done; what is left of the slice stays in the zone for the next window.
@@ -179,7 +174,7 @@ impl<'a> Agenda<'a> {
         for (file, directory, pieces) in moved {
             self.settle(file);
             let at = pieces.first().map_or(0, |p| p.at);
-            if self.zone.extent_at(longrun_layout::PhysicalBlock(at)).is_some() {
+            if self.zone.extent_at(PhysicalBlock(at)).is_some() {
                 self.moved.entry(at).or_default().push(Unit::new(file, directory, pieces));
             }
         }

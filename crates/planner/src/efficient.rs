@@ -82,8 +82,10 @@ fn attempt(window: &Window, protected: &[Extent]) -> (Target, Vec<UnitIndex>) {
     let packing = Packing { large: 1, unkeep: 0, merge_limit: 0 };
     let mut packer = Packer::new(&window.units, board, &movers, packing);
     let homeless = packer.place_large();
-    // Where fragments leave, holes appear: as many pieces of free space as before, the protected one among them.
-    packer.gather_holes(window.free.pieces().saturating_sub(protected.len()));
+    // Where fragments leave, holes appear: not more pieces of free space than before, with a margin for units that do
+    // not reach their place in the end.
+    let pieces = window.free.pieces();
+    packer.gather_holes(pieces - pieces.min(1 + pieces / 50));
     let (target, left, _) = packer.finish(homeless);
     (target, left)
 }

@@ -10,6 +10,9 @@ use crate::window::Window;
 use longrun_layout::{Extent, ExtentSet};
 use std::collections::BTreeSet;
 
+/// Windows with more units than this are packed in the first way that is good enough.
+const MANY_UNITS: usize = 50_000;
+
 /// A target layout and what it is worth.
 struct Attempt {
     target: Target,
@@ -22,17 +25,18 @@ pub(crate) fn plan(window: &Window, zone: &[Extent], limits: Limits) -> Option<S
     let used = window.used();
     let space = outside(&window.segments, zone);
     let kept = keep(&window.units, &space);
-    let floor = zone.len() as u64;
+    let goal = zone.len() as u64 * 5 / 4 + 2;
     let mut best: Option<Attempt> = None;
     for packing in packings(used) {
         let attempt = attempt(window, zone, &space, &kept, packing);
-        if std::env::var_os("TRACE").is_some() {
-            eprintln!("  {packing:?}: pieces {} cost {:.3}", attempt.pieces, attempt.cost as f64 / used as f64);
-        }
         // Good enough is within a few pieces of the floor; among those the cheapest, else the fewest pieces.
-        let key = |a: &Attempt| (a.pieces.max(floor + floor / 4 + 2), a.cost);
+        let key = |a: &Attempt| (a.pieces.max(goal), a.cost);
         if best.as_ref().is_none_or(|b| key(&attempt) < key(b)) {
             best = Some(attempt);
+        }
+        // With very many units one way to pack is as good as another.
+        if window.units.len() > MANY_UNITS && best.as_ref().is_some_and(|b| b.pieces <= goal) {
+            break;
         }
     }
     let best = best?;

@@ -77,16 +77,6 @@ impl Scheduled {
     pub(crate) fn improves(&self, window: &Window) -> bool {
         let (before, after) = (window.free.pieces(), self.free.pieces());
         let largest = |free: &ExtentSet| free.largest().map(|e| e.length);
-        if std::env::var_os("TRACE").is_some() {
-            eprintln!(
-                "  improves? pieces {before} -> {after} largest {:?} -> {:?} excess {} moved {} units {}",
-                largest(&window.free),
-                largest(&self.free),
-                self.excess,
-                self.moved,
-                window.units.len()
-            );
-        }
         let not_worse = after <= before && largest(&self.free) >= largest(&window.free);
         not_worse && self.excess <= 0 && (self.excess < 0 || after < before)
     }
@@ -324,11 +314,12 @@ impl<'a> Scheduler<'a> {
         self.recount(index);
     }
 
-    /// The part of a piece whose place is available: (offset in the piece, length). All of it, or its longest part.
+    /// The part of a piece whose place is available: (offset in the piece, length). All of it, or its longest part, within
+    /// what the budget leaves.
     fn movable_part(&self, place: u64, piece: Piece) -> Option<(u64, u64)> {
         let wanted = Extent::new(place, piece.length);
         let part = self.available.overlapping(wanted).max_by_key(|e| e.length)?;
-        Some((part.start.0 - place, part.length.0))
+        Some((part.start.0 - place, part.length.0.min(self.limits.budget - self.moved)))
     }
 
     /// Cuts the part off its piece when moving it keeps the excess within what it was at the start; returns its index.

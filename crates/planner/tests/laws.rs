@@ -1,0 +1,85 @@
+//! Laws that every plan obeys, on random small volumes.
+
+mod common;
+
+use common::{build, policy, replay, run, shapes};
+use longrun_layout::{Blocks, FileIndex};
+use longrun_planner::{Batch, Mode, Planner, Policy};
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_full_plan_is_legal_and_never_leaves_the_volume_worse(shape in shapes()) {
+        let layout = build(&shape);
+        let end = run(&layout, policy(Mode::Full));
+        prop_assert!(end.after.excess_fragments <= end.before.excess_fragments);
+        prop_assert!(end.after.free_space.pieces <= end.before.free_space.pieces);
+        prop_assert!(end.after.free_space.largest_bytes >= end.before.free_space.largest_bytes);
+        prop_assert_eq!(end.after.free_space.bytes, end.before.free_space.bytes);
+    }
+
+    #[test]
+    fn an_efficient_plan_is_legal_and_never_leaves_the_volume_worse(shape in shapes()) {
+        let layout = build(&shape);
+        let end = run(&layout, policy(Mode::Efficient));
+        prop_assert!(end.after.excess_fragments <= end.before.excess_fragments);
+        prop_assert!(end.after.free_space.pieces <= end.before.free_space.pieces);
+        prop_assert!(end.after.free_space.largest_bytes >= end.before.free_space.largest_bytes);
+    }
+
+    #[test]
+    fn a_files_plan_moves_fragmented_files_only_and_makes_each_whole(shape in shapes()) {
+        let layout = build(&shape);
+        let batches: Vec<Batch> = Planner::new(&layout, policy(Mode::Files)).collect();
+        let mut touched: Vec<FileIndex> = batches.iter().flat_map(Batch::moves).map(|m| m.step.file).collect();
+        touched.dedup();
+        let end = replay(&layout, batches);
+        for file in touched {
+            prop_assert!(layout.file(file).unwrap().fragments() > 1);
+            prop_assert_eq!(end.layout.file(file).unwrap().fragments(), 1);
+        }
+    }
+
+    #[test]
+    fn the_same_layout_and_policy_give_the_same_plan(shape in shapes(), mode in modes()) {
+        let layout = build(&shape);
+        let plan = || Planner::new(&layout, policy(mode)).collect::<Vec<_>>();
+        prop_assert_eq!(plan(), plan());
+    }
+
+    #[test]
+    fn planning_again_comes_to_rest(shape in shapes(), mode in modes()) {
+        let mut layout = build(&shape);
+        for _ in 0..8 {
+            let end = run(&layout, policy(mode));
+            if end.moves == 0 {
+                return Ok(());
+            }
+            layout = end.layout;
+        }
+        prop_assert!(false, "still moving after eight plans");
+    }
+
+    #[test]
+    fn a_budget_is_kept_and_a_truncated_plan_is_legal(shape in shapes(), mode in modes(), budget in 0u64..500) {
+        let layout = build(&shape);
+        let end = run(&layout, Policy { budget: Some(Blocks(budget)), ..policy(mode) });
+        prop_assert!(end.moved <= budget);
+        prop_assert!(end.after.excess_fragments <= end.before.excess_fragments);
+    }
+
+    #[test]
+    fn a_plan_for_one_file_moves_that_file_alone(shape in shapes(), pick in any::<prop::sample::Index>()) {
+        let layout = build(&shape);
+        let file = FileIndex(pick.index(layout.file_count()) as u32);
+        let batches: Vec<Batch> = Planner::for_file(&layout, policy(Mode::Full), file).collect();
+        prop_assert!(batches.iter().flat_map(Batch::moves).all(|m| m.step.file == file));
+        replay(&layout, batches);
+    }
+}
+
+fn modes() -> impl Strategy<Value = Mode> {
+    prop_oneof![Just(Mode::Full), Just(Mode::Efficient), Just(Mode::Files)]
+}

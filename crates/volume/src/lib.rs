@@ -9,9 +9,24 @@ pub mod ext4;
 pub mod probe;
 mod range_map;
 pub mod sim;
+pub mod subset;
 pub mod target;
 mod traits;
+pub mod walk;
 
 pub use error::{MoveError, SkipReason, VolumeError};
 pub use target::Target;
 pub use traits::{Exchanged, NoProgress, Progress, Volume, VolumeInfo};
+
+/// Opens the volume of `target` for optimizing. The one place that knows every file system: a new one is one folder and
+/// one line here.
+///
+/// # Errors
+/// [`VolumeError`] with the reason why this volume cannot be optimized (now); nothing was changed.
+pub fn open(target: &Target) -> Result<Box<dyn Volume>, VolumeError> {
+    match target.mount.as_ref().map_or("", |mount| mount.filesystem.as_str()) {
+        // What is not mounted is refused by ext4 too, with the way out.
+        "ext4" | "" => Ok(Box::new(ext4::Ext4Volume::open(target)?)),
+        other => Err(VolumeError::Unsupported { path: target.given.clone(), what: other.to_owned() }),
+    }
+}

@@ -1,0 +1,109 @@
+//! A volume of which only some files may be moved: what the user gets who names a file or a directory.
+//!
+//! Owns the choice of files, nothing else: every primitive is the inner volume's. The files that were not chosen are left
+//! out of the layout, so that their blocks are obstacles like any block whose owner is unknown.
+
+use crate::{Exchanged, MoveError, Progress, Volume, VolumeError, VolumeInfo};
+use longrun_layout::{
+    Blocks, ExtentSet, FileId, InodeNumber, LayoutBuilder, LogicalBlock, PhysicalBlock, Run, VolumeLayout,
+};
+use std::collections::BTreeSet;
+
+/// A volume that shows only the chosen files.
+pub struct Subset<'a> {
+    inner: &'a mut dyn Volume,
+    chosen: BTreeSet<InodeNumber>,
+}
+
+impl<'a> Subset<'a> {
+    /// Only files with an inode number in `chosen` are moved.
+    pub fn new(inner: &'a mut dyn Volume, chosen: BTreeSet<InodeNumber>) -> Self {
+        Self { inner, chosen }
+    }
+}
+
+/// The layout with the files in `chosen` alone; the blocks of all others are obstacles.
+///
+/// # Errors
+/// [`VolumeError::Damaged`] when the layout contradicts itself, which a layout that was built before does not.
+pub fn restrict(layout: &VolumeLayout, chosen: &BTreeSet<InodeNumber>) -> Result<VolumeLayout, VolumeError> {
+    let mut builder = LayoutBuilder::new(layout.block_size(), layout.total_blocks());
+    let mut runs: Vec<Run> = Vec::new();
+    for file in layout.files().filter(|file| chosen.contains(&file.record.inode)) {
+        runs.clear();
+        runs.extend(file.runs());
+        let record = file.record;
+        builder.push_file(file.id(), record.directory, record.is_directory, record.pin, &mut runs);
+    }
+    for piece in layout.free() {
+        builder.push_free(*piece);
+    }
+    builder.build().map_err(|error| VolumeError::Damaged { path: "the volume".into(), detail: error.to_string() })
+}
+
+impl Volume for Subset<'_> {
+    fn info(&self) -> VolumeInfo {
+        self.inner.info()
+    }
+
+    fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
+        let layout = self.inner.scan(progress)?;
+        restrict(&layout, &self.chosen)
+    }
+
+    fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
+        self.inner.unclaimed()
+    }
+
+    fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
+        self.inner.capture(wanted)
+    }
+
+    fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError> {
+        self.inner.release(extents)
+    }
+
+    fn owned(&mut self) -> Result<ExtentSet, VolumeError> {
+        self.inner.owned()
+    }
+
+    fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
+        self.inner.map(file)
+    }
+
+    fn exchange(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        target: PhysicalBlock,
+        length: Blocks,
+    ) -> Result<Exchanged, MoveError> {
+        self.inner.exchange(file, logical, target, length)
+    }
+
+    fn barrier(&mut self) -> Result<(), VolumeError> {
+        self.inner.barrier()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longrun_layout::{BlockSize, Extent, NO_DIRECTORY};
+
+    #[test]
+    fn files_that_were_not_chosen_become_obstacles() {
+        let mut b = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(100));
+        for (inode, start) in [(11, 10), (12, 30), (13, 50)] {
+            let id = FileId { inode: InodeNumber(inode), generation: 1 };
+            b.push_file(id, NO_DIRECTORY, false, None, &mut vec![Run::new(0, start, 5), Run::new(5, start + 10, 5)]);
+        }
+        b.push_free(Extent::new(70, 30));
+        let layout = b.build().unwrap();
+        let only = restrict(&layout, &[InodeNumber(12)].into()).unwrap();
+        assert_eq!(only.files().map(|f| f.record.inode.0).collect::<Vec<_>>(), [12]);
+        assert_eq!(only.free(), layout.free());
+        assert_eq!(only.fragmentation().excess_fragments, 1);
+        assert!(only.obstacles().iter().any(|o| o.contains(&Extent::new(50, 5))));
+    }
+}

@@ -190,3 +190,73 @@ struct Stretch {
     /// (start of the hole before the slot, end of the slot, price).
     parts: std::collections::VecDeque<(u64, u64, u64)>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Slots `(start, length)` that do not overlap, on a board of 100 blocks.
+    fn board(slots: &[(u64, u64)]) -> Board {
+        let mut board = Board::new([Extent::new(0, 100), Extent::new(200, 30)]);
+        for (unit, (start, length)) in slots.iter().enumerate() {
+            board.occupy(*start, *length, unit);
+        }
+        board
+    }
+
+    /// The cheapest stretch by trying every start and end.
+    fn brute(board: &Board, length: u64) -> Option<u64> {
+        let slots: Vec<Slot> = board.slots().collect();
+        let mut best = None;
+        for (first, last) in [(0, 100), (200, 230)] {
+            for start in first..last {
+                let end = start + length;
+                if end > last || slots.iter().any(|s| s.start < start && start < s.start + s.length) {
+                    continue;
+                }
+                let inside = slots.iter().filter(|s| s.start < end && start < s.start + s.length);
+                let (count, cost) = inside.fold((0, 0), |(n, c), s| (n + 1, c + s.length));
+                if count > 0 && best.is_none_or(|b| cost < b) {
+                    best = Some(cost);
+                }
+            }
+        }
+        best
+    }
+
+    proptest! {
+        #[test]
+        fn a_clearing_is_long_enough_and_near_the_cheapest(
+            slots in prop::collection::vec((0u64..230, 1u64..20), 1..16),
+            length in 5u64..60,
+        ) {
+            let mut board = board(&slots);
+            let holes: u64 = board.holes.values().sum();
+            let used: u64 = board.slots().map(|s| s.length).sum();
+            prop_assert_eq!(holes + used, 130);
+            let fits = board.best_fit(length).is_some();
+            let naive = brute(&board, length);
+            let found = board.cheapest_clearing(length, 1000, |s| Some(s.length));
+            if let Some(found) = found {
+                let cost: u64 = found.evict.iter().map(|s| s.length).sum();
+                for slot in &found.evict {
+                    board.vacate(slot.start);
+                }
+                prop_assert!(board.hole_at(found.start, length).is_some(), "the clearing must take the unit");
+                prop_assert!(cost <= naive.unwrap_or(u64::MAX).max(length / 8));
+            } else {
+                prop_assert!(naive.is_none() || fits);
+            }
+        }
+    }
+
+    #[test]
+    fn vacating_joins_the_holes_beside() {
+        let mut board = board(&[(10, 5), (20, 5)]);
+        assert_eq!(board.vacate(10), Some(Extent::new(0, 20)));
+        assert_eq!(board.hole_count(), 3);
+        assert!(board.vacate(10).is_none());
+        assert!(!board.occupy(18, 4, 9), "a place in a slot is refused");
+    }
+}

@@ -76,3 +76,44 @@ fn anchor(unit: &Unit) -> u64 {
     }
     best.0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unit::Piece;
+    use longrun_layout::FileIndex;
+    use proptest::prelude::*;
+
+    /// The best weight of non-overlapping candidates, by trying all subsets.
+    fn brute(candidates: &[(u64, u64, u64)]) -> u64 {
+        let fits = |mask: u32| {
+            let chosen: Vec<_> = (0..candidates.len()).filter(|i| mask >> i & 1 == 1).map(|i| candidates[i]).collect();
+            let apart = |a: &(u64, u64, u64), b: &(u64, u64, u64)| a.1 <= b.0 || b.1 <= a.0;
+            let ok = (0..chosen.len()).all(|i| (i + 1..chosen.len()).all(|j| apart(&chosen[i], &chosen[j])));
+            ok.then(|| chosen.iter().map(|c| c.2).sum::<u64>())
+        };
+        (0..1u32 << candidates.len()).filter_map(fits).max().unwrap_or(0)
+    }
+
+    proptest! {
+        #[test]
+        fn the_keep_set_is_the_heaviest(pieces in prop::collection::vec((0u64..60, 1u64..9, 0u64..60), 0..10)) {
+            // Each unit has one long part in place and, perhaps, one block elsewhere.
+            let units: Vec<Unit> = pieces.iter().enumerate().map(|(i, (at, length, other))| {
+                let mut parts = vec![Piece { logical: 0, at: 100 + at, length: *length }];
+                if other % 2 == 0 {
+                    parts.push(Piece { logical: *length, at: 1000 + other, length: 1 });
+                }
+                Unit::new(FileIndex(i as u32), 0, parts)
+            }).collect();
+            let space: ExtentSet = [Extent::new(100, 64)].into_iter().collect();
+            let kept = keep(&units, &space);
+            let candidates: Vec<(u64, u64, u64)> = units.iter()
+                .map(|u| (u.pieces[0].at, u.pieces[0].at + u.size, u.pieces[0].length))
+                .filter(|c| c.1 <= 164 && c.2 * 4 >= c.1 - c.0)
+                .collect();
+            let weight: u64 = kept.iter().map(|(u, start)| units[*u].in_place(*start)).sum();
+            prop_assert_eq!(weight, brute(&candidates));
+        }
+    }
+}

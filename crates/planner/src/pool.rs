@@ -140,3 +140,48 @@ impl Pool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_combination_is_exact_uses_what_is_there_and_leaves_the_pool_as_it_was(
+            sizes in prop::collection::vec(1u64..60, 1..40),
+            length in 1u64..400,
+        ) {
+            let mut pool = Pool::new();
+            for (unit, size) in sizes.iter().enumerate() {
+                pool.insert(*size, 0, unit);
+            }
+            let counts = pool.counts.clone();
+            if let Some(found) = pool.exact_combination(length) {
+                prop_assert_eq!(found.iter().sum::<u64>(), length);
+                for size in &found {
+                    let wanted = found.iter().filter(|s| *s == size).count();
+                    prop_assert!(wanted <= sizes.iter().filter(|s| *s == size).count());
+                }
+            } else {
+                // Two units that make up the length are always found.
+                let pair = (0..sizes.len()).any(|a| (a + 1..sizes.len()).any(|b| sizes[a] + sizes[b] == length));
+                prop_assert!(!pair && !sizes.contains(&length));
+            }
+            prop_assert_eq!(counts, pool.counts);
+        }
+    }
+
+    #[test]
+    fn the_unit_of_the_nearest_directory_is_taken() {
+        let mut pool = Pool::new();
+        for (unit, directory) in [(0, 5), (1, 9), (2, 7)] {
+            pool.insert(3, directory, unit);
+        }
+        assert_eq!(pool.take(3, 7), Some(2));
+        assert_eq!(pool.take(3, 7), Some(1));
+        assert_eq!(pool.take(3, 7), Some(0));
+        assert_eq!(pool.take(3, 7), None);
+        assert_eq!(pool.blocks(), 0);
+    }
+}

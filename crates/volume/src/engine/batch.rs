@@ -146,12 +146,17 @@ impl<'b> BatchRun<'b> {
         }
     }
 
-    /// Marks everything held that no move from unit `from` on has as its target.
-    pub(super) fn part_with_leftovers(&self, ledger: &mut Ledger, from: usize) {
-        let first = self.units.get(from).map_or(self.moves.len(), |unit| unit.moves.start);
-        for held in ledger.held().iter() {
-            self.part_with(ledger, held, first);
+    /// The targets of the units from `from` on: of that one, and of those behind it as long as they are at most `most`.
+    pub(super) fn targets_ahead(&self, from: usize, most: Blocks) -> ExtentSet {
+        let mut targets = ExtentSet::new();
+        for unit in self.units.iter().skip(from) {
+            let of_unit = self.moves_of(unit).into_iter().map(|(_, planned)| planned.step.occupies());
+            if !targets.is_empty() && targets.total() + of_unit.clone().map(|t| t.length).sum() > most {
+                break;
+            }
+            targets.extend(of_unit);
         }
+        targets
     }
 
     /// The moves of a unit with their positions.

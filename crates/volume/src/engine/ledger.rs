@@ -12,7 +12,7 @@ pub(super) struct Ledger {
     surplus: ExtentSet,
     /// Released since the last barrier: the file system does not hand it out before the commit.
     released: ExtentSet,
-    /// Taken from us, or given back under pressure, although it was to be used.
+    /// Taken from us or given back although it may be a target later: to be captured again.
     lost: ExtentSet,
 }
 
@@ -68,11 +68,17 @@ impl Ledger {
 
     /// A new batch begins: everything held but what it needs is surplus.
     pub(super) fn begin_batch(&mut self, needed: &ExtentSet) {
+        self.keep_only(needed);
         self.lost = ExtentSet::new();
+    }
+
+    /// Everything held but `needed` is surplus for now; it may be captured again when it is to be used.
+    pub(super) fn keep_only(&mut self, needed: &ExtentSet) {
         self.surplus = self.held();
         for extent in needed.iter() {
             self.surplus.remove(extent);
         }
+        self.lost.extend(self.surplus.iter());
     }
 
     /// A barrier has succeeded: PENDING becomes AVAILABLE. Returns what is to be released now.
@@ -121,6 +127,11 @@ impl Ledger {
     /// Whether a part of `wanted` cannot be captured before a barrier.
     pub(super) fn awaits_commit(&self, wanted: &ExtentSet) -> bool {
         wanted.iter().any(|e| self.released.overlapping(e).next().is_some())
+    }
+
+    /// Whether anything was given back since the last barrier.
+    pub(super) fn has_released(&self) -> bool {
+        !self.released.is_empty()
     }
 
     pub(super) fn is_lost(&self, extent: Extent) -> bool {

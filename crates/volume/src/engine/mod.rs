@@ -16,13 +16,13 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-pub use dry_run::{Expected, ExpectedMoves, dry_run};
+pub use dry_run::{Expected, ExpectedFile, ExpectedMoves, MOST_IMPROVED, dry_run};
 pub use observer::{Observer, Permission, Phase, Status, Unobserved};
 pub use report::{PassError, Report, Skipped, Stop};
 pub use settings::Settings;
 
 use crate::Volume;
-use longrun_layout::VolumeLayout;
+use longrun_layout::{FileId, VolumeLayout};
 use longrun_planner::{Batch, Planner, Policy};
 
 /// Optimizes a volume: scans, plans, moves, and again while that is a gain. Whatever happens, no file is ever in between
@@ -36,7 +36,7 @@ pub fn optimize(
     settings: &Settings,
     observer: &mut dyn Observer,
 ) -> Result<Report, PassError> {
-    optimize_with(volume, settings, observer, &Planned)
+    optimize_with(volume, settings, observer, &Planned { only: settings.only })
 }
 
 /// Where plans come from: the planner, and in tests whatever a test wants to see carried out.
@@ -45,11 +45,18 @@ pub(crate) trait PlanSource {
     fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + 'l>;
 }
 
-struct Planned;
+/// The planner, for the whole volume or for one file.
+struct Planned {
+    only: Option<FileId>,
+}
 
 impl PlanSource for Planned {
     fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + 'l> {
-        Box::new(Planner::new(layout, policy))
+        let Some(id) = self.only else { return Box::new(Planner::new(layout, policy)) };
+        match layout.files().find(|file| file.id() == id) {
+            Some(file) => Box::new(Planner::for_file(layout, policy, file.index)),
+            None => Box::new(std::iter::empty()),
+        }
     }
 }
 

@@ -120,7 +120,7 @@ impl Pass<'_> {
             }
             self.round += 1;
         }
-        self.count_pinned(&layout);
+        self.settle_skips(&layout);
         Ok(Report {
             before,
             after,
@@ -159,16 +159,21 @@ impl Pass<'_> {
         }
     }
 
-    /// Fragmented files that must not move are part of what was not done.
-    fn count_pinned(&mut self, layout: &VolumeLayout) {
+    /// What was not done, by the state that the volume was left in: files skipped in the last round, those skipped in an
+    /// earlier one that are still in pieces, and those in pieces that must not move at all.
+    fn settle_skips(&mut self, layout: &VolumeLayout) {
+        let mut in_pieces = BTreeSet::new();
         for file in layout.files() {
-            if let Some(pin) = file.record.pin
-                && !file.record.is_directory
-                && file.fragments() > 1
-            {
-                self.tally.skip(file.id(), SkipReason::Pinned(pin));
+            if file.record.is_directory || file.fragments() < 2 {
+                continue;
+            }
+            if let Some(pin) = file.record.pin {
+                self.tally.skip(file.id(), SkipReason::Pinned(pin), self.round);
+            } else if self.tally.reason(file.id()).is_some() {
+                in_pieces.insert(file.id());
             }
         }
+        self.tally.keep_skips(self.round, &in_pieces);
     }
 
     pub(super) fn bytes(&self, blocks: Blocks) -> Bytes {
@@ -182,7 +187,7 @@ impl Pass<'_> {
 
     /// A file is left alone, for this round at least.
     pub(super) fn skip(&mut self, file: FileId, reason: SkipReason) {
-        self.tally.skip(file, reason);
+        self.tally.skip(file, reason, self.round);
         self.observer.skipped(file, reason);
         if matches!(reason, SkipReason::NotExchangeable | SkipReason::Unreadable | SkipReason::Pinned(_)) {
             self.hopeless.insert(file);
@@ -240,10 +245,10 @@ impl Pass<'_> {
         }
         let committed = if self.ledger.awaits_barrier() { self.commit() } else { Ok(()) };
         let released = self.release_all().or_else(|_| self.release_all());
-        self.ledger = Ledger::default();
+        let ledger = std::mem::take(&mut self.ledger);
         committed?;
-        if released? {
-            // What was just freed is nobody's before the next commit.
+        if released? || ledger.has_released() {
+            // What was freed since the last commit is nobody's before the next one.
             self.volume.barrier()?;
             self.tally.barriers += 1;
         }

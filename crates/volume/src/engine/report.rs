@@ -3,7 +3,7 @@
 use crate::{SkipReason, VolumeError};
 use longrun_layout::{Bytes, FileId, Fragmentation};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a pass ended before its plan did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,13 +86,22 @@ pub(super) struct Tally {
     pub barriers: u64,
     /// Change of the number of fragments by our own moves.
     pub fragments: i64,
-    skipped: BTreeMap<FileId, SkipReason>,
+    /// Why, and in which round last.
+    skipped: BTreeMap<FileId, (SkipReason, u32)>,
 }
 
 impl Tally {
     /// Notes that a file was left alone; the first reason of a round stands.
-    pub(super) fn skip(&mut self, file: FileId, reason: SkipReason) {
-        self.skipped.entry(file).or_insert(reason);
+    pub(super) fn skip(&mut self, file: FileId, reason: SkipReason, round: u32) {
+        let known = self.skipped.entry(file).or_insert((reason, round));
+        if known.1 < round {
+            *known = (reason, round);
+        }
+    }
+
+    /// Forgets the skips of rounds before `last`, but for these files.
+    pub(super) fn keep_skips(&mut self, last: u32, files: &BTreeSet<FileId>) {
+        self.skipped.retain(|file, (_, round)| *round >= last || files.contains(file));
     }
 
     /// Notes that a file is where it should be after all.
@@ -102,13 +111,13 @@ impl Tally {
 
     /// The reason that stands for a file.
     pub(super) fn reason(&self, file: FileId) -> Option<SkipReason> {
-        self.skipped.get(&file).copied()
+        self.skipped.get(&file).map(|(reason, _)| *reason)
     }
 
     /// Files by reason.
     pub(super) fn skipped(&self) -> Vec<Skipped> {
         let mut by_reason: BTreeMap<SkipReason, u64> = BTreeMap::new();
-        for reason in self.skipped.values() {
+        for (reason, _) in self.skipped.values() {
             *by_reason.entry(*reason).or_default() += 1;
         }
         by_reason.into_iter().map(|(reason, files)| Skipped { reason, files }).collect()

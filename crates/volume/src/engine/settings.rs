@@ -1,6 +1,6 @@
 //! How a pass is to be carried out.
 
-use longrun_layout::{Blocks, Bytes, VolumeLayout};
+use longrun_layout::{Blocks, Bytes, FileId, VolumeLayout};
 use longrun_planner::{Mode, Policy};
 use std::time::Duration;
 
@@ -9,6 +9,8 @@ use std::time::Duration;
 pub struct Settings {
     /// How far to go.
     pub mode: Mode,
+    /// One file alone instead of the whole volume.
+    pub only: Option<FileId>,
     /// The most bytes to move, blocks that step aside or are taken back included.
     pub budget: Option<Bytes>,
     /// How long the pass may take.
@@ -35,6 +37,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             mode: Mode::Full,
+            only: None,
             budget: None,
             deadline: None,
             reserve: None,

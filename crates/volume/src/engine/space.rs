@@ -29,8 +29,10 @@ impl Pass<'_> {
         let mut allowance = self.allowance()?;
         let mut next = batch.window(&self.ledger, from, window, allowance);
         if next.end == from {
-            // Nothing fits: part with what no unit from here on will use, and look again.
-            batch.part_with_leftovers(&mut self.ledger, from);
+            // Nothing fits because what is held has its use far ahead: keep the near half of it, capture the rest again
+            // when its time comes.
+            let half = Blocks((self.ledger.held().total() + allowance).0 / 2);
+            self.ledger.keep_only(&batch.targets_ahead(from, half));
             if self.ledger.awaits_barrier() {
                 self.commit()?;
             }

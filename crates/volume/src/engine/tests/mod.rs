@@ -3,4 +3,5 @@
 mod crashes;
 mod faults;
 mod foreigners;
+mod real;
 mod support;

@@ -10,7 +10,7 @@ as_root := $(if $(filter 0,$(shell id -u)),,sudo -E)
 test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner=["sudo", "-E"]')
 PREFIX ?= /usr/local
 
-.PHONY: help build run test lint deny bench torture fuzz install clean
+.PHONY: help build run test lint deny advisories bench torture fuzz install clean
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -31,16 +31,20 @@ test: ## Formatting, lints, file sizes, and all tests, those that mount volumes 
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked $(test_runner)
 
-lint: ## Formatting, lints, file sizes, licences and advisories
+lint: ## Formatting, lints, file sizes, licences
 	@scripts/prepare.sh build
 	cargo fmt --all --check
 	scripts/check-file-sizes.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(MAKE) deny
 
-deny: ## Licences, advisories and sources of the dependencies (installs cargo-deny when it is missing)
-	command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
-	cargo deny --locked check
+deny: ## Licences, sources and duplicates of the dependencies (installs cargo-deny when it is missing)
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	cargo deny --locked check bans licenses sources
+
+advisories: ## Known holes in the dependencies (needs the network)
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	cargo deny --locked check advisories
 
 install: build ## Binary, manual pages and completions under PREFIX (/usr/local)
 	$(as_root) install -D -m 755 $(longrun) $(DESTDIR)$(PREFIX)/bin/longrun

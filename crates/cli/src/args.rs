@@ -88,12 +88,12 @@ pub struct AnalyzeArgs {
 /// Arguments of `optimize`.
 #[derive(Debug, Args)]
 pub struct OptimizeArgs {
-    /// Mount point or block device of a mounted volume
+    /// Mount point or block device of a mounted volume, or a directory or file on it
     #[arg(value_hint = ValueHint::AnyPath)]
     pub target: PathBuf,
-    /// How far to go
-    #[arg(long, value_enum, default_value_t = ModeName::Full)]
-    pub mode: ModeName,
+    /// How far to go; by default "full" for a volume and "files" for a directory or file
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeName>,
     /// Move at most this much (k, M, G, T: powers of 1024)
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub budget: Option<Bytes>,
@@ -214,7 +214,7 @@ mod tests {
         let Command::Optimize(args) = Cli::try_parse_from(words).unwrap().command else { panic!("not optimize") };
         assert_eq!(args.budget, Some(Bytes(20 << 30)));
         assert_eq!(args.deadline, Some(Duration::from_secs(5400)));
-        assert_eq!((args.mode, args.dry_run, args.json), (ModeName::Efficient, true, false));
+        assert_eq!((args.mode, args.dry_run, args.json), (Some(ModeName::Efficient), true, false));
     }
 
     #[test]

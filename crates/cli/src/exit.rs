@@ -58,6 +58,11 @@ impl Failure {
         Self { status, needs_root: false, message: message.into() }
     }
 
+    /// The same failure in other words.
+    pub fn with_message(self, message: String) -> Self {
+        Self { message, ..self }
+    }
+
     /// A system call on a path of the user's failed.
     pub fn io(path: &Path, act: &str, error: &std::io::Error) -> Self {
         let advice = match error.kind() {

@@ -40,10 +40,10 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Analyze(args) => commands::analyze::run(args),
+        Command::Optimize(args) => commands::optimize::run(args),
         Command::Map(args) => commands::map::run(args),
         Command::Fragment(args) => commands::fragment::run(args),
         Command::Completions { shell } => commands::papers::completions(*shell),
         Command::Man { directory } => commands::papers::man(directory),
-        _ => Ok(()),
     }
 }

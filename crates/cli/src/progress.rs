@@ -7,6 +7,7 @@ use crate::text::{duration, size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use longrun_layout::Bytes;
 use longrun_volume::Progress;
+use longrun_volume::engine::{Observer, Phase, Status};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, IsTerminal, Write};
@@ -26,9 +27,10 @@ pub enum Unit {
     Steps,
 }
 
-struct Phase {
+struct Shown {
     name: String,
     unit: Unit,
+    round: u32,
     started: Instant,
     last_line: Instant,
 }
@@ -38,7 +40,7 @@ pub struct Watch {
     bar: ProgressBar,
     on_terminal: bool,
     stop: Arc<AtomicBool>,
-    phase: Mutex<Phase>,
+    shown: Mutex<Shown>,
 }
 
 impl Watch {
@@ -51,14 +53,14 @@ impl Watch {
         let (flag, shown) = (Arc::clone(&stop), bar.clone());
         std::thread::spawn(move || answer_signals(signals, &flag, &shown));
         let now = Instant::now();
-        let phase = Phase { name: String::new(), unit: Unit::Steps, started: now, last_line: now };
-        Ok(Self { bar, on_terminal, stop, phase: Mutex::new(phase) })
+        let shown = Shown { name: String::new(), unit: Unit::Steps, round: 0, started: now, last_line: now };
+        Ok(Self { bar, on_terminal, stop, shown: Mutex::new(shown) })
     }
 
     /// Enters a phase of the work.
     pub fn phase(&self, name: &str, unit: Unit) {
         let now = Instant::now();
-        *self.lock() = Phase { name: name.to_owned(), unit, started: now, last_line: now };
+        *self.lock() = Shown { name: name.to_owned(), unit, round: 0, started: now, last_line: now };
         self.bar.set_position(0);
         self.bar.set_length(0);
         self.bar.reset_eta();
@@ -71,14 +73,23 @@ impl Watch {
         }
     }
 
+    /// Says what is being done now without starting the phase anew.
+    fn rename(&self, name: &str) {
+        let mut shown = self.lock();
+        if shown.name != name {
+            name.clone_into(&mut shown.name);
+            self.bar.set_message(name.to_owned());
+        }
+    }
+
     /// Takes the bar away, so that the report stands alone.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Phase> {
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,11 +100,11 @@ impl Progress for Watch {
         if self.on_terminal {
             return;
         }
-        let mut phase = self.lock();
+        let mut shown = self.lock();
         let now = Instant::now();
-        if now.duration_since(phase.last_line) >= LINE_INTERVAL {
-            phase.last_line = now;
-            let line = line(&phase.name, phase.unit, done, total, now.duration_since(phase.started));
+        if now.duration_since(shown.last_line) >= LINE_INTERVAL {
+            shown.last_line = now;
+            let line = line(&shown.name, shown.unit, done, total, now.duration_since(shown.started));
             // Progress that nobody can read any more is no reason to end the work.
             _ = writeln!(io::stderr(), "{line}");
         }
@@ -101,6 +112,34 @@ impl Progress for Watch {
 
     fn cancelled(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Observer for Watch {
+    fn status(&mut self, status: Status) {
+        let (name, unit) = match status.phase {
+            Phase::Scan => ("reading the volume", Unit::Steps),
+            Phase::Plan => ("planning", Unit::Bytes),
+            Phase::Capture => ("taking free space", Unit::Bytes),
+            Phase::Move => ("moving", Unit::Bytes),
+            Phase::Wait => ("waiting for free space", Unit::Bytes),
+        };
+        let is_new = {
+            let shown = self.lock();
+            shown.unit != unit || shown.round != status.round
+        };
+        // Planning, capturing and moving alternate: one bar for all of them, else rate and time left would start anew.
+        if is_new {
+            self.phase(name, unit);
+            self.lock().round = status.round;
+        } else {
+            self.rename(name);
+        }
+        self.at(status.done, status.total);
+    }
+
+    fn cancelled(&self) -> bool {
+        Progress::cancelled(self)
     }
 }
 

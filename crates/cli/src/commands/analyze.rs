@@ -3,23 +3,72 @@
 use crate::args::AnalyzeArgs;
 use crate::exit::Failure;
 use crate::progress::{Unit, Watch};
-use crate::report::analysis::{Analysis, Findings};
+use crate::report::analysis::{Analysis, Findings, Method};
 use crate::report::{print, print_json};
-use crate::survey::Survey;
-use longrun_volume::Target;
+use crate::survey::{Survey, is_readable_volume};
+use longrun_volume::target::{Subject, parse_mountinfo};
+use longrun_volume::walk::walk;
+use longrun_volume::{Target, VolumeInfo};
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
 
 /// Analyzes and prints.
 pub fn run(args: &AnalyzeArgs) -> Result<(), Failure> {
-    let target = Target::resolve(&args.target)?;
     let watch = Watch::start()?;
-    let findings = examine(&target, args.top, &watch);
+    let findings = examine(&args.target, args.top, &watch);
     watch.finish();
     let analysis = Analysis::new(&findings?);
     if args.json { print_json(&analysis) } else { print(&analysis.text()) }
 }
 
-/// Reads the whole volume from its device.
-fn examine(target: &Target, top: usize, watch: &Watch) -> Result<Findings, Failure> {
-    watch.phase("reading the volume", Unit::Steps);
-    Survey::read(target, watch)?.findings(top)
+/// A whole volume is read from its device where that is possible and allowed; everything else is asked file by file.
+fn examine(path: &Path, top: usize, watch: &Watch) -> Result<Findings, Failure> {
+    let resolved = Target::resolve(path);
+    if let Ok(target) = &resolved
+        && is_readable_volume(target)
+    {
+        watch.phase("reading the volume", Unit::Steps);
+        match Survey::read(target, watch) {
+            Err(failure) if failure.needs_root && target.mount.is_some() => {}
+            survey => return survey?.findings(top),
+        }
+    }
+    match resolved {
+        Err(error) if !path.is_file() && !path.is_dir() => Err(error.into()),
+        Err(_) => by_walking(path, described(path), top, watch),
+        Ok(target) => {
+            // A device is looked at where it is mounted.
+            let mounted = target.mount.as_ref().map_or(path, |mount| &mount.point);
+            let start = if target.subject == Subject::Volume { mounted } else { path };
+            let filesystem = target.mount.as_ref().map_or_else(String::new, |mount| mount.filesystem.clone());
+            let info = VolumeInfo { target: path.to_owned(), device: target.device.clone(), filesystem };
+            by_walking(start, info, top, watch)
+        }
+    }
+}
+
+/// What can be said of a file system without a block device of its own (btrfs, tmpfs, network).
+fn described(path: &Path) -> VolumeInfo {
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let holders = parse_mountinfo(&table).into_iter().filter(|mount| real.starts_with(&mount.point));
+    let (device, filesystem) = holders
+        .max_by_key(|mount| mount.point.as_os_str().len())
+        .map_or_else(|| ("unknown".into(), "unknown".to_owned()), |mount| (mount.source, mount.filesystem));
+    VolumeInfo { target: path.to_owned(), device, filesystem }
+}
+
+fn by_walking(start: &Path, info: VolumeInfo, top: usize, watch: &Watch) -> Result<Findings, Failure> {
+    watch.phase("looking at files", Unit::Steps);
+    let started = Instant::now();
+    let walk = walk(start, top, watch)?;
+    Ok(Findings {
+        info,
+        method: Method::Walk { occupied: walk.occupied_bytes },
+        figures: walk.figures(),
+        most_fragmented: walk.most_fragmented.into_iter().map(|f| (f.path, f.fragments, f.bytes)).collect(),
+        unreadable: walk.unreadable,
+        time: started.elapsed(),
+    })
 }

@@ -3,4 +3,5 @@
 pub mod analyze;
 pub mod fragment;
 pub mod map;
+pub mod optimize;
 pub mod papers;

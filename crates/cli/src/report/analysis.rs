@@ -11,13 +11,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// How the figures were obtained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// The file system's structures were read from the device: the whole volume.
     Scan,
     /// Each file below the target was asked for its extents; free space is known in size only.
-    Walk,
+    Walk {
+        /// What the files found occupy.
+        occupied: Bytes,
+    },
 }
 
 /// What was found out, before it is put into words.
@@ -45,12 +47,14 @@ pub struct Analysis {
     target_hex: Option<String>,
     device: String,
     filesystem: String,
-    method: Method,
+    method: &'static str,
     files: u64,
     directories: u64,
     fragmented_files: u64,
     excess_fragments: u64,
     pinned_excess_fragments: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    occupied_bytes: Option<u64>,
     used_bytes: u64,
     free_space: FreeSpaceFigures,
     most_fragmented: Vec<Offender>,
@@ -85,6 +89,10 @@ impl Analysis {
     pub fn new(findings: &Findings) -> Self {
         let figures = &findings.figures;
         let (target, target_hex) = json_name(&findings.info.target);
+        let (method, occupied) = match findings.method {
+            Method::Scan => ("scan", None),
+            Method::Walk { occupied } => ("walk", Some(occupied.0)),
+        };
         let whole = findings.method == Method::Scan;
         let known = |figure: u64| whole.then_some(figure);
         let free = figures.free_space;
@@ -93,12 +101,13 @@ impl Analysis {
             target_hex,
             device: json_name(&findings.info.device).0,
             filesystem: findings.info.filesystem.clone(),
-            method: findings.method,
+            method,
             files: figures.files,
             directories: figures.directories,
             fragmented_files: figures.fragmented_files,
             excess_fragments: figures.excess_fragments,
             pinned_excess_fragments: figures.pinned_excess_fragments,
+            occupied_bytes: occupied,
             used_bytes: figures.used_bytes.0,
             free_space: FreeSpaceFigures {
                 bytes: free.bytes.0,
@@ -139,6 +148,9 @@ impl Analysis {
             n => format!(" ({} in directories and files that must stay in place)", count(n)),
         };
         lines.push(("excess fragments", count(self.excess_fragments) + &pinned));
+        if let Some(occupied) = self.occupied_bytes {
+            lines.push(("these occupy", size(Bytes(occupied))));
+        }
         lines.push(("used", size(Bytes(self.used_bytes))));
         let free = &self.free_space;
         match (free.pieces, free.largest_bytes, free.floor_pieces) {
@@ -183,10 +195,7 @@ impl Analysis {
         for file in &self.most_fragmented {
             _ = writeln!(text, "  {:>9}  {:>10}  {}", count(file.fragments), size(Bytes(file.bytes)), file.shown);
         }
-        let how = match self.method {
-            Method::Scan => "the whole volume, read from the device",
-            Method::Walk => "file by file",
-        };
+        let how = if self.occupied_bytes.is_none() { "the whole volume, read from the device" } else { "file by file" };
         let time = duration(Duration::from_secs_f64(self.seconds.max(0.0)));
         _ = writeln!(text, "\n{}\nAnalyzed in {time} ({how}).", self.verdict.sentence);
         text
@@ -243,7 +252,7 @@ pub mod tests {
 
     #[test]
     fn after_a_walk_the_pieces_of_the_free_space_are_unknown() {
-        let findings = Findings { method: Method::Walk, unreadable: 3, ..sample() };
+        let findings = Findings { method: Method::Walk { occupied: Bytes(1 << 20) }, unreadable: 3, ..sample() };
         insta::assert_snapshot!(Analysis::new(&findings).text());
         let json = serde_json::to_value(Analysis::new(&findings)).unwrap();
         assert!(json["free_space"]["pieces"].is_null());

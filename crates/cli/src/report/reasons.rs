@@ -1,6 +1,7 @@
 //! Why files were left where they are: a stable word for JSON, a phrase for people.
 
 use longrun_layout::Pin;
+use longrun_planner::Why;
 use longrun_volume::SkipReason;
 
 /// The phrase for a pin.
@@ -61,5 +62,15 @@ pub const fn word(reason: SkipReason) -> &'static str {
         SkipReason::SpaceNeeded => "space-needed",
         SkipReason::NotExchangeable => "not-exchangeable",
         SkipReason::Unreadable => "unreadable",
+    }
+}
+
+/// The phrase for the reason of a move.
+pub const fn why(reason: Why) -> &'static str {
+    match reason {
+        Why::Defragment => "put fragmented files together",
+        Why::FillGap => "fill gaps, so that the free space gathers elsewhere",
+        Why::MakeRoom => "make room for larger files",
+        Why::StepAside => "step aside, and move once more later",
     }
 }

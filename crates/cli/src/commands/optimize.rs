@@ -1,0 +1,213 @@
+//! `optimize`: plans, prints the plan, carries it out, and tells what came of it.
+
+use crate::args::OptimizeArgs;
+use crate::exit::{Failure, Status};
+use crate::progress::{Unit, Watch};
+use crate::report::analysis::Analysis;
+use crate::report::optimization::{Optimization, Plan, PlannedFile, ended};
+use crate::report::{print, print_json};
+use crate::survey::Survey;
+use crate::text::size;
+use longrun_layout::{Bytes, FileId, InodeNumber, VolumeLayout};
+use longrun_planner::Mode;
+use longrun_volume::engine::{self, PassError, Report, Settings, Stop};
+use longrun_volume::subset::{Subset, restrict};
+use longrun_volume::target::Subject;
+use longrun_volume::{Target, Volume, VolumeError};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// How many files of a plan are shown by name.
+const FILES_SHOWN: usize = 10;
+/// How many of the most fragmented files a report names.
+const WORST_SHOWN: usize = 10;
+
+/// Optimizes, or only says what that would do.
+pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
+    let target = Target::resolve(&args.target)?;
+    let mode = mode_for(args, &target)?;
+    let scope = Scope::of(&target)?;
+    let settings =
+        Settings { mode, only: scope.only(), budget: args.budget, deadline: args.deadline, ..Settings::default() };
+    let mut watch = Watch::start()?;
+    if args.dry_run {
+        let (before, plan) = foresee(&target, &scope, &settings, &watch)?;
+        return if args.json { print_json(&DryRun { before, plan }) } else { print(&preview(&before, &plan)) };
+    }
+    // The lock first: nobody else then changes what the plan is made from.
+    let mut volume = longrun_volume::open(&target)?;
+    let (before, plan) = foresee(&target, &scope, &settings, &watch)?;
+    if !args.json {
+        print(&preview(&before, &plan))?;
+    }
+    let report = carry_out(&mut *volume, scope, &settings, &mut watch)?;
+    drop(volume);
+    let after = Analysis::new(&Survey::read(&target, &watch)?.findings(WORST_SHOWN)?);
+    watch.finish();
+    let optimization = Optimization::new(before, after, plan, &report);
+    if args.json {
+        print_json(&optimization)?;
+    } else {
+        print(&optimization.text())?;
+    }
+    conclude(&target, report.stop)
+}
+
+/// What a dry run prints as JSON.
+#[derive(Serialize)]
+struct DryRun {
+    before: Analysis,
+    plan: Plan,
+}
+
+/// On a file or a directory only its files are put together: free space belongs to the volume as a whole.
+fn mode_for(args: &OptimizeArgs, target: &Target) -> Result<Mode, Failure> {
+    let is_part = matches!(target.subject, Subject::File | Subject::Directory);
+    match args.mode.map(Mode::from) {
+        Some(Mode::Full) if is_part => Err(Failure::new(
+            Status::Usage,
+            format!(
+                "{}: full optimization takes a whole volume; name its mount point, or leave --mode out to put only these \
+                 files together",
+                target.given.display()
+            ),
+        )),
+        Some(mode) => Ok(mode),
+        None if is_part => Ok(Mode::Files),
+        None => Ok(Mode::Full),
+    }
+}
+
+/// What the user wants to have optimized.
+enum Scope {
+    /// The whole volume.
+    Volume,
+    /// One file.
+    File(FileId),
+    /// The files below a directory.
+    Below(BTreeSet<InodeNumber>),
+}
+
+impl Scope {
+    fn of(target: &Target) -> Result<Self, Failure> {
+        let path = &target.given;
+        match target.subject {
+            Subject::Volume | Subject::Image => Ok(Self::Volume),
+            Subject::File => {
+                let file = File::open(path).map_err(|e| Failure::io(path, "opening", &e))?;
+                let id = longrun_sys::id_of_file(&file);
+                id.map(Self::File).map_err(|e| Failure::io(path, "asking for its identity", &e.into()))
+            }
+            Subject::Directory => files_below(path).map(Self::Below),
+        }
+    }
+
+    fn only(&self) -> Option<FileId> {
+        match self {
+            Self::File(id) => Some(*id),
+            _ => None,
+        }
+    }
+}
+
+/// The inodes of the regular files below `top`, on its device.
+fn files_below(top: &Path) -> Result<BTreeSet<InodeNumber>, Failure> {
+    let failed = |path: &Path, error| Failure::io(path, "reading the directory", &error);
+    let device = fs::metadata(top).map_err(|e| failed(top, e))?.dev();
+    let (mut found, mut open) = (BTreeSet::new(), vec![top.to_owned()]);
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).map_err(|e| failed(&directory, e))? {
+            let entry = entry.map_err(|e| failed(&directory, e))?;
+            // What vanishes while it is looked at is not to be optimized.
+            let Ok(meta) = entry.metadata() else { continue };
+            if meta.dev() != device {
+                continue;
+            }
+            if meta.is_dir() {
+                open.push(entry.path());
+            } else if meta.is_file() {
+                found.insert(InodeNumber(meta.ino()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The volume as it is, and the plan for it. Holds a layout only meanwhile.
+fn foresee(target: &Target, scope: &Scope, settings: &Settings, watch: &Watch) -> Result<(Analysis, Plan), Failure> {
+    watch.phase("reading the volume", Unit::Steps);
+    let survey = Survey::read(target, watch)?;
+    if let Some(refusal) = survey.scan.refusals.first() {
+        let (path, what) = (target.given.clone(), refusal.to_string());
+        return Err(VolumeError::Unsupported { path, what }.into());
+    }
+    watch.phase("planning", Unit::Steps);
+    let before = Analysis::new(&survey.findings(WORST_SHOWN)?);
+    let plan = match scope {
+        Scope::Volume | Scope::File(_) => plan_for(&survey, survey.layout(), settings)?,
+        Scope::Below(chosen) => plan_for(&survey, &restrict(survey.layout(), chosen)?, settings)?,
+    };
+    watch.finish();
+    Ok((before, plan))
+}
+
+fn plan_for(survey: &Survey, layout: &VolumeLayout, settings: &Settings) -> Result<Plan, Failure> {
+    let policy = settings.policy(layout, Bytes(0));
+    let expected = engine::dry_run(layout, policy, settings.only).map_err(|error| {
+        let text = format!(
+            "{}: the plan contradicts the volume ({error:?}); nothing was changed; please report it",
+            survey.target.given.display()
+        );
+        Failure::new(Status::Failed, text)
+    })?;
+    let worst: Vec<_> = expected.most_improved.iter().take(FILES_SHOWN).collect();
+    let ids: Vec<_> = worst.iter().filter_map(|w| layout.file(w.file).map(|f| f.id())).collect();
+    let files: Vec<PlannedFile> = survey
+        .names(&ids)?
+        .into_iter()
+        .zip(worst)
+        .map(|(path, w)| PlannedFile {
+            path,
+            fragments: w.fragments,
+            expected_fragments: w.expected_fragments,
+            bytes: w.bytes,
+        })
+        .collect();
+    Ok(Plan::new(policy.mode, &expected, &files))
+}
+
+fn preview(before: &Analysis, plan: &Plan) -> String {
+    format!("{}\n{}\n{}\n", before.title(), before.figures_text(), plan.text())
+}
+
+fn carry_out(volume: &mut dyn Volume, scope: Scope, settings: &Settings, watch: &mut Watch) -> Result<Report, Failure> {
+    let report = match scope {
+        Scope::Volume | Scope::File(_) => engine::optimize(volume, settings, watch),
+        Scope::Below(chosen) => engine::optimize(&mut Subset::new(volume, chosen), settings, watch),
+    };
+    watch.finish();
+    Ok(report?)
+}
+
+/// A run that its user stopped is not done, and neither is one that others drove out.
+fn conclude(target: &Target, stop: Option<Stop>) -> Result<(), Failure> {
+    let failure = |status, stop| Err(Failure::new(status, format!("{}: {}", target.given.display(), ended(stop))));
+    match stop {
+        None | Some(Stop::Deadline | Stop::Budget) => Ok(()),
+        Some(Stop::Cancelled) => failure(Status::Interrupted, Stop::Cancelled),
+        Some(Stop::SpaceNeeded) => failure(Status::Failed, Stop::SpaceNeeded),
+    }
+}
+
+impl From<PassError> for Failure {
+    fn from(error: PassError) -> Self {
+        let text = match error.bytes_moved {
+            Bytes(0) => error.to_string(),
+            moved => format!("{error} ({} had been moved before)", size(moved)),
+        };
+        Self::from(error.cause).with_message(text)
+    }
+}

@@ -1,0 +1,225 @@
+//! What an optimization is going to do, and what it has done: the object that `optimize --json` prints, and its text.
+
+use super::analysis::Analysis;
+use super::json_name;
+use super::reasons::{skip, why, word};
+use crate::text::{count, counted, duration, percent, printable_path, size};
+use longrun_layout::{Bytes, Fragmentation, FreeSpace};
+use longrun_planner::{Mode, Why};
+use longrun_volume::engine::{Expected, Report, Stop};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A file that the plan touches.
+#[derive(Clone, Debug)]
+pub struct PlannedFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Fragments now.
+    pub fragments: u64,
+    /// Fragments expected.
+    pub expected_fragments: u64,
+    /// What of it is going to move.
+    pub bytes: Bytes,
+}
+
+/// The plan, as it is printed before a run and by a dry run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    mode: Mode,
+    moves: u64,
+    bytes: u64,
+    by_reason: Vec<ByReason>,
+    expected: ExpectedFigures,
+    files: Vec<PlannedFileFigures>,
+    #[serde(skip)]
+    before: Fragmentation,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct ByReason {
+    reason: Why,
+    moves: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct ExpectedFigures {
+    fragmented_files: u64,
+    excess_fragments: u64,
+    free_space: FreeSpace,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct PlannedFileFigures {
+    #[serde(skip)]
+    shown: String,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    fragments: u64,
+    expected_fragments: u64,
+    bytes: u64,
+}
+
+impl Plan {
+    /// Puts the engine's expectation into the form that is reported.
+    pub fn new(mode: Mode, expected: &Expected, files: &[PlannedFile]) -> Self {
+        let by_reason = expected.by_reason.iter();
+        let files = files.iter().map(|file| {
+            let (path, path_hex) = json_name(&file.path);
+            PlannedFileFigures {
+                shown: printable_path(&file.path),
+                path,
+                path_hex,
+                fragments: file.fragments,
+                expected_fragments: file.expected_fragments,
+                bytes: file.bytes.0,
+            }
+        });
+        Self {
+            mode,
+            moves: expected.moves,
+            bytes: expected.bytes.0,
+            by_reason: by_reason
+                .map(|(reason, kind)| ByReason { reason: *reason, moves: kind.moves, bytes: kind.bytes.0 })
+                .collect(),
+            expected: ExpectedFigures {
+                fragmented_files: expected.after.fragmented_files,
+                excess_fragments: expected.after.excess_fragments,
+                free_space: expected.after.free_space,
+            },
+            files: files.collect(),
+            before: expected.before.clone(),
+        }
+    }
+
+    /// Whether there is anything to do.
+    pub fn is_empty(&self) -> bool {
+        self.moves == 0
+    }
+
+    /// The plan for people.
+    pub fn text(&self) -> String {
+        if self.is_empty() {
+            return "Plan: nothing to move; the volume is as good as this mode can make it.\n".to_owned();
+        }
+        let mode = match self.mode {
+            Mode::Full => "full",
+            Mode::Efficient => "efficient",
+            Mode::Files => "files",
+        };
+        let share = percent(self.bytes, self.before.used_bytes.0);
+        let moves = counted(self.moves, "move", "moves");
+        let mut text = format!("Plan ({mode}): {moves} of {}, {share} of what is used\n", size(Bytes(self.bytes)));
+        for kind in &self.by_reason {
+            let moves = counted(kind.moves, "move", "moves");
+            _ = writeln!(text, "  {:>14}  {:>10}  {}", moves, size(Bytes(kind.bytes)), why(kind.reason));
+        }
+        text.push_str("Expected:\n");
+        changes(&mut text, &self.before, self.expected.excess_fragments, &self.expected.free_space);
+        if !self.files.is_empty() {
+            text.push_str("Files that gain most:\n  fragments   expected       moved  path\n");
+        }
+        for file in &self.files {
+            let (now, then) = (count(file.fragments), count(file.expected_fragments));
+            _ = writeln!(text, "  {now:>9}  {then:>9}  {:>10}  {}", size(Bytes(file.bytes)), file.shown);
+        }
+        text
+    }
+}
+
+/// Before and after, side by side.
+fn changes(text: &mut String, before: &Fragmentation, excess: u64, free: &FreeSpace) {
+    let was = &before.free_space;
+    let mut line = |name: &str, from: String, to: String| _ = writeln!(text, "  {name:<20}{from:>10}  ->  {to}");
+    line("excess fragments", count(before.excess_fragments), count(excess));
+    line("free pieces", count(was.pieces), format!("{} (floor: {})", count(free.pieces), count(free.floor_pieces)));
+    line("largest free piece", size(was.largest_bytes), size(free.largest_bytes));
+}
+
+/// The object of the contract.
+#[derive(Debug, Serialize)]
+pub struct Optimization {
+    before: Analysis,
+    after: Analysis,
+    plan: Plan,
+    moves: u64,
+    bytes_moved: u64,
+    skipped: Vec<SkippedFiles>,
+    barriers: u64,
+    rounds: u32,
+    stopped: Option<Stop>,
+    seconds: f64,
+    #[serde(skip)]
+    figures: (Fragmentation, Fragmentation),
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct SkippedFiles {
+    reason: &'static str,
+    files: u64,
+    #[serde(skip)]
+    phrase: &'static str,
+}
+
+impl Optimization {
+    /// Puts the engine's report into the form that is reported.
+    pub fn new(before: Analysis, after: Analysis, plan: Plan, report: &Report) -> Self {
+        let skipped = report.skipped.iter();
+        Self {
+            before,
+            after,
+            plan,
+            moves: report.moves,
+            bytes_moved: report.bytes_moved.0,
+            skipped: skipped
+                .map(|s| SkippedFiles { reason: word(s.reason), files: s.files, phrase: skip(s.reason) })
+                .collect(),
+            barriers: report.barriers,
+            rounds: report.rounds,
+            stopped: report.stop,
+            seconds: (report.seconds * 1e4).round() / 1e4,
+            figures: (report.before.clone(), report.after.clone()),
+        }
+    }
+
+    /// The result for people.
+    pub fn text(&self) -> String {
+        let mut text = "Result:\n".to_owned();
+        let (before, after) = &self.figures;
+        changes(&mut text, before, after.excess_fragments, &after.free_space);
+        let rate = self.bytes_moved as f64 / self.seconds.max(0.001);
+        let time = duration(Duration::from_secs_f64(self.seconds.max(0.0)));
+        _ = writeln!(
+            text,
+            "{} moved in {time} ({}/s), {}, {}.",
+            size(Bytes(self.bytes_moved)),
+            size(Bytes(rate as u64)),
+            counted(self.moves, "move", "moves"),
+            counted(self.barriers, "journal commit", "journal commits"),
+        );
+        if !self.skipped.is_empty() {
+            text.push_str("Left where they are:\n");
+        }
+        for kind in &self.skipped {
+            _ = writeln!(text, "  {:>14}: {}", counted(kind.files, "file", "files"), kind.phrase);
+        }
+        if let Some(stop) = self.stopped {
+            _ = writeln!(text, "{}", ended(stop));
+        }
+        text
+    }
+}
+
+/// Why the pass ended before its plan did.
+pub const fn ended(stop: Stop) -> &'static str {
+    match stop {
+        Stop::Cancelled => "Stopped as asked; everything that was held has been given back.",
+        Stop::Deadline => "Stopped at the deadline; everything that was held has been given back.",
+        Stop::Budget => "Stopped when the budget was spent.",
+        Stop::SpaceNeeded => "Stopped because others needed the free space; it has been given back.",
+    }
+}

@@ -1,0 +1,174 @@
+//! Whether a volume may be optimized at all, and by us alone.
+//!
+//! Owns the refusals and the lock. Never writes to the volume.
+
+use super::balloon::Withheld;
+use super::scan::{Access, Ext4Reader, Refusal};
+use crate::target::Mount;
+use crate::{Target, VolumeError};
+use longrun_layout::Blocks;
+use longrun_sys::{DeviceNumber, Errno, FlockOperation, lock_file};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// A tool that moves blocks of files too.
+const OTHER_OPTIMIZER: &str = "e4defrag";
+
+/// The root directory of a file system on disk.
+const ROOT_INODE: u64 = 2;
+
+/// What /sys says in place of the journal's thread where there is no journal. Without one there are no atomic exchanges
+/// and no barriers.
+const NO_JOURNAL: &str = "<none>";
+
+/// A volume that was admitted.
+pub(super) struct Admitted {
+    /// Its root directory, locked while it is open.
+    pub(super) root: File,
+    pub(super) reader: Ext4Reader,
+    pub(super) mount: Mount,
+    /// What the kernel calls the device in /sys.
+    pub(super) kernel_name: PathBuf,
+    pub(super) withheld: Withheld,
+}
+
+/// Checks everything that can be known before anything is touched, and takes the lock.
+pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
+    let path = || target.given.clone();
+    let not_writable = |state: &str| VolumeError::NotWritable { path: path(), state: state.to_owned() };
+    let unsupported = |what: String| VolumeError::Unsupported { path: path(), what };
+    let (Some(mount), Some(device)) = (&target.mount, target.device_number) else {
+        return Err(not_writable("not mounted"));
+    };
+    if mount.filesystem != "ext4" {
+        return Err(unsupported(mount.filesystem.clone()));
+    }
+    if !mount.writable {
+        return Err(not_writable("mounted read-only"));
+    }
+    if !mount.is_whole() {
+        return Err(unsupported(format!("a bind mount of {} without the whole volume", mount.root.display())));
+    }
+    if !longrun_sys::is_root() {
+        return Err(VolumeError::NotPermitted { path: path(), act: "optimizing a volume".into() });
+    }
+    if let Some(option) = mount.options.iter().find(|o| *o == "data=journal" || is_dax(o)) {
+        return Err(unsupported(format!("ext4 mounted with {option}")));
+    }
+    let reader = Ext4Reader::open(&target.device, Access::Live)?;
+    match reader.refusals().first() {
+        None => {}
+        Some(errors @ Refusal::Errors) => {
+            return Err(VolumeError::Damaged { path: target.device.clone(), detail: errors.to_string() });
+        }
+        Some(other) => return Err(unsupported(other.to_string())),
+    }
+    let root = File::open(&mount.point).map_err(io(&mount.point, "opening the root directory"))?;
+    let meta = root.metadata().map_err(io(&mount.point, "looking at the root directory"))?;
+    if meta.ino() != ROOT_INODE || DeviceNumber::from_stat(meta.dev()) != device {
+        return Err(VolumeError::NotAVolume { path: path(), problem: "hidden by another mount".into() });
+    }
+    let kernel_name = target.kernel_name().map(PathBuf::from).unwrap_or_default();
+    let settings = Path::new("/sys/fs/ext4").join(&kernel_name);
+    if read_setting(&settings, "journal_task").is_none_or(|task| task == NO_JOURNAL) {
+        return Err(unsupported("ext4 without a journal".into()));
+    }
+    let withheld = withheld(&target.device, &settings)?;
+    lock(&root, target, device)?;
+    if let Some(holder) = other_optimizer(device) {
+        return Err(VolumeError::InUse { path: path(), holder });
+    }
+    Ok(Admitted { root, reader, mount: mount.clone(), kernel_name, withheld })
+}
+
+fn read_setting(settings: &Path, name: &str) -> Option<String> {
+    fs::read_to_string(settings.join(name)).ok().map(|text| text.trim().to_owned())
+}
+
+/// The free blocks that are not for everybody: from the superblock, and from what the kernel sets aside for itself.
+fn withheld(device: &Path, settings: &Path) -> Result<Withheld, VolumeError> {
+    const SUPERBLOCK: u64 = 1024;
+    const LOW: u64 = 0x8;
+    const HIGH: u64 = 0x154;
+    let file = File::open(device).map_err(io(device, "opening"))?;
+    let read = |at| {
+        let mut raw = [0; 4];
+        file.read_exact_at(&mut raw, SUPERBLOCK + at).map_err(io(device, "reading the superblock"))?;
+        Ok(u64::from(u32::from_le_bytes(raw)))
+    };
+    let for_root = read(LOW)? | read(HIGH)? << 32;
+    let for_metadata = read_setting(settings, "reserved_clusters").and_then(|n| n.parse().ok()).unwrap_or(0);
+    Ok(Withheld { for_root: Blocks(for_root), for_metadata: Blocks(for_metadata) })
+}
+
+fn is_dax(option: &str) -> bool {
+    option == "dax" || option == "dax=always"
+}
+
+fn io<'a>(path: &'a Path, act: &'static str) -> impl FnOnce(std::io::Error) -> VolumeError + use<'a> {
+    move |source| VolumeError::Io { path: path.to_owned(), act, source }
+}
+
+/// Takes the lock of the volume: an flock on its root directory.
+///
+/// Why there: the root directory is one inode, whichever mount point, mount namespace or container it is reached
+/// through, while /run and /dev may differ from one to another. Unlike a lock on the block device it does not keep udev
+/// from looking at the device. The kernel drops it with our death, so it never goes stale. It stops nobody from using the
+/// volume; another program that holds the same lock only makes us refuse.
+fn lock(root: &File, target: &Target, device: DeviceNumber) -> Result<(), VolumeError> {
+    match lock_file(root, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let holder = lock_holder(device).unwrap_or_else(|| "another process".into());
+            Err(VolumeError::InUse { path: target.given.clone(), holder })
+        }
+        Err(errno) => Err(io(&target.given, "locking the volume")(errno.into())),
+    }
+}
+
+/// The process that /proc/locks names for the root directory of `device`.
+fn lock_holder(device: DeviceNumber) -> Option<String> {
+    let table = fs::read_to_string("/proc/locks").ok()?;
+    let inode = format!("{:02x}:{:02x}:{ROOT_INODE}", device.major, device.minor);
+    let of_root = |line: &&str| line.contains("FLOCK") && line.split_whitespace().any(|word| word == inode);
+    let line = table.lines().find(of_root)?;
+    let pid = line.split_whitespace().nth(4)?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(format!("{} (process {pid})", printable(name.trim())))
+}
+
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// A running e4defrag that was told to work on `device`, or has a file of it open.
+fn other_optimizer(device: DeviceNumber) -> Option<String> {
+    let processes = fs::read_dir("/proc").ok()?;
+    for process in processes.flatten() {
+        let directory = process.path();
+        let name = fs::read_to_string(directory.join("comm")).unwrap_or_default();
+        if name.trim() == OTHER_OPTIMIZER && works_on(&directory, device) {
+            return Some(format!("{OTHER_OPTIMIZER} (process {})", process.file_name().to_string_lossy()));
+        }
+    }
+    None
+}
+
+fn works_on(process: &Path, device: DeviceNumber) -> bool {
+    let is_on = |path: &Path| {
+        fs::metadata(path).is_ok_and(|meta| {
+            let number = if meta.file_type().is_block_device() { meta.rdev() } else { meta.dev() };
+            DeviceNumber::from_stat(number) == device
+        })
+    };
+    let command = fs::read(process.join("cmdline")).unwrap_or_default();
+    let directory = process.join("cwd");
+    let named = command
+        .split(|byte| *byte == 0)
+        .skip(1)
+        .filter_map(|argument| std::str::from_utf8(argument).ok())
+        .any(|argument| !argument.is_empty() && is_on(&directory.join(argument)));
+    let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().any(|fd| is_on(&fd.path()));
+    named || open
+}

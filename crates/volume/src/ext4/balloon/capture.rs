@@ -1,0 +1,296 @@
+//! Capturing: getting hold of chosen free blocks.
+//!
+//! Owns the way by which the kernel's allocator is led to them. ext4 cannot be told a place, but it searches first in the
+//! block group of the goal that the file gives, which is where the nearest block of the file lies; and what it hands out
+//! inside a group can be foretold (see `allocator`). So donors keep logical = physical + a constant, every request is
+//! made at the logical address of the place where it is expected to land, and every landing is looked up.
+//!
+//! Never keeps a block that was not wanted, and never takes so many that others run short.
+
+use super::allocator::{GroupModel, Request};
+use super::donor::{Donor, DonorId, END};
+use super::guard::Shared;
+use crate::VolumeError;
+use crate::ext4::Named;
+use crate::ext4::scan::Geometry;
+use crate::ext4::tuning::Tuning;
+use longrun_layout::{Blocks, Extent, ExtentSet, LogicalBlock, PhysicalBlock, Run};
+use longrun_sys::{ByteRange, Errno, SpaceOwner};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::Arc;
+
+/// Where the first block of a donor goes: in the middle, so that the distance to any other place fits on either side.
+const ANCHOR: LogicalBlock = LogicalBlock(1 << 30);
+
+/// After so many requests that brought nothing wanted, a group is given up: somebody else is allocating there.
+const FRUITLESS: u32 = 8;
+
+/// What capturing needs.
+pub(in crate::ext4) struct Capturer<'a> {
+    pub(in crate::ext4) name: &'a Named,
+    pub(in crate::ext4) root: &'a File,
+    pub(in crate::ext4) shared: &'a Shared,
+    pub(in crate::ext4) tuning: &'a Tuning,
+    pub(in crate::ext4) geometry: Geometry,
+}
+
+/// What became of one group.
+enum Outcome {
+    /// All of it that is free is ours, or as much as could be had.
+    Done,
+    /// Others need what is left.
+    NoRoom,
+}
+
+impl Capturer<'_> {
+    /// Tries to own the free blocks in `wanted`; returns those it got.
+    pub(in crate::ext4) fn capture(&self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
+        self.shared.balloon().forget_yield();
+        let mut missing = wanted.clone();
+        for extent in self.shared.balloon().owned().iter() {
+            missing.remove(extent);
+        }
+        if missing.is_empty() {
+            return Ok(missing);
+        }
+        let mut session = Session { capturer: self, filling: None, anchors: Vec::new(), got: ExtentSet::new() };
+        let result = session.run(&missing);
+        // Also after an error: nothing that was not wanted stays with us.
+        let tidied = session.tidy(&missing);
+        result.and(tidied)?;
+        Ok(session.got)
+    }
+
+    fn free_in(&self, group: Extent) -> Result<ExtentSet, VolumeError> {
+        let records = longrun_sys::map_space(self.root, self.geometry.block_size, group)
+            .map_err(self.name.failed("asking for the free space"))?;
+        let free = records.iter().filter(|r| r.owner == SpaceOwner::Free);
+        Ok(free.filter_map(|r| r.extent.intersection(&group)).collect())
+    }
+
+    /// How many extents a donor may have so that its tree needs no more than one block: tree blocks are free space lost.
+    fn extents_per_donor(&self) -> usize {
+        let records = (self.geometry.block_size.bytes() as usize).saturating_sub(16) / 12;
+        records.saturating_sub(8)
+    }
+}
+
+/// A donor that is being filled.
+struct Filling {
+    donor: Arc<Donor>,
+    id: DonorId,
+    /// What it holds, by logical address.
+    runs: BTreeMap<LogicalBlock, Run>,
+}
+
+impl Filling {
+    /// The logical address that stands for `block`, if it is in reach.
+    fn address_of(&self, block: PhysicalBlock) -> Option<LogicalBlock> {
+        let (_, anchor) = self.runs.first_key_value()?;
+        let constant = i128::from(anchor.logical.0) - i128::from(anchor.physical.0);
+        let address = u64::try_from(i128::from(block.0) + constant).ok()?;
+        (address < END.0).then_some(LogicalBlock(address))
+    }
+
+    /// The place that the allocator will aim at when `logical` is allocated.
+    fn goal(&self, logical: LogicalBlock) -> Option<PhysicalBlock> {
+        let (_, near) = self.runs.range(..=logical).next_back().or_else(|| self.runs.first_key_value())?;
+        let goal = i128::from(near.physical.0) + i128::from(logical.0) - i128::from(near.logical.0);
+        u64::try_from(goal).ok().map(PhysicalBlock)
+    }
+
+    fn is_free(&self, start: LogicalBlock, length: Blocks) -> bool {
+        let end = start + length;
+        end <= END && self.runs.range(..end).next_back().is_none_or(|(_, run)| run.logical_end() <= start)
+    }
+
+    /// Where to allocate so that `request` aims at its group: at the address of its landing, or, where an allocation
+    /// that landed otherwise than expected has taken that, behind another run in the same group.
+    fn slot(&self, request: Request, group: Extent) -> Option<LogicalBlock> {
+        let length = request.lands.length;
+        let aims_well = |at: &LogicalBlock| {
+            self.is_free(*at, length) && self.goal(*at).is_some_and(|goal| group.start <= goal && goal < group.end())
+        };
+        let direct = self.address_of(request.lands.start)?;
+        if aims_well(&direct) {
+            return Some(direct);
+        }
+        let (from, to) = (self.address_of(group.start)?, self.address_of(group.end())?);
+        self.runs.range(from..to).map(|(_, run)| run.logical_end()).find(aims_well)
+    }
+}
+
+/// One call of `capture`.
+struct Session<'a> {
+    capturer: &'a Capturer<'a>,
+    filling: Option<Filling>,
+    /// The first blocks of donors: they lie wherever the kernel put them.
+    anchors: Vec<Extent>,
+    got: ExtentSet,
+}
+
+impl Session<'_> {
+    fn run(&mut self, missing: &ExtentSet) -> Result<(), VolumeError> {
+        let left = self.pass(missing)?;
+        if left.is_empty() || self.capturer.shared.balloon().has_yielded() {
+            return Ok(());
+        }
+        // What was freed lately, by others or by us, can be had only after a commit.
+        longrun_sys::sync_volume(self.capturer.root).map_err(self.capturer.name.failed("committing freed space"))?;
+        self.pass(&left).map(drop)
+    }
+
+    /// Goes through the groups once; returns what it did not get.
+    fn pass(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
+        let mut left = wanted.clone();
+        let goals = self.capturer.tuning.honour_goals()?;
+        let mut next = wanted.iter().next().map(|e| e.start);
+        while let Some(block) = next {
+            let group = self.capturer.geometry.group_around(block);
+            let outcome = self.capture_group(group, &left)?;
+            for extent in self.got.overlapping(group) {
+                left.remove(extent);
+            }
+            if let Outcome::NoRoom = outcome {
+                break;
+            }
+            let behind = Extent::between(group.end(), PhysicalBlock(u64::MAX));
+            next = wanted.overlapping(behind).next().map(|e| e.start);
+        }
+        drop(goals);
+        Ok(left)
+    }
+
+    fn capture_group(&mut self, group: Extent, wanted: &ExtentSet) -> Result<Outcome, VolumeError> {
+        let block_bytes = self.capturer.geometry.block_size.bytes();
+        let mut model = GroupModel::new(group, self.capturer.free_in(group)?, block_bytes);
+        let mut missing = within(wanted, &model.free, group);
+        let mut surplus = ExtentSet::new();
+        let mut fruitless = 0;
+        let mut outcome = Outcome::Done;
+        while !missing.is_empty() && fruitless < FRUITLESS {
+            let Some(request) = model.next_request(&missing) else { break };
+            if self.room()? < request.lands.length {
+                outcome = Outcome::NoRoom;
+                break;
+            }
+            let Some(landed) = self.allocate(request, group)? else { break };
+            let before = missing.total();
+            let as_expected = matches!(landed.as_slice(), [run] if run.extent() == request.lands);
+            for run in landed {
+                model.taken(run.extent());
+                missing.remove(run.extent());
+                for part in wanted.overlapping(run.extent()) {
+                    self.got.insert(part);
+                }
+                for part in wanted.gaps(run.extent()) {
+                    surplus.insert(part);
+                }
+            }
+            if !as_expected {
+                model.free = self.capturer.free_in(group)?;
+                missing = within(&missing, &model.free, group);
+            }
+            // Blocks in front of wanted ones are progress too, as long as the group shrinks.
+            fruitless = if missing.total() < before || as_expected { 0 } else { fruitless + 1 };
+        }
+        let released = self.capturer.shared.release(&surplus, self.capturer.geometry.block_size);
+        released.map_err(self.capturer.name.failed("giving back free space"))?;
+        Ok(outcome)
+    }
+
+    fn room(&self) -> Result<Blocks, VolumeError> {
+        if self.capturer.shared.balloon().has_yielded() {
+            return Ok(Blocks(0));
+        }
+        self.capturer.shared.room().map_err(self.capturer.name.failed("asking for the free space"))
+    }
+
+    /// Performs a request; answers where it landed, or nothing when the space ran out.
+    fn allocate(&mut self, request: Request, group: Extent) -> Result<Option<Vec<Run>>, VolumeError> {
+        let block_size = self.capturer.geometry.block_size;
+        let full = |f: &Filling| f.runs.len() >= self.capturer.extents_per_donor();
+        let slot = self.filling.as_ref().filter(|f| !full(f)).and_then(|f| f.slot(request, group));
+        let slot = match slot {
+            Some(slot) => slot,
+            None => match self.begin_donor()?.and_then(|f| f.slot(request, group)) {
+                Some(slot) => slot,
+                None => return Ok(None),
+            },
+        };
+        let Some(filling) = &mut self.filling else { return Ok(None) };
+        let range = ByteRange::of_blocks(block_size, slot, request.lands.length);
+        match longrun_sys::allocate(&filling.donor, range) {
+            // What it allocated before it ran out of space shows in the map.
+            Ok(()) | Err(Errno::NOSPC) => {}
+            Err(errno) => return Err(self.capturer.name.failed("allocating free space")(errno)),
+        }
+        let runs = filling
+            .donor
+            .map(block_size, slot, request.lands.length)
+            .map_err(self.capturer.name.failed("mapping allocated space"))?;
+        let mut balloon = self.capturer.shared.balloon();
+        for run in &runs {
+            filling.runs.insert(run.logical, *run);
+            if !balloon.hold(filling.id, *run) {
+                return Ok(None);
+            }
+        }
+        Ok((!runs.is_empty()).then_some(runs))
+    }
+
+    /// Starts a donor with one block, from which distances are counted.
+    fn begin_donor(&mut self) -> Result<Option<&Filling>, VolumeError> {
+        let block_size = self.capturer.geometry.block_size;
+        let failed = |act| self.capturer.name.failed(act);
+        let donor = match Donor::create(self.capturer.root, block_size) {
+            Ok(donor) => Arc::new(donor),
+            Err(Errno::NOSPC) => return Ok(None),
+            Err(errno) => return Err(failed("making a temporary file")(errno)),
+        };
+        match longrun_sys::allocate(&donor, ByteRange::of_blocks(block_size, ANCHOR, Blocks(1))) {
+            Ok(()) => {}
+            Err(Errno::NOSPC) => return Ok(None),
+            Err(errno) => return Err(failed("allocating free space")(errno)),
+        }
+        let runs = donor.map(block_size, ANCHOR, Blocks(1)).map_err(failed("mapping allocated space"))?;
+        let mut balloon = self.capturer.shared.balloon();
+        let id = balloon.add(Arc::clone(&donor));
+        for run in &runs {
+            balloon.hold(id, *run);
+            self.anchors.push(run.extent());
+        }
+        drop(balloon);
+        let runs = runs.into_iter().map(|run| (run.logical, run)).collect();
+        Ok(Some(self.filling.insert(Filling { donor, id, runs })))
+    }
+
+    /// Keeps anchors that were wanted, gives the others back, closes what is empty.
+    fn tidy(&mut self, wanted: &ExtentSet) -> Result<(), VolumeError> {
+        let mut unwanted = ExtentSet::new();
+        for anchor in std::mem::take(&mut self.anchors) {
+            if wanted.covers(anchor) {
+                self.got.insert(anchor);
+            } else {
+                unwanted.insert(anchor);
+            }
+        }
+        self.capturer
+            .shared
+            .release(&unwanted, self.capturer.geometry.block_size)
+            .map_err(self.capturer.name.failed("giving back free space"))?;
+        let mut balloon = self.capturer.shared.balloon();
+        balloon.close_empty();
+        // The guard may have given everything back meanwhile.
+        let owned: Vec<Extent> =
+            self.got.iter().flat_map(|e| balloon.owned().overlapping(e).collect::<Vec<_>>()).collect();
+        self.got = owned.into_iter().collect();
+        Ok(())
+    }
+}
+
+/// The parts of `wanted` inside `group` that are free.
+fn within(wanted: &ExtentSet, free: &ExtentSet, group: Extent) -> ExtentSet {
+    wanted.overlapping(group).flat_map(|part| free.overlapping(part)).collect()
+}

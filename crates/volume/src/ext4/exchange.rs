@@ -1,0 +1,194 @@
+//! Exchanging a file's blocks with owned ones.
+//!
+//! Owns the way to do it fast and without disturbing others: small chunks, data read in single pages beforehand, retries
+//! after write-back, and the exact books of what was vacated. Never plans, never waits for a commit.
+
+use super::Named;
+use super::balloon::{Shared, Stock};
+use super::files::{Files, OpenFile};
+use super::pipeline::{Chunk, Pipeline};
+use crate::{Exchanged, MoveError, SkipReason};
+use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, LogicalBlock, PhysicalBlock};
+use longrun_sys::{ByteRange, Errno, Exchange, MoveFailure, Moved, exchange_with_donor};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The kernel holds the file's lock during a call: this bounds how long its users wait (about 5 ms).
+const CHUNK: Bytes = Bytes(1 << 20);
+/// Read-ahead requests of this size fill the cache with single pages; in larger folios each block would force a commit.
+const READ_STEP: Bytes = Bytes(128 << 10);
+/// How often a chunk that is being written to is tried again.
+const RETRIES: u32 = 2;
+
+/// What an exchange works with.
+pub(super) struct Mover<'a> {
+    pub(super) name: &'a Named,
+    pub(super) block_size: BlockSize,
+    pub(super) shared: &'a Shared,
+    pub(super) files: &'a mut Files,
+    pub(super) pipeline: &'a mut Pipeline,
+}
+
+/// One file being worked on.
+struct Work {
+    file: Arc<OpenFile>,
+    /// Open while chunks are exchanged; closed after each when somebody might want to execute the file.
+    writable: Option<OwnedFd>,
+    /// Up to where the data has been brought into memory.
+    read_to: LogicalBlock,
+    was_cached: bool,
+}
+
+impl Mover<'_> {
+    /// Exchanges `length` blocks of `id` from `logical` with the owned blocks at `target`.
+    pub(super) fn exchange(
+        &mut self,
+        id: FileId,
+        logical: LogicalBlock,
+        target: PhysicalBlock,
+        length: Blocks,
+    ) -> Result<Exchanged, MoveError> {
+        let file = self.files.open(id)?;
+        let mut work = Work { file, writable: None, read_to: logical, was_cached: false };
+        let mut done = Exchanged::default();
+        while done.blocks < length {
+            match self.next_chunk(&mut work, logical, target, length, &mut done) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // What was exchanged before stays exchanged, and must be told.
+                Err(MoveError::Skip(_)) if done.blocks.0 > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Exchanges the next chunk; false when it went only in part.
+    fn next_chunk(
+        &mut self,
+        work: &mut Work,
+        logical: LogicalBlock,
+        target: PhysicalBlock,
+        length: Blocks,
+        done: &mut Exchanged,
+    ) -> Result<bool, MoveError> {
+        let chunk = self.block_size.to_blocks(CHUNK);
+        let (at, left) = (logical + done.blocks, length - done.blocks);
+        let wanted = Extent { start: target + done.blocks, length: left.min(chunk) };
+        let Some(stock) = self.stock(wanted) else {
+            let yielded = self.shared.balloon().has_yielded();
+            let reason = if yielded { SkipReason::SpaceNeeded } else { SkipReason::TargetTaken };
+            return Err(MoveError::Skip(reason));
+        };
+        let count = stock.extent.length;
+        // This chunk and the next: while one is being exchanged the other is being read.
+        self.bring_in(work, at, (at + left).min(at + chunk + chunk))?;
+        let moved = self.perform(work, at, &stock)?;
+        let vacated = self.settle(&stock)?;
+        done.vacated.extend(vacated);
+        done.blocks += moved;
+        let block_size = self.block_size;
+        let sent = Chunk {
+            file: Arc::clone(&work.file),
+            range: ByteRange::of_blocks(block_size, at, moved),
+            donor: Arc::clone(&stock.donor),
+            donor_range: ByteRange::of_blocks(block_size, stock.logical, count),
+            was_cached: work.was_cached,
+        };
+        self.pipeline.push(sent).map_err(self.name.failed("writing moved data"))?;
+        Ok(moved == count)
+    }
+
+    fn stock(&self, wanted: Extent) -> Option<Stock> {
+        self.shared.balloon().at(wanted)
+    }
+
+    /// Brings the data up to `end` into memory: clean, and in single pages.
+    fn bring_in(&self, work: &mut Work, at: LogicalBlock, end: LogicalBlock) -> Result<(), MoveError> {
+        let start = work.read_to.max(at);
+        if start >= end {
+            return Ok(());
+        }
+        work.read_to = end;
+        let range = ByteRange::of_blocks(self.block_size, start, end - start);
+        // Where the kernel cannot tell what is cached, everything is taken for cached and left in memory.
+        let cached = longrun_sys::cache_state(&work.file, range).ok();
+        if cached.is_none_or(|state| state.dirty_pages + state.writeback_pages > 0) {
+            self.write_back(work, range)?;
+        }
+        if cached.is_none_or(|state| state.cached_pages > 0) {
+            work.was_cached = true;
+            let _ = longrun_sys::drop_cache(&work.file, range);
+        }
+        let stop = range.start.0 + range.length.0;
+        let mut from = range.start.0;
+        while from < stop {
+            let step = ByteRange { start: Bytes(from), length: Bytes(READ_STEP.0.min(stop - from)) };
+            // Only a hint: data that cannot be read shows when it is exchanged.
+            let _ = longrun_sys::read_ahead(&work.file, step);
+            from += READ_STEP.0;
+        }
+        Ok(())
+    }
+
+    fn write_back(&self, work: &Work, range: ByteRange) -> Result<(), MoveError> {
+        longrun_sys::wait_writeback(&work.file, range).map_err(|errno| self.files.refusal("writing back a file", errno))
+    }
+
+    /// Makes the exchange, again after write-back when the file is being written to. Returns how many blocks went.
+    fn perform(&self, work: &mut Work, at: LogicalBlock, stock: &Stock) -> Result<Blocks, MoveError> {
+        let exchange = Exchange { file_start: at, donor_start: stock.logical, length: stock.extent.length };
+        let mut tries = 0;
+        loop {
+            let writable = match work.writable.take() {
+                Some(open) => open,
+                None => self.files.open_for_exchange(&work.file)?,
+            };
+            let result = exchange_with_donor(&writable, &stock.donor, exchange);
+            if !work.file.executable {
+                work.writable = Some(writable);
+            }
+            match result {
+                Ok(Moved(blocks)) => return Ok(blocks),
+                Err(MoveFailure { moved: Moved(blocks), .. }) if blocks.0 > 0 => return Ok(blocks),
+                Err(MoveFailure { errno: Errno::BUSY | Errno::NODATA | Errno::AGAIN, .. }) if tries < RETRIES => {
+                    tries += 1;
+                    self.write_back(work, ByteRange::of_blocks(self.block_size, at, exchange.length))?;
+                }
+                Err(MoveFailure { errno, .. }) => {
+                    if stock.donor.is_revoked() {
+                        return Err(MoveError::Skip(SkipReason::SpaceNeeded));
+                    }
+                    // Behind the end of the file lies preallocated space, which does not move.
+                    let behind = self.block_size.to_bytes(Blocks(at.0)) >= work.file.length;
+                    let preallocated = errno == Errno::NODATA && behind;
+                    return Err(if preallocated {
+                        MoveError::Skip(SkipReason::NotExchangeable)
+                    } else {
+                        self.files.refusal("exchanging blocks", errno)
+                    });
+                }
+            }
+        }
+    }
+
+    /// Asks the donor what it holds after an exchange, and corrects the books. Returns what the file vacated.
+    fn settle(&self, stock: &Stock) -> Result<Vec<Extent>, MoveError> {
+        let runs = stock
+            .donor
+            .map(self.block_size, stock.logical, stock.extent.length)
+            .map_err(self.name.failed("mapping vacated space"))?;
+        let mut vacated = Vec::with_capacity(runs.len());
+        let mut balloon = self.shared.balloon();
+        if stock.donor.is_revoked() {
+            return Ok(vacated);
+        }
+        balloon.forget(stock.extent);
+        for run in runs {
+            if balloon.hold(stock.id, run) && stock.extent.intersection(&run.extent()).is_none() {
+                vacated.push(run.extent());
+            }
+        }
+        Ok(vacated)
+    }
+}

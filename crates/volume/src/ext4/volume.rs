@@ -1,0 +1,144 @@
+//! A mounted ext4 volume, behind the trait.
+
+use super::Named;
+use super::admission::{Admitted, admit};
+use super::balloon::{Capturer, Guard, Shared};
+use super::exchange::Mover;
+use super::files::{self, Files};
+use super::pipeline::Pipeline;
+use super::scan::{Ext4Reader, FreeSpace, Geometry, ScanOptions};
+use super::tuning::Tuning;
+use crate::{Exchanged, MoveError, Progress, Target, Volume, VolumeError, VolumeInfo};
+use longrun_layout::{Blocks, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
+use longrun_sys::Errno;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// A mounted ext4 volume that we may optimize. Everything owned is given back when it is dropped, and by the kernel when
+/// the process dies.
+pub struct Ext4Volume {
+    // First, so that it ends before what it watches.
+    guard: Guard,
+    pipeline: Pipeline,
+    files: Files,
+    shared: Arc<Shared>,
+    tuning: Tuning,
+    reader: Ext4Reader,
+    geometry: Geometry,
+    info: VolumeInfo,
+    name: Named,
+    /// Holds the lock.
+    root: File,
+}
+
+impl Ext4Volume {
+    /// Opens the volume of `target` for optimizing, and locks it against other optimizers.
+    ///
+    /// # Errors
+    /// [`VolumeError`] with the reason why this volume cannot be optimized (now); nothing was changed.
+    pub fn open(target: &Target) -> Result<Self, VolumeError> {
+        let Admitted { root, reader, mount, kernel_name, withheld } = admit(target)?;
+        let name = Named(mount.point.clone());
+        let tuning = Tuning::open(&kernel_name)?;
+        // Donors are many; where the limit cannot be raised fewer of them will do.
+        let _ = longrun_sys::raise_open_file_limit();
+        let io = |act| {
+            let path = mount.point.clone();
+            move |source| VolumeError::Io { path, act, source }
+        };
+        let another = || root.try_clone().map_err(io("opening the root directory"));
+        let shared = Shared::new(another()?, withheld);
+        Ok(Self {
+            guard: Guard::start(&shared).map_err(io("starting the guard"))?,
+            pipeline: Pipeline::default(),
+            files: Files::new(name.clone(), another()?),
+            shared,
+            tuning,
+            geometry: reader.geometry(),
+            reader,
+            info: VolumeInfo {
+                target: mount.point.clone(),
+                device: target.device.clone(),
+                filesystem: mount.filesystem.clone(),
+            },
+            name,
+            root,
+        })
+    }
+}
+
+impl Volume for Ext4Volume {
+    fn info(&self) -> VolumeInfo {
+        self.info.clone()
+    }
+
+    fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
+        // Freed space and delayed allocations show only after a commit.
+        longrun_sys::sync_volume(&self.root).map_err(self.name.failed("committing the journal"))?;
+        let options = ScanOptions { free_space: FreeSpace::Kernel(self.root.as_fd()), directories: true };
+        Ok(self.reader.scan(options, progress)?.layout)
+    }
+
+    fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
+        self.shared.unclaimed().map_err(self.name.failed("asking for the free space"))
+    }
+
+    fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
+        let capturer = Capturer {
+            name: &self.name,
+            root: &self.root,
+            shared: &self.shared,
+            tuning: &self.tuning,
+            geometry: self.geometry,
+        };
+        self.guard.wake();
+        capturer.capture(wanted)
+    }
+
+    fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError> {
+        self.shared.release(extents, self.geometry.block_size).map_err(self.name.failed("giving back free space"))?;
+        self.shared.balloon().close_empty();
+        Ok(())
+    }
+
+    fn owned(&mut self) -> Result<ExtentSet, VolumeError> {
+        let mut balloon = self.shared.balloon();
+        balloon.verify(self.geometry.block_size).map_err(self.name.failed("mapping owned space"))?;
+        Ok(balloon.owned().clone())
+    }
+
+    fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
+        let open = self.files.open(file)?;
+        files::map(&open, self.geometry.block_size).map_err(|errno| self.files.refusal("mapping a file", errno))
+    }
+
+    fn exchange(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        target: PhysicalBlock,
+        length: Blocks,
+    ) -> Result<Exchanged, MoveError> {
+        let mut mover = Mover {
+            name: &self.name,
+            block_size: self.geometry.block_size,
+            shared: &self.shared,
+            files: &mut self.files,
+            pipeline: &mut self.pipeline,
+        };
+        mover.exchange(file, logical, target, length)
+    }
+
+    fn barrier(&mut self) -> Result<(), VolumeError> {
+        let failed = |errno: Errno| VolumeError::Barrier { path: self.name.0.clone(), source: errno.into() };
+        self.files.close();
+        self.pipeline.drain().map_err(failed)?;
+        longrun_sys::sync_volume(&self.root).map_err(failed)?;
+        // Some kernels answer syncfs with success on a file system that was shut down or whose journal was aborted; fsync
+        // of a directory tells.
+        longrun_sys::sync_file(&self.root).map_err(failed)?;
+        self.shared.balloon().verify(self.geometry.block_size).map_err(failed)?;
+        Ok(())
+    }
+}

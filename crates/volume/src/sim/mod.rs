@@ -12,10 +12,12 @@ mod foreign;
 mod geometry;
 pub mod recipes;
 mod state;
+mod user;
 mod volume;
 
 pub use check::Violation;
 pub use content::Content;
 pub use faults::{Failure, Faults};
 pub use foreign::Foreigners;
+pub use user::User;
 pub use volume::SimVolume;

@@ -5,6 +5,7 @@ use super::content::Content;
 use super::faults::{Failure, Fate, Faults, io_error};
 use super::foreign::{Crowd, Foreigners};
 use super::state::{PendingWrite, State};
+use super::user::User;
 use crate::{Exchanged, MoveError, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
 use fastrand::Rng;
 use longrun_layout::{Blocks, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
@@ -125,6 +126,11 @@ impl SimVolume {
     #[must_use]
     pub fn barriers(&self) -> u64 {
         self.barriers
+    }
+
+    /// Somebody else, to act right now.
+    pub fn user(&mut self) -> User<'_> {
+        User { state: &mut self.state }
     }
 
     /// Time passes without a primitive: commits, foreigners.

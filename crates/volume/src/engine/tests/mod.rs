@@ -1,7 +1,10 @@
 //! Tests of the engine on simulated volumes: every safety rule, every operation failing, every point of a crash.
 
 mod crashes;
+mod exhaustive;
 mod faults;
 mod foreigners;
+mod meddler;
 mod real;
+mod scenarios;
 mod support;

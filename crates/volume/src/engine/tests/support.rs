@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-/// Runs `check` for many seeds; a failure names its seed and how to replay it.
-pub(super) fn for_seeds(test: &str, seeds: std::ops::Range<u64>, check: impl Fn(u64)) {
-    let only = std::env::var("LONGRUN_SEED").ok().and_then(|seed| seed.parse().ok());
-    for seed in only.map_or(seeds, |seed: u64| seed..seed + 1) {
+/// Runs `check` for the seeds below `count`, or below LONGRUN_SEEDS; a failure names its seed and how to replay it.
+pub(super) fn for_seeds(test: &str, count: u64, check: impl Fn(u64)) {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let seeds = number("LONGRUN_SEED").map_or(0..number("LONGRUN_SEEDS").unwrap_or(count), |seed| seed..seed + 1);
+    for seed in seeds {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(seed))) {
             eprintln!("replay: LONGRUN_SEED={seed} cargo test -p longrun-volume {test}");
             resume_unwind(panic);
@@ -40,7 +41,6 @@ impl PlanSource for RandomPlan {
 
 /// A plan that was written down.
 #[derive(Clone, Debug)]
-#[allow(dead_code)]
 pub(super) struct FixedPlan(pub Vec<Batch>);
 
 impl PlanSource for FixedPlan {

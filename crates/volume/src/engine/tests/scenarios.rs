@@ -1,0 +1,290 @@
+//! Batches written by hand: one situation each, with the rule that handles it and, where there is one, without it.
+
+use super::meddler::{Meddled, Moment};
+use super::support::{FixedPlan, Impatient, fragments};
+use crate::engine::settings::Rule;
+use crate::engine::{Observer, Permission, Report, Settings, Skipped, Stop, optimize_with};
+use crate::sim::{Faults, SimVolume};
+use crate::{SkipReason, Volume};
+use longrun_layout::{
+    BlockSize, Blocks, Bytes, Extent, FileId, FileIndex, FileMove, InodeNumber, LayoutBuilder, LogicalBlock,
+    NO_DIRECTORY, PhysicalBlock, Run,
+};
+use longrun_planner::{Batch, PlannedMove, Step, Why};
+use std::cell::RefCell;
+use std::time::Duration;
+
+fn id(number: u32) -> FileId {
+    FileId { inode: InodeNumber(100 + u64::from(number)), generation: 1 }
+}
+
+/// A volume of 200 blocks where only the files' blocks and block 0 are taken.
+fn volume(files: &[&[Run]]) -> SimVolume {
+    let mut builder = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(200));
+    let mut free: longrun_layout::ExtentSet = [Extent::new(1, 199)].into_iter().collect();
+    for (number, runs) in files.iter().enumerate() {
+        builder.push_file(id(number as u32), NO_DIRECTORY, false, None, &mut runs.to_vec());
+        runs.iter().for_each(|run| {
+            free.remove(run.extent());
+        });
+    }
+    free.iter().for_each(|extent| builder.push_free(extent));
+    SimVolume::new(builder.build().unwrap(), 1)
+}
+
+/// File, logical block, source, target, length.
+fn batch(moves: &[(u32, u64, u64, u64, u64)]) -> Batch {
+    let step = |&(file, logical, source, target, length): &(u32, u64, u64, u64, u64)| {
+        let step = FileMove {
+            file: FileIndex(file),
+            logical: LogicalBlock(logical),
+            source: PhysicalBlock(source),
+            target: PhysicalBlock(target),
+            length: Blocks(length),
+        };
+        Step::Move(PlannedMove { step, why: Why::Defragment })
+    };
+    Batch { steps: moves.iter().map(step).collect() }
+}
+
+fn plan(moves: &[(u32, u64, u64, u64, u64)]) -> FixedPlan {
+    FixedPlan(vec![batch(moves)])
+}
+
+/// One round, chunks of four blocks, two blocks of reserve.
+fn settings() -> Settings {
+    let blocks = |n: u64| Bytes(n * 4096);
+    Settings { rounds: 1, chunk: blocks(4), reserve: Some(blocks(2)), ..Settings::default() }
+}
+
+fn run(volume: &mut dyn Volume, settings: &Settings, plan: &FixedPlan) -> Report {
+    optimize_with(volume, settings, &mut Impatient::default(), plan).unwrap()
+}
+
+fn place(sim: &SimVolume, number: u32) -> Vec<Run> {
+    let layout = sim.layout();
+    layout.files().find(|f| f.id() == id(number)).unwrap().runs().collect()
+}
+
+fn skipped(reason: SkipReason, files: u64) -> Skipped {
+    Skipped { reason, files }
+}
+
+#[test]
+fn a_fragmented_file_becomes_whole() {
+    let mut sim = volume(&[&[Run::new(0, 10, 10), Run::new(10, 40, 10)]]);
+    let report = run(&mut sim, &settings(), &plan(&[(0, 0, 10, 100, 10), (0, 10, 40, 110, 10)]));
+    assert_eq!(place(&sim, 0), [Run::new(0, 100, 20)]);
+    assert_eq!((report.moves, report.bytes_moved.0 / 4096, report.skipped), (2, 20, vec![]));
+    assert_eq!((report.before.excess_fragments, report.after.excess_fragments), (1, 0));
+    sim.check().unwrap();
+}
+
+#[test]
+fn a_vacated_place_is_filled_only_behind_a_barrier_that_the_plan_did_not_ask_for() {
+    let files: [&[Run]; 2] = [&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)]];
+    let moves = plan(&[(0, 0, 10, 100, 4), (1, 0, 40, 10, 4)]);
+    let mut sim = volume(&files);
+    run(&mut sim, &settings(), &moves);
+    assert_eq!((place(&sim, 0), place(&sim, 1)), (vec![Run::new(0, 100, 4)], vec![Run::new(0, 10, 4)]));
+    let harmed = |broken| {
+        (1..80).any(|crash_at| {
+            let faults = Faults { crash_at: Some(crash_at), ..Faults::default() };
+            let mut sim = volume(&files).with_faults(faults);
+            let settings = Settings { broken, ..settings() };
+            let _ = optimize_with(&mut sim, &settings, &mut Impatient::default(), &moves);
+            sim.after_crash().check().is_err()
+        })
+    };
+    assert!(!harmed(None));
+    assert!(harmed(Some(Rule::Barrier)));
+}
+
+/// The user of file 0 replaces it between its map and its exchange, by content at a place that was taken from us a
+/// moment ago and that file 1 is to have: the exchange vacates that place, and not the planned one.
+fn replaced_at_the_worst_moment(broken: Option<Rule>) -> bool {
+    let files: [&[Run]; 2] = [&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)]];
+    let wanted = Extent::new(60, 4);
+    (1..80).any(|crash_at| {
+        let sim = volume(&files).with_faults(Faults { crash_at: Some(crash_at), ..Faults::default() });
+        let mut meddled = Meddled::new(sim, |moment, sim| {
+            if moment == Moment::BeforeExchange(1) {
+                sim.user().reclaim(wanted);
+                sim.user().sync();
+                sim.user().rewrite(id(0), wanted);
+                sim.user().sync();
+            }
+            None
+        });
+        let settings = Settings { broken, ..settings() };
+        let moves = plan(&[(0, 0, 10, 100, 4), (1, 0, 40, 60, 4)]);
+        let _ = optimize_with(&mut meddled, &settings, &mut Impatient::default(), &moves);
+        meddled.sim.after_crash().check().is_err()
+    })
+}
+
+#[test]
+fn what_an_exchange_vacated_is_pending_whatever_the_plan_believed() {
+    assert!(!replaced_at_the_worst_moment(None));
+    assert!(replaced_at_the_worst_moment(Some(Rule::AskVacated)), "nothing shows what asking is for");
+}
+
+#[test]
+fn a_file_that_was_rewritten_since_the_scan_is_left_alone() {
+    let rewritten = |broken| {
+        let sim = volume(&[&[Run::new(0, 10, 4), Run::new(4, 20, 4)]]);
+        let mut meddled = Meddled::new(sim, |moment, sim| {
+            if moment == Moment::Scanned(1) {
+                sim.user().rewrite(id(0), Extent::new(140, 8));
+            }
+            None
+        });
+        let settings = Settings { broken, ..settings() };
+        let report = run(&mut meddled, &settings, &plan(&[(0, 4, 20, 14, 4)]));
+        meddled.sim.check().unwrap();
+        (report.skipped, fragments(&meddled.sim.layout()))
+    };
+    assert_eq!(rewritten(None), (vec![skipped(SkipReason::Changed, 1)], 1));
+    assert_eq!(rewritten(Some(Rule::MapFirst)).1, 2, "the stale plan tears a whole file apart");
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_moved_is_not_counted_as_done() {
+    let reported = |broken| {
+        let sim = volume(&[&[Run::new(0, 10, 4), Run::new(4, 20, 4)]]);
+        let mut meddled = Meddled::new(sim, |moment, sim| {
+            if moment == Moment::AfterExchange(2) {
+                sim.user().rewrite(id(0), Extent::new(140, 8));
+            }
+            None
+        });
+        let settings = Settings { broken, ..settings() };
+        run(&mut meddled, &settings, &plan(&[(0, 0, 10, 100, 4), (0, 4, 20, 104, 4)])).skipped
+    };
+    assert_eq!(reported(None), [skipped(SkipReason::Changed, 1)]);
+    assert_eq!(reported(Some(Rule::Verify)), []);
+}
+
+#[test]
+fn a_deleted_file_and_a_taken_place_are_skipped_with_their_reasons() {
+    let sim = volume(&[&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)], &[Run::new(0, 60, 4)]]);
+    let mut meddled = Meddled::new(sim, |moment, sim| {
+        if moment == Moment::BeforeCapture(1) {
+            sim.user().delete(id(0));
+            sim.user().take(Extent::new(112, 1));
+        }
+        None
+    });
+    let moves = [(0, 0, 10, 100, 4), (1, 0, 40, 110, 4), (2, 0, 60, 120, 4)];
+    let report = run(&mut meddled, &settings(), &plan(&moves));
+    assert_eq!(report.skipped, [skipped(SkipReason::Vanished, 1), skipped(SkipReason::TargetTaken, 1)]);
+    assert_eq!(place(&meddled.sim, 2), [Run::new(0, 120, 4)]);
+    meddled.sim.check().unwrap();
+}
+
+#[test]
+fn a_file_in_use_gets_a_second_chance_and_those_that_wait_for_its_place_with_it() {
+    let files: [&[Run]; 3] = [&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)], &[Run::new(0, 60, 4)]];
+    let moves = [(0, 0, 10, 100, 4), (1, 0, 40, 10, 4), (2, 0, 60, 40, 4)];
+    let run_with_busy = |times: u32| {
+        let seen = RefCell::new(0);
+        let mut meddled = Meddled::new(volume(&files), |moment, _| {
+            let first = matches!(moment, Moment::BeforeExchange(_)) && *seen.borrow() < times;
+            first.then(|| {
+                *seen.borrow_mut() += 1;
+                SkipReason::Busy
+            })
+        });
+        let report = run(&mut meddled, &settings(), &plan(&moves));
+        meddled.sim.check().unwrap();
+        (report.skipped, (0..3).map(|n| place(&meddled.sim, n)[0].physical.0).collect::<Vec<_>>())
+    };
+    assert_eq!(run_with_busy(1), (vec![], vec![100, 10, 40]));
+    let (left, places) = run_with_busy(2);
+    assert_eq!(left, [skipped(SkipReason::Busy, 1), skipped(SkipReason::Blocked, 2)]);
+    assert_eq!(places, [10, 40, 60]);
+}
+
+#[test]
+fn a_file_that_cannot_be_moved_to_its_end_is_brought_back() {
+    let broken_off = |broken| {
+        let mut meddled = Meddled::new(volume(&[&[Run::new(0, 10, 12)]]), |moment, _| {
+            (moment == Moment::BeforeExchange(2)).then_some(SkipReason::NotExchangeable)
+        });
+        let settings = Settings { broken, ..settings() };
+        let report = run(&mut meddled, &settings, &plan(&[(0, 0, 10, 100, 12)]));
+        meddled.sim.check().unwrap();
+        assert_eq!(report.skipped, [skipped(SkipReason::NotExchangeable, 1)]);
+        place(&meddled.sim, 0)
+    };
+    assert_eq!(broken_off(None), [Run::new(0, 10, 12)]);
+    assert_eq!(broken_off(Some(Rule::Settle)), [Run::new(0, 100, 4), Run::new(4, 14, 8)]);
+}
+
+#[test]
+fn a_file_that_needs_more_space_than_may_be_held_is_left_to_its_reason() {
+    let mut sim = volume(&[&[Run::new(0, 1, 90)]]);
+    let settings = Settings { reserve: Some(Bytes(60 * 4096)), ..settings() };
+    let report = run(&mut sim, &settings, &plan(&[(0, 0, 1, 100, 90)]));
+    assert_eq!(report.skipped, [skipped(SkipReason::SpaceNeeded, 1)]);
+    assert_eq!(place(&sim, 0), [Run::new(0, 1, 90)]);
+}
+
+#[test]
+fn a_budget_is_not_exceeded() {
+    let mut sim = volume(&[&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)]]);
+    let settings = Settings { budget: Some(Bytes(6 * 4096)), ..settings() };
+    let report = run(&mut sim, &settings, &plan(&[(0, 0, 10, 100, 4), (1, 0, 40, 110, 4)]));
+    assert_eq!((report.stop, report.interrupted, report.bytes_moved.0), (Some(Stop::Budget), false, 4 * 4096));
+}
+
+#[test]
+fn a_pass_without_time_moves_nothing() {
+    let mut sim = volume(&[&[Run::new(0, 10, 4)]]);
+    let settings = Settings { deadline: Some(Duration::ZERO), ..settings() };
+    let report = run(&mut sim, &settings, &plan(&[(0, 0, 10, 100, 4)]));
+    assert_eq!((report.stop, report.interrupted, report.bytes_moved.0), (Some(Stop::Deadline), true, 0));
+    assert!(sim.held().is_empty());
+}
+
+/// Lets every other chunk wait.
+#[derive(Default)]
+struct Governor {
+    asked: u32,
+    waited: Duration,
+}
+
+impl Observer for Governor {
+    fn permission(&mut self, _next: Bytes) -> Permission {
+        self.asked += 1;
+        if self.asked % 2 == 1 { Permission::Wait(Duration::from_secs(1)) } else { Permission::Go }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.waited += time;
+    }
+}
+
+#[test]
+fn every_chunk_waits_for_its_permission() {
+    let mut sim = volume(&[&[Run::new(0, 10, 12)]]);
+    let mut governor = Governor::default();
+    optimize_with(&mut sim, &settings(), &mut governor, &plan(&[(0, 0, 10, 100, 12)])).unwrap();
+    assert_eq!(governor.waited, Duration::from_secs(3), "three chunks, each of which had to wait once");
+}
+
+#[test]
+fn a_plan_that_contradicts_itself_harms_nobody() {
+    let mut sim = volume(&[&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)]]);
+    let moves = [
+        (0, 0, 10, 40, 4),    // onto another file
+        (0, 0, 10, 12, 4),    // onto itself
+        (0, 0, 10, 198, 4),   // beyond the end
+        (7, 0, 10, 100, 4),   // of a file that does not exist
+        (1, 100, 40, 100, 4), // beyond the end of the file
+        (1, 0, 40, 0, 4),     // onto the boot block
+    ];
+    run(&mut sim, &settings(), &plan(&moves));
+    sim.check().unwrap();
+    assert_eq!((place(&sim, 0), place(&sim, 1)), (vec![Run::new(0, 10, 4)], vec![Run::new(0, 40, 4)]));
+}

@@ -4,6 +4,7 @@
 //! mount, loop device, process or file behind: not on success, error, panic or signal; and what a killed run left is
 //! swept at the next start.
 
+mod bench;
 pub mod cleanup;
 mod crash;
 mod full;
@@ -13,6 +14,7 @@ pub mod tool;
 mod torture;
 mod volume;
 
+pub use bench::{BenchSettings, Phase, bench};
 pub use crash::{CrashRun, CrashSettings, Cut, crash};
 pub use full::{FullReport, Got, fill_beside};
 pub use optimizer::{Finished, Optimizer, Running, longrun_binary};

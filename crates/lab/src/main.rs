@@ -1,10 +1,14 @@
 //! `longrun-lab`: the laboratory from the command line.
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use longrun_ageing::Recipe;
-use longrun_lab::{CrashSettings, LoopVolume, Optimizer, TortureSettings, VolumeSpec, crash, fill_beside, torture};
+use longrun_lab::{
+    BenchSettings, CrashSettings, LoopVolume, Optimizer, Phase, TortureSettings, VolumeSpec, bench, crash, fill_beside,
+    torture,
+};
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Loop volumes, crash and torture tests, benchmarks. Needs root; touches only volumes that it makes itself.
@@ -13,6 +17,24 @@ use std::time::Duration;
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+}
+
+/// What of the benchmark to run.
+#[derive(Clone, Copy, ValueEnum)]
+enum Only {
+    Optimize,
+    Copy,
+    Analyze,
+}
+
+impl From<Only> for Phase {
+    fn from(only: Only) -> Self {
+        match only {
+            Only::Optimize => Self::Optimize,
+            Only::Copy => Self::Copy,
+            Only::Analyze => Self::Analyze,
+        }
+    }
 }
 
 #[derive(Subcommand)]
@@ -31,6 +53,27 @@ enum Command {
         /// What to run: full, efficient, files (modes of Longrun) or e4defrag.
         #[arg(long, default_value = "full")]
         optimizer: String,
+    },
+    /// Measure Longrun, e4defrag and cp on copies of the same aged volumes.
+    Bench {
+        /// Only these phases.
+        #[arg(long, value_enum)]
+        only: Vec<Only>,
+        /// Only these volumes: aged, server, office, media, git.
+        #[arg(long, default_values = ["aged", "server", "office", "media"])]
+        recipe: Vec<Recipe>,
+        /// Size of each volume in MiB.
+        #[arg(long, default_value_t = 4096)]
+        mebibytes: u64,
+        /// Runs of each measurement.
+        #[arg(long, default_value_t = 3)]
+        runs: u32,
+        /// Seed of the ageing.
+        #[arg(long, default_value_t = 42)]
+        seed: u64,
+        /// Write the report here instead of to standard output.
+        #[arg(long)]
+        output: Option<PathBuf>,
     },
     /// Fill a volume while an optimizer works on it, and compare with filling it alone.
     Full {
@@ -76,6 +119,16 @@ fn main() -> Result<()> {
                 let _ = writeln!(out, "{survived}/{runs} {}", serde_json::to_string(run).unwrap_or_default());
             })?;
             writeln!(out, "{survived} crashes survived: 0 files changed, every file system clean, no space lost")?;
+        }
+        Command::Bench { only, recipe, mebibytes, runs, seed, output } => {
+            let phases =
+                if only.is_empty() { Phase::ALL.to_vec() } else { only.into_iter().map(Phase::from).collect() };
+            let settings = BenchSettings { phases, recipes: recipe, mebibytes, runs, seed };
+            let text = bench(&settings, &mut |what| eprintln!("{what}"))?;
+            match output {
+                Some(path) => std::fs::write(path, text)?,
+                None => out.write_all(text.as_bytes())?,
+            }
         }
         Command::Full { seed, after, mebibytes, optimizer } => {
             let spec = VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096"]);

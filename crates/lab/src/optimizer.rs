@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How often a running child is looked at.
-const POLL: Duration = Duration::from_millis(2);
+const POLL: Duration = Duration::from_millis(5);
 
 /// A command that optimizes the volume whose mount point is its last argument.
 #[derive(Clone, Debug)]
@@ -126,6 +126,7 @@ pub struct Running {
     started: Instant,
     output: [File; 2],
     reaped: bool,
+    peak_memory: u64,
 }
 
 /// How a child ended.
@@ -135,6 +136,8 @@ pub struct Finished {
     pub status: ExitStatus,
     /// From start to end.
     pub elapsed: Duration,
+    /// The most memory that its process had, in bytes, as far as it could be seen.
+    pub peak_memory: u64,
     /// What it printed.
     pub stdout: String,
     /// What it complained about.
@@ -156,7 +159,7 @@ impl Running {
             .spawn()
             .with_context(|| format!("cannot start {command:?}"))?;
         cleanup::child_started(Pid::from_child(&child));
-        Ok(Self { child, started: Instant::now(), output, reaped: false })
+        Ok(Self { child, started: Instant::now(), output, reaped: false, peak_memory: 0 })
     }
 
     /// Whether it has ended by itself.
@@ -203,12 +206,21 @@ impl Running {
             if Instant::now() > deadline {
                 bail!("the child did not end within {} s", limit.as_secs());
             }
+            self.look_at_memory();
             std::thread::sleep(POLL);
         }
         let elapsed = self.started.elapsed();
         let status = self.child.wait()?;
         let [stdout, stderr] = &mut self.output;
-        Ok(Finished { status, elapsed, stdout: read(stdout)?, stderr: read(stderr)? })
+        Ok(Finished { status, elapsed, peak_memory: self.peak_memory, stdout: read(stdout)?, stderr: read(stderr)? })
+    }
+
+    /// The kernel keeps the maximum, so looking now and then is enough.
+    fn look_at_memory(&mut self) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let peak =
+            status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        self.peak_memory = self.peak_memory.max(peak.unwrap_or(0) << 10);
     }
 
     fn forget(&mut self) {

@@ -19,13 +19,15 @@ pub struct FileFragments {
     pub files: u64,
     /// Files with more than one fragment.
     pub fragmented: u64,
-    /// Sum over files of (fragments − 1).
+    /// Sum over regular files of (fragments − 1).
     pub excess: u64,
-    /// Fragments of each file with more than one.
+    /// The same over directories, which no optimizer moves while the volume is mounted.
+    pub directory_excess: u64,
+    /// Fragments of each file or directory with more than one.
     pub worst: BTreeMap<PathBuf, u64>,
 }
 
-/// Asks filefrag about every regular file below `root` (on the same volume).
+/// Asks filefrag about every regular file and directory below `root` (on the same volume).
 ///
 /// # Errors
 /// When a directory cannot be read or the tool fails.
@@ -33,7 +35,7 @@ pub fn filefrag(root: &Path) -> Result<FileFragments> {
     let mut paths = Vec::new();
     let device = fs::metadata(root).with_context(|| format!("cannot stat {}", root.display()))?.dev();
     collect(root, device, &mut BTreeSet::new(), &mut paths)?;
-    let mut sum = FileFragments { files: paths.len() as u64, ..FileFragments::default() };
+    let mut sum = FileFragments::default();
     for batch in paths.chunks(BATCH) {
         let text = tool::run("filefrag", [Path::new("-v")].into_iter().chain(batch.iter().map(PathBuf::as_path)))?;
         let fragments = parse(&text);
@@ -43,16 +45,26 @@ pub fn filefrag(root: &Path) -> Result<FileFragments> {
             fragments.len(),
             batch.len()
         );
-        for (path, count) in batch.iter().zip(fragments).filter(|(_, count)| *count > 1) {
-            sum.fragmented += 1;
-            sum.excess += count - 1;
-            sum.worst.insert(path.clone(), count);
+        for (path, count) in batch.iter().zip(fragments) {
+            let is_directory = path.is_dir();
+            let excess = count.saturating_sub(1);
+            if is_directory {
+                sum.directory_excess += excess;
+            } else {
+                sum.files += 1;
+                sum.fragmented += u64::from(excess > 0);
+                sum.excess += excess;
+            }
+            if excess > 0 {
+                sum.worst.insert(path.clone(), count);
+            }
         }
     }
     Ok(sum)
 }
 
 fn collect(directory: &Path, device: u64, seen: &mut BTreeSet<u64>, paths: &mut Vec<PathBuf>) -> Result<()> {
+    paths.push(directory.to_owned());
     for entry in fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))? {
         let entry = entry?;
         let meta = entry.metadata()?;

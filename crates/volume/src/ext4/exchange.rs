@@ -12,11 +12,17 @@ use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, LogicalBlock, Phy
 use longrun_sys::{ByteRange, Errno, Exchange, MoveFailure, Moved, exchange_with_donor};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The kernel holds the file's lock during a call: this bounds how long its users wait (about 5 ms).
 const CHUNK: Bytes = Bytes(1 << 20);
+/// When a call takes longer than this, the next chunks are smaller.
+const LONG_CALL: Duration = Duration::from_millis(20);
+const SMALLEST_CHUNK: Blocks = Blocks(16);
 /// Read-ahead requests of this size fill the cache with single pages; in larger folios each block would force a commit.
 const READ_STEP: Bytes = Bytes(128 << 10);
+/// The largest folio that ext4 makes: dropping a range leaves folios in memory that reach beyond it.
+const LARGEST_FOLIO: u64 = 8 << 20;
 /// How often a chunk that is being written to is tried again.
 const RETRIES: u32 = 2;
 
@@ -37,6 +43,15 @@ struct Work {
     /// Up to where the data has been brought into memory.
     read_to: LogicalBlock,
     was_cached: bool,
+    /// How many blocks one call may move.
+    chunk: Blocks,
+}
+
+/// The folios that can hold a part of `range`.
+fn widened(range: ByteRange) -> ByteRange {
+    let start = range.start.0 / LARGEST_FOLIO * LARGEST_FOLIO;
+    let end = (range.start.0 + range.length.0).next_multiple_of(LARGEST_FOLIO);
+    ByteRange { start: Bytes(start), length: Bytes(end - start) }
 }
 
 impl Mover<'_> {
@@ -49,7 +64,8 @@ impl Mover<'_> {
         length: Blocks,
     ) -> Result<Exchanged, MoveError> {
         let file = self.files.open(id)?;
-        let mut work = Work { file, writable: None, read_to: logical, was_cached: false };
+        let chunk = self.block_size.to_blocks(CHUNK);
+        let mut work = Work { file, writable: None, read_to: logical, was_cached: false, chunk };
         let mut done = Exchanged::default();
         while done.blocks < length {
             match self.next_chunk(&mut work, logical, target, length, &mut done) {
@@ -72,7 +88,7 @@ impl Mover<'_> {
         length: Blocks,
         done: &mut Exchanged,
     ) -> Result<bool, MoveError> {
-        let chunk = self.block_size.to_blocks(CHUNK);
+        let chunk = work.chunk;
         let (at, left) = (logical + done.blocks, length - done.blocks);
         let wanted = Extent { start: target + done.blocks, length: left.min(chunk) };
         let Some(stock) = self.stock(wanted) else {
@@ -83,7 +99,11 @@ impl Mover<'_> {
         let count = stock.extent.length;
         // This chunk and the next: while one is being exchanged the other is being read.
         self.bring_in(work, at, (at + left).min(at + chunk + chunk))?;
+        let begun = Instant::now();
         let moved = self.perform(work, at, &stock)?;
+        if begun.elapsed() > LONG_CALL {
+            work.chunk = Blocks(chunk.0 / 2).max(SMALLEST_CHUNK);
+        }
         let vacated = self.settle(&stock)?;
         done.vacated.extend(vacated);
         done.blocks += moved;
@@ -113,12 +133,12 @@ impl Mover<'_> {
         let range = ByteRange::of_blocks(self.block_size, start, end - start);
         // Where the kernel cannot tell what is cached, everything is taken for cached and left in memory.
         let cached = longrun_sys::cache_state(&work.file, range).ok();
-        if cached.is_none_or(|state| state.dirty_pages + state.writeback_pages > 0) {
-            self.write_back(work, range)?;
-        }
         if cached.is_none_or(|state| state.cached_pages > 0) {
             work.was_cached = true;
-            let _ = longrun_sys::drop_cache(&work.file, range);
+            let around = widened(range);
+            self.write_back(work, around)?;
+            let _ = longrun_sys::drop_cache(&work.file, around);
+            self.check_folios(work, range)?;
         }
         let stop = range.start.0 + range.length.0;
         let mut from = range.start.0;
@@ -127,6 +147,17 @@ impl Mover<'_> {
             // Only a hint: data that cannot be read shows when it is exchanged.
             let _ = longrun_sys::read_ahead(&work.file, step);
             from += READ_STEP.0;
+        }
+        Ok(())
+    }
+
+    /// Pages that somebody has mapped or is reading cannot be dropped. In larger folios they must not be exchanged: each
+    /// block would force a commit with the file locked, seconds for a chunk.
+    fn check_folios(&self, work: &Work, range: ByteRange) -> Result<(), MoveError> {
+        let still_cached = longrun_sys::cache_state(&work.file, range).is_ok_and(|state| state.cached_pages > 0);
+        // Where the kernel does not tell how pages lie, the worst is assumed.
+        if still_cached && longrun_sys::has_large_folios(&work.file, range).unwrap_or(true) {
+            return Err(MoveError::Skip(SkipReason::Busy));
         }
         Ok(())
     }

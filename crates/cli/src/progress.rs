@@ -61,9 +61,8 @@ impl Watch {
     pub fn phase(&self, name: &str, unit: Unit) {
         let now = Instant::now();
         *self.lock() = Shown { name: name.to_owned(), unit, round: 0, started: now, last_line: now };
-        self.bar.set_position(0);
+        self.bar.reset();
         self.bar.set_length(0);
-        self.bar.reset_eta();
         if let Ok(style) = ProgressStyle::with_template(template(unit)) {
             self.bar.set_style(style.progress_chars("=> "));
         }

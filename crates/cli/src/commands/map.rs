@@ -74,7 +74,8 @@ fn draw(survey: &Survey, analysis: &Analysis, args: &MapArgs) -> Result<(), Fail
     let columns = args.width.map_or(columns, |n| n as usize);
     let lines = args.height.map_or(lines, |n| n as usize);
     let map = terminal::draw(survey.layout(), columns, lines, style);
-    print(&format!("{}, {}\n{}\n{map}", analysis.title(), size(survey.bytes()), analysis.figures_text()))
+    let captions = analysis.captions().join("\n");
+    print(&format!("{}, {}\n{captions}\n\n{map}", analysis.title(), size(survey.bytes())))
 }
 
 fn name_owner(survey: &Survey, block: PhysicalBlock) -> Result<(), Failure> {

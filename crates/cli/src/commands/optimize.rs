@@ -13,7 +13,7 @@ use longrun_planner::Mode;
 use longrun_volume::engine::{self, PassError, Report, Settings, Stop};
 use longrun_volume::subset::{Subset, restrict};
 use longrun_volume::target::Subject;
-use longrun_volume::{Target, Volume, VolumeError};
+use longrun_volume::{NoProgress, Target, Volume, VolumeError};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -45,8 +45,8 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     }
     let report = carry_out(&mut *volume, scope, &settings, &mut watch)?;
     drop(volume);
-    let after = Analysis::new(&Survey::read(&target, &watch)?.findings(WORST_SHOWN)?);
-    watch.finish();
+    // Also of a run that was stopped the result is told: this look at the volume does not ask whether to go on.
+    let after = Analysis::new(&Survey::read(&target, &NoProgress)?.findings(WORST_SHOWN)?);
     let optimization = Optimization::new(before, after, plan, &report);
     if args.json {
         print_json(&optimization)?;
@@ -180,7 +180,7 @@ fn plan_for(survey: &Survey, layout: &VolumeLayout, settings: &Settings) -> Resu
 }
 
 fn preview(before: &Analysis, plan: &Plan) -> String {
-    format!("{}\n{}\n{}\n", before.title(), before.figures_text(), plan.text())
+    format!("{}\n{}\n\n{}\n", before.title(), before.verdict(), plan.text())
 }
 
 fn carry_out(volume: &mut dyn Volume, scope: Scope, settings: &Settings, watch: &mut Watch) -> Result<Report, Failure> {

@@ -134,6 +134,11 @@ impl Analysis {
         printable(&format!("{}: {} on {}", self.target, self.filesystem, self.device))
     }
 
+    /// Whether it is worth optimizing.
+    pub fn verdict(&self) -> &str {
+        &self.verdict.sentence
+    }
+
     /// The figures, a line each: name and value.
     fn lines(&self) -> Vec<(&'static str, String)> {
         let mut lines = vec![
@@ -169,7 +174,7 @@ impl Analysis {
     }
 
     /// The figures alone, aligned, a line each.
-    pub fn figures_text(&self) -> String {
+    fn figures_text(&self) -> String {
         self.lines().iter().fold(String::new(), |mut text, (name, value)| {
             _ = writeln!(text, "  {name:<20}{value}");
             text

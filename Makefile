@@ -5,12 +5,13 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 longrun := $(abspath $(target_dir)/release/longrun)
+lab := $(abspath $(target_dir)/release/longrun-lab)
 # Tests that mount volumes need root: built as the user, run through sudo.
 as_root := $(if $(filter 0,$(shell id -u)),,sudo -E)
-test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner=["sudo", "-E"]')
+test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
 PREFIX ?= /usr/local
 
-.PHONY: help build run test lint deny advisories bench torture fuzz install clean
+.PHONY: help build run test lint deny advisories bench torture crash fuzz install clean
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -45,6 +46,27 @@ deny: ## Licences, sources and duplicates of the dependencies (installs cargo-de
 advisories: ## Known holes in the dependencies (needs the network)
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
 	cargo deny --locked check advisories
+
+bench: ## The table in docs/benchmarks.md: Longrun, e4defrag and cp on copies of one volume (takes long; ARGS for the lab)
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	$(as_root) $(lab) bench --output docs/benchmarks.md $(ARGS)
+
+torture: ## Every kind of writer beside an optimizer (ARGS="--seconds 600 --seed 7")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	$(as_root) $(lab) torture $(ARGS)
+
+crash: ## Optimizers cut off at random moments, everything compared after recovery (ARGS="--runs 100 --seed 1")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	$(as_root) $(lab) crash $(ARGS)
+
+fuzz: ## The ext4 parser against damaged volumes, 5 minutes (ARGS="-max_total_time=3600"; installs cargo-fuzz when missing)
+	@scripts/prepare.sh test
+	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+	fuzz/make-seeds
+	RUSTC_BOOTSTRAP=1 cargo fuzz run ext4_scan -- $(or $(ARGS),-max_total_time=300)
 
 install: build ## Binary, manual pages and completions under PREFIX (/usr/local)
 	$(as_root) install -D -m 755 $(longrun) $(DESTDIR)$(PREFIX)/bin/longrun

@@ -12,6 +12,9 @@ use longrun_planner::{Batch, PlannedMove};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+/// Units that may find their place taken before a batch is called stale; of large batches one in a hundred.
+const LEAST_STUCK: usize = 24;
+
 /// The position of a move in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MoveIndex(usize);
@@ -43,6 +46,8 @@ pub(super) struct BatchRun<'b> {
     pub window_end: usize,
     /// The unit that needs more space than may be held.
     pub too_large: Option<usize>,
+    /// Units that found their place taken, or themselves changed.
+    stuck: u32,
     /// The pass's crises when the window was opened: after one, the window must be opened again.
     pub crises: u32,
 }
@@ -65,7 +70,7 @@ impl<'b> BatchRun<'b> {
             }
         }
         let needs = batch.needs_free();
-        Self { moves, units, needs, last_use, window_end: 0, too_large: None, crises: 0 }
+        Self { moves, units, needs, last_use, window_end: 0, too_large: None, stuck: 0, crises: 0 }
     }
 
     pub(super) fn carry_out(mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
@@ -75,6 +80,9 @@ impl<'b> BatchRun<'b> {
         let mut waiting: BTreeSet<FileIndex> = BTreeSet::new();
         for at in 0..self.units.len() {
             let Some(unit) = self.units.get(at).cloned() else { break };
+            if self.is_stale() {
+                break;
+            }
             if at >= self.window_end {
                 self.open(pass, at)?;
             }
@@ -92,7 +100,13 @@ impl<'b> BatchRun<'b> {
                     waiting.insert(unit.file);
                     deferred.push(at);
                 }
-                end => self.finish(pass, &unit, end),
+                end => {
+                    self.stuck += u32::from(matches!(
+                        end,
+                        End::Skipped(SkipReason::TargetTaken | SkipReason::Blocked | SkipReason::Changed)
+                    ));
+                    self.finish(pass, &unit, end);
+                }
             }
         }
         for at in deferred {
@@ -101,6 +115,12 @@ impl<'b> BatchRun<'b> {
             self.finish(pass, &unit, end);
         }
         Ok(())
+    }
+
+    /// One block that the file system took for itself blocks a unit, that unit blocks those that wait for its place, and
+    /// soon most of a plan for a full volume comes to nothing. A new plan costs a second and knows better.
+    fn is_stale(&self) -> bool {
+        self.stuck as usize > LEAST_STUCK.max(self.units.len() / 100)
     }
 
     fn open(&mut self, pass: &mut Pass<'_>, at: usize) -> Result<(), Halt> {

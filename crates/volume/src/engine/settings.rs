@@ -44,7 +44,7 @@ impl Default for Settings {
             epoch: Bytes(128 << 20),
             chunk: Bytes(4 << 20),
             window: Bytes(1 << 30),
-            rounds: 3,
+            rounds: 32,
             patience: Duration::from_secs(30),
             #[cfg(test)]
             broken: None,

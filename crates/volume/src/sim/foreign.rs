@@ -75,7 +75,7 @@ impl Crowd {
 
     fn use_a_file(&mut self, state: &mut State) {
         let number = self.rng.u32(..state.numbers().end.max(1));
-        if state.pin(number).is_some() || state.is_directory(number) {
+        if state.pin(number).is_some() || state.is_directory(number) || self.hoard == Some(number) {
             return;
         }
         let Some(file) = state.view(number).filter(|f| !f.deleted) else { return };

@@ -1,4 +1,6 @@
 //! The unprivileged walk against the raw scan of the same volume.
+// Helpers of tests fail loudly, as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "scan/tree.rs"]
 mod tree;

@@ -1,4 +1,6 @@
 //! Damaged ext4 volumes: every one gets an answer, quickly, and never a wrong one where checksums can tell.
+// Helpers of tests fail loudly, as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use longrun_layout::VolumeLayout;
 use longrun_volume::ext4::scan::{Access, AreaKind, Ext4Reader, Ext4Scan, FreeSpace, ScanOptions, Source};

@@ -2,7 +2,7 @@
 
 use super::bitmap;
 use super::directory::{self, Entry};
-use super::fault::{Access, Fault, Read, damaged, settled};
+use super::fault::{Access, Fault, Read, damaged, settled, settled_briefly};
 use super::group::{Group, read_groups};
 use super::inode::{Inode, Mapping, inline_continuation};
 use super::map::{FileMap, Mapper};
@@ -82,7 +82,7 @@ impl Device {
         for run in &map.runs {
             for index in 0..run.length.0 {
                 let location = run.physical.0 + index;
-                let checked = settled(self.access, || {
+                let checked = settled_briefly(self.access, || {
                     self.source.read_exact_at(&mut block, self.sb.offset(location))?;
                     directory::check_block(inode.seed, &block)
                 });

@@ -59,9 +59,21 @@ pub enum Access {
 /// still wrong afterwards is wrong on the device.
 const PAUSES_MILLISECONDS: [u64; 8] = [0, 1, 2, 5, 20, 50, 100, 120];
 
+/// The first of these: for what may have been deleted meanwhile, and is not worth waiting for.
+const BRIEF: usize = 3;
+
 /// Repeats `read` on a live volume while it finds damage.
-pub(super) fn settled<T>(access: Access, mut read: impl FnMut() -> Read<T>) -> Read<T> {
-    let pauses = if access == Access::Live { &PAUSES_MILLISECONDS[..] } else { &[] };
+pub(super) fn settled<T>(access: Access, read: impl FnMut() -> Read<T>) -> Read<T> {
+    repeated(access, &PAUSES_MILLISECONDS, read)
+}
+
+/// As [`settled`], with little patience: for directory blocks, where damage costs a few names and no more.
+pub(super) fn settled_briefly<T>(access: Access, read: impl FnMut() -> Read<T>) -> Read<T> {
+    repeated(access, PAUSES_MILLISECONDS.get(..BRIEF).unwrap_or_default(), read)
+}
+
+fn repeated<T>(access: Access, pauses: &[u64], mut read: impl FnMut() -> Read<T>) -> Read<T> {
+    let pauses = if access == Access::Live { pauses } else { &[] };
     for pause in pauses {
         match read() {
             Err(Fault::Damaged(_)) => std::thread::sleep(Duration::from_millis(*pause)),

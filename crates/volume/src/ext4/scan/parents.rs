@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use super::directory::{self, Entry, is_self_or_parent};
-use super::fault::{Fault, Read, settled};
+use super::fault::{Fault, Read, settled_briefly};
 use super::inode::Inode;
 use longrun_layout::{NO_DIRECTORY, Run};
 
@@ -152,7 +152,7 @@ impl Parents {
             let mut again = Vec::new();
             if result.is_err() {
                 again.resize(block.len(), 0);
-                result = settled(device.access, || {
+                result = settled_briefly(device.access, || {
                     device.source.read_exact_at(&mut again, device.sb.offset(location))?;
                     directory::check_block(seed, &again)
                 });

@@ -1,0 +1,85 @@
+//! Scans of a volume that others change all the time: records seen half-written must never pass for damage.
+// Helpers of tests fail loudly, as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use longrun_lab::{LoopVolume, VolumeSpec};
+use longrun_volume::NoProgress;
+use longrun_volume::ext4::scan::{Access, Ext4Reader, FreeSpace, ScanOptions};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Creates, appends, truncates, renames and deletes until told to stop; small appends in turn make extent trees deep.
+fn churn(root: &Path, seed: u64, stop: &AtomicBool) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let own = root.join(format!("writer {seed}"));
+    fs::create_dir(&own).unwrap();
+    while !stop.load(Ordering::Relaxed) {
+        let path = own.join(format!("{}", random.u32(0..300)));
+        match random.u32(0..10) {
+            0..5 => {
+                let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+                file.write_all(&vec![1; random.usize(1..30_000)]).unwrap();
+                if random.u32(0..4) == 0 {
+                    file.sync_data().unwrap();
+                }
+            }
+            5 => drop(OpenOptions::new().write(true).open(&path).map(|f| f.set_len(random.u64(0..10_000)))),
+            6 => drop(fs::rename(&path, own.join(format!("renamed {}", random.u32(0..300))))),
+            7 => {
+                let directory = own.join(format!("directory {}", random.u32(0..30)));
+                match fs::create_dir(&directory) {
+                    Ok(()) => (0..40).for_each(|i| drop(File::create(directory.join(format!("in it {i}"))))),
+                    Err(_) => fs::remove_dir_all(&directory).unwrap(),
+                }
+            }
+            _ => drop(fs::remove_file(&path)),
+        }
+    }
+}
+
+#[test]
+fn loop_a_busy_volume_is_never_called_damaged() {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(512).mkfs(&["-b", "1024"])).unwrap();
+    let root = volume.mount_point();
+    let (stop, mut scans, mut worst) = (AtomicBool::new(false), 0, Duration::ZERO);
+    let result = std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let (root, stop) = (&root, &stop);
+            scope.spawn(move || churn(root, seed, stop));
+        }
+        let started = Instant::now();
+        let mut scan_all = || {
+            let handle = File::open(&root).unwrap();
+            while started.elapsed() < Duration::from_secs(12) {
+                let start = Instant::now();
+                let mut reader = Ext4Reader::open(volume.device(), Access::Live)?;
+                let options = ScanOptions { free_space: FreeSpace::Kernel(handle.as_fd()), directories: true };
+                let scan = reader.scan(options, &NoProgress)?;
+                let inodes: Vec<_> = scan
+                    .layout
+                    .most_fragmented(20)
+                    .iter()
+                    .filter_map(|f| scan.layout.file(f.file))
+                    .map(|f| f.record.inode)
+                    .collect();
+                reader.paths_of(&scan, &inodes)?;
+                // The bitmaps on the device change with their descriptors: the pair, too, may be seen half-changed.
+                reader.scan(ScanOptions { free_space: FreeSpace::Bitmaps, directories: false }, &NoProgress)?;
+                worst = worst.max(start.elapsed());
+                scans += 1;
+            }
+            Ok::<(), longrun_volume::VolumeError>(())
+        };
+        let result = scan_all();
+        stop.store(true, Ordering::Relaxed);
+        result
+    });
+    result.unwrap_or_else(|e| panic!("after {scans} scans: {e}"));
+    eprintln!("{scans} pairs of scans, the slowest took {worst:?}");
+    assert!(scans > 5);
+    volume.check().unwrap();
+}

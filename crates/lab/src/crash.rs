@@ -8,6 +8,7 @@ use longrun_ageing::Recipe;
 use longrun_sys::Shutdown;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::time::Duration;
 
@@ -85,11 +86,12 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
             settings.mebibytes,
             optimizer.name().trim_start_matches("longrun ")
         );
-        let key = (recipe, block_size);
-        if !bases.contains_key(&key) {
-            bases.insert(key, prepare(settings, recipe, block_size, optimizer).with_context(|| replay.clone())?);
-        }
-        let base = bases.get(&key).context("the aged image is missing")?;
+        let base = match bases.entry((recipe, block_size)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => {
+                free.insert(prepare(settings, recipe, block_size, optimizer).with_context(|| replay.clone())?)
+            }
+        };
         let mut run = CrashRun {
             seed,
             recipe,

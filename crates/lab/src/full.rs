@@ -9,11 +9,21 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Bytes that the filler writes by one call.
-const CHUNK: usize = 256 << 10;
+const CHUNK: usize = 1 << 20;
 /// How long a filler that was refused keeps trying, to tell space that comes late from space that never comes.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longer than any optimizer takes.
 const LIMIT: Duration = Duration::from_secs(600);
+
+/// How fast a filler writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pace {
+    /// As fast as memory takes it.
+    Burst,
+    /// Each chunk reaches the device before the next is written: as fast as the device takes it.
+    Steady,
+}
 
 /// What a filler got, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -41,23 +51,22 @@ pub struct FullReport {
 ///
 /// # Errors
 /// When a tool fails, or a copy is damaged.
-pub fn fill_beside(volume: &LoopVolume, optimizer: &Optimizer, after: Duration) -> Result<FullReport> {
+pub fn fill_beside(volume: &LoopVolume, optimizer: &Optimizer, after: Duration, pace: Pace) -> Result<FullReport> {
     let alone = {
         let copy = volume.copy("")?;
-        fill(&copy.mount_point())?
+        fill(&copy.mount_point(), pace)?
     };
     let copy = volume.copy("")?;
-    let before = optimizer.judged_dump(&copy.mount_point())?;
+    let mut before = optimizer.judged_dump(&copy.mount_point())?;
     let mut running = optimizer.start(&copy.mount_point())?;
     std::thread::sleep(after);
     let optimizer_was_running = !running.has_ended()?;
-    let beside = fill(&copy.mount_point())?;
+    let beside = fill(&copy.mount_point(), pace)?;
     let finished = running.wait(LIMIT)?;
     std::fs::remove_file(copy.mount_point().join(FILLER))?;
     copy.remount()?;
     let mut now = optimizer.judged_dump(&copy.mount_point())?;
     // The filler itself has changed the times of the directory that it came into.
-    let mut before = before;
     [&mut before, &mut now]
         .into_iter()
         .filter_map(|d| d.get_mut(Path::new("")))
@@ -72,7 +81,7 @@ pub fn fill_beside(volume: &LoopVolume, optimizer: &Optimizer, after: Duration) 
 const FILLER: &str = "filler";
 
 /// Writes until the volume is full.
-fn fill(mount_point: &Path) -> Result<Got> {
+fn fill(mount_point: &Path, pace: Pace) -> Result<Got> {
     let mut file = File::create_new(mount_point.join(FILLER))?;
     let (chunk, mut got, mut refused_at) = (vec![0x5A; CHUNK], Got::default(), None::<Instant>);
     loop {
@@ -81,6 +90,9 @@ fn fill(mount_point: &Path) -> Result<Got> {
                 got.in_the_end += bytes as u64;
                 if refused_at.is_none() {
                     got.at_once = got.in_the_end;
+                }
+                if pace == Pace::Steady {
+                    file.sync_data()?;
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {

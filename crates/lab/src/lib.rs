@@ -16,7 +16,7 @@ mod volume;
 
 pub use bench::{BenchSettings, Phase, bench};
 pub use crash::{CrashRun, CrashSettings, Cut, crash};
-pub use full::{FullReport, Got, fill_beside};
+pub use full::{FullReport, Got, Pace, fill_beside};
 pub use optimizer::{Finished, Optimizer, Running, longrun_binary};
 pub use torture::{TortureReport, TortureSettings, torture};
 pub use volume::{DeviceTraffic, LoopVolume, VolumeSpec, drop_caches};

@@ -4,8 +4,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use longrun_ageing::Recipe;
 use longrun_lab::{
-    BenchSettings, CrashSettings, LoopVolume, Optimizer, Phase, TortureSettings, VolumeSpec, bench, crash, fill_beside,
-    torture,
+    BenchSettings, CrashSettings, LoopVolume, Optimizer, Pace, Phase, TortureSettings, VolumeSpec, bench, crash,
+    fill_beside, torture,
 };
 use std::io::Write;
 use std::path::PathBuf;
@@ -80,6 +80,9 @@ enum Command {
         /// Seed of the aged volume.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Write as fast as memory takes it, not as the device does.
+        #[arg(long)]
+        burst: bool,
         /// Milliseconds after which the filling starts.
         #[arg(long, default_value_t = 500)]
         after: u64,
@@ -130,10 +133,11 @@ fn main() -> Result<()> {
                 None => out.write_all(text.as_bytes())?,
             }
         }
-        Command::Full { seed, after, mebibytes, optimizer } => {
+        Command::Full { seed, burst, after, mebibytes, optimizer } => {
             let spec = VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096"]);
             let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, seed)?;
-            let report = fill_beside(&volume, &Optimizer::by_name(&optimizer)?, Duration::from_millis(after))?;
+            let pace = if burst { Pace::Burst } else { Pace::Steady };
+            let report = fill_beside(&volume, &Optimizer::by_name(&optimizer)?, Duration::from_millis(after), pace)?;
             writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
         }
         Command::Torture { seed, seconds, mebibytes, optimizer } => {

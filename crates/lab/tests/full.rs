@@ -1,0 +1,31 @@
+//! Story: while free space is held for the optimizer, another process writes until the volume is full. It must get what
+//! it would have got without us, and, unless it fills memory faster than anybody can look, without ever being refused:
+//! processes do not try again when they hear ENOSPC.
+
+mod common;
+
+use longrun_ageing::Recipe;
+use longrun_lab::{FullReport, LoopVolume, Optimizer, Pace, VolumeSpec, fill_beside};
+use std::time::Duration;
+
+fn check(volume: &LoopVolume, optimizer: &Optimizer, milliseconds: u64, pace: Pace) -> FullReport {
+    let report = fill_beside(volume, optimizer, Duration::from_millis(milliseconds), pace).unwrap();
+    eprintln!("{pace:?} after {milliseconds} ms: {report:?}");
+    assert_eq!(report.beside.in_the_end, report.alone.in_the_end, "space was withheld: {report:?}");
+    report
+}
+
+#[test]
+fn loop_a_process_that_fills_the_volume_gets_all_the_space_that_was_free() {
+    let spec = VolumeSpec::ext4(512).mkfs(&["-b", "4096"]);
+    let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, 3).unwrap();
+    let optimizer = common::longrun("full");
+    let mut met = 0;
+    for milliseconds in [100, 400] {
+        let report = check(&volume, &optimizer, milliseconds, Pace::Steady);
+        met += u32::from(report.optimizer_was_running);
+        assert!(report.beside.at_once * 100 >= report.alone.at_once * 98, "refused too early: {report:?}");
+        met += u32::from(check(&volume, &optimizer, milliseconds, Pace::Burst).optimizer_was_running);
+    }
+    assert!(met > 0, "the optimizer had always ended before: the test proves nothing");
+}

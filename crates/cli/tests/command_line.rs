@@ -1,4 +1,5 @@
 //! The contract of the command line that needs no root: exit statuses, refusals, JSON fields, pictures.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails loudly, in its helpers too")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The command line on real volumes, which needs root: what it does, what it refuses, and what it leaves behind.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails loudly, in its helpers too")]
 
 mod common;
 

@@ -223,3 +223,73 @@ pub const fn ended(stop: Stop) -> &'static str {
         Stop::SpaceNeeded => "Stopped because others needed the free space; it has been given back.",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::analysis::tests::sample;
+    use longrun_layout::Pin;
+    use longrun_volume::SkipReason;
+    use longrun_volume::engine::{ExpectedMoves, Skipped};
+
+    fn figures(excess: u64, pieces: u64, largest: u64) -> Fragmentation {
+        let free_space =
+            FreeSpace { bytes: Bytes(600 << 20), pieces, largest_bytes: Bytes(largest << 20), floor_pieces: 1 };
+        let fragmented_files = excess.min(213);
+        Fragmentation { excess_fragments: excess, fragmented_files, free_space, ..sample().figures }
+    }
+
+    fn plan() -> Plan {
+        let kind = |moves, mebibytes: u64| ExpectedMoves { moves, bytes: Bytes(mebibytes << 20) };
+        let expected = Expected {
+            before: figures(590, 1358, 21),
+            after: figures(0, 2, 561),
+            moves: 1300,
+            bytes: Bytes(900 << 20),
+            by_reason: [(Why::Defragment, kind(1299, 899)), (Why::StepAside, kind(1, 1))].into(),
+            barriers: 12,
+            most_improved: Vec::new(),
+        };
+        let file =
+            PlannedFile { path: "/mnt/a\x1b[31m".into(), fragments: 120, expected_fragments: 1, bytes: Bytes(9 << 20) };
+        Plan::new(Mode::Full, &expected, &[file])
+    }
+
+    fn optimization(stop: Option<Stop>) -> Optimization {
+        let skipped = |reason, files| Skipped { reason, files };
+        let report = Report {
+            before: figures(590, 1358, 21),
+            after: figures(2, 4, 540),
+            moves: 1290,
+            bytes_moved: Bytes(890 << 20),
+            skipped: vec![skipped(SkipReason::Pinned(Pin::Immutable), 1), skipped(SkipReason::Busy, 3)],
+            barriers: 15,
+            rounds: 1,
+            seconds: 4.567_89,
+            interrupted: stop.is_some(),
+            stop,
+        };
+        Optimization::new(Analysis::new(&sample()), Analysis::new(&sample()), plan(), &report)
+    }
+
+    #[test]
+    fn the_plan_is_told_with_reasons_and_expected_figures() {
+        insta::assert_snapshot!(plan().text());
+    }
+
+    #[test]
+    fn the_result_is_told_with_what_was_left_out() {
+        insta::assert_snapshot!(optimization(Some(Stop::Deadline)).text());
+    }
+
+    #[test]
+    fn the_json_is_stable() {
+        let mut json = serde_json::to_value(optimization(None)).unwrap();
+        // The object of `analyze`, which has its own test.
+        let analysis = serde_json::to_value(Analysis::new(&sample())).unwrap();
+        for field in ["before", "after"] {
+            assert_eq!(json[field].take(), analysis);
+        }
+        insta::assert_json_snapshot!(json);
+    }
+}

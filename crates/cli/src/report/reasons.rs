@@ -7,16 +7,16 @@ use longrun_volume::SkipReason;
 /// The phrase for a pin.
 pub const fn pin(pin: Pin) -> &'static str {
     match pin {
-        Pin::Indirect => "it has indirect blocks instead of extents",
-        Pin::Encrypted => "it is encrypted",
-        Pin::Immutable => "it is immutable or append-only",
-        Pin::Verity => "fs-verity protects it",
+        Pin::Indirect => "has indirect blocks instead of extents",
+        Pin::Encrypted => "encrypted",
+        Pin::Immutable => "immutable or append-only",
+        Pin::Verity => "protected by fs-verity",
         Pin::JournalData => "its data is journalled",
-        Pin::Swap => "it is an active swap file",
-        Pin::Symlink => "it is a symbolic link",
-        Pin::System => "it belongs to the file system itself",
+        Pin::Swap => "an active swap file",
+        Pin::Symlink => "a symbolic link",
+        Pin::System => "belongs to the file system itself",
         Pin::DamagedMap => "its map contradicts itself",
-        Pin::NoGeneration => "it has no generation that would tell it from a successor",
+        Pin::NoGeneration => "has no generation that would tell it from a successor",
         Pin::TooLarge => "its addresses are beyond what is supported",
     }
 }
@@ -25,12 +25,12 @@ pub const fn pin(pin: Pin) -> &'static str {
 pub const fn skip(reason: SkipReason) -> &'static str {
     match reason {
         SkipReason::Pinned(why) => pin(why),
-        SkipReason::Vanished => "it was deleted or replaced meanwhile",
-        SkipReason::Changed => "it was changed meanwhile",
-        SkipReason::Busy => "it is being written to",
-        SkipReason::Executing => "it is being executed",
-        SkipReason::TargetTaken => "the place for it was taken by others",
-        SkipReason::Blocked => "another file that could not be moved is in its place",
+        SkipReason::Vanished => "deleted or replaced meanwhile",
+        SkipReason::Changed => "changed meanwhile",
+        SkipReason::Busy => "being written to",
+        SkipReason::Executing => "being executed",
+        SkipReason::TargetTaken => "the place for it could not be had",
+        SkipReason::Blocked => "waited for a place that another file did not leave",
         SkipReason::SpaceNeeded => "others needed the free space",
         SkipReason::NotExchangeable => "the kernel cannot exchange its blocks",
         SkipReason::Unreadable => "its data could not be read",

@@ -29,6 +29,7 @@ test: ## Formatting, lints, file sizes, and all tests, those that mount volumes 
 	@scripts/prepare.sh test
 	cargo fmt --all --check
 	scripts/check-file-sizes.sh
+	scripts/check-hazards.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked $(test_runner)
 
@@ -36,6 +37,7 @@ lint: ## Formatting, lints, file sizes, licences
 	@scripts/prepare.sh build
 	cargo fmt --all --check
 	scripts/check-file-sizes.sh
+	scripts/check-hazards.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(MAKE) deny
 

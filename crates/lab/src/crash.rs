@@ -1,7 +1,7 @@
 //! Crashes: an optimizer is cut off at a random moment by a file-system shutdown that flushes nothing, by kill −9, or by
 //! both; after journal recovery every file, the file system and the amount of free space must be as before.
 
-use crate::oracle::{Dump, allocated_blocks, compare, e2freefrag};
+use crate::oracle::{Dump, allocated_blocks, dump, e2freefrag};
 use crate::{LoopVolume, Optimizer, VolumeSpec};
 use anyhow::{Context, Result, ensure};
 use longrun_ageing::Recipe;
@@ -64,7 +64,7 @@ pub struct CrashRun {
 /// An aged image, what is in it, and how long the optimizer takes for it.
 struct Base {
     volume: LoopVolume,
-    dump: Dump,
+    before: Dump,
     blocks: u64,
     excess: u64,
     full_run: Duration,
@@ -111,13 +111,13 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
 fn prepare(settings: &CrashSettings, recipe: Recipe, block_size: u32, optimizer: &Optimizer) -> Result<Base> {
     let spec = VolumeSpec::ext4(settings.mebibytes).mkfs(&["-b", &block_size.to_string()]);
     let (volume, _) = LoopVolume::aged(&spec, recipe, AGEING_SEED)?;
-    let dump = optimizer.judged_dump(&volume.mount_point())?;
+    let before = dump(&volume.mount_point())?;
     let blocks = accounted_blocks(&volume)?;
     let excess = crate::oracle::filefrag(&volume.mount_point())?.excess;
     let copy = volume.copy(MOUNT)?;
     let finished = optimizer.run(&copy.mount_point(), LIMIT)?;
-    verify(&copy, &dump, blocks, optimizer).context("after an undisturbed run")?;
-    Ok(Base { volume, dump, blocks, excess, full_run: finished.elapsed })
+    verify(&copy, &before, blocks, optimizer).context("after an undisturbed run")?;
+    Ok(Base { volume, before, blocks, excess, full_run: finished.elapsed })
 }
 
 fn one_run(base: &Base, optimizer: &Optimizer, run: &mut CrashRun, rng: &mut fastrand::Rng) -> Result<()> {
@@ -142,14 +142,14 @@ fn one_run(base: &Base, optimizer: &Optimizer, run: &mut CrashRun, rng: &mut fas
         finished.stdout
     );
     volume.remount().context("after the crash")?;
-    verify(&volume, &base.dump, base.blocks, optimizer)?;
+    verify(&volume, &base.before, base.blocks, optimizer)?;
     run.excess.1 = crate::oracle::filefrag(&volume.mount_point())?.excess;
     Ok(())
 }
 
 /// Checks that content, properties, file system and space are as before.
 fn verify(volume: &LoopVolume, before: &Dump, blocks: u64, optimizer: &Optimizer) -> Result<()> {
-    compare(before, &optimizer.judged_dump(&volume.mount_point())?)?;
+    optimizer.compare(before, &dump(&volume.mount_point())?)?;
     volume.check()?;
     let now = accounted_blocks(volume)?;
     ensure!(now == blocks, "space was lost: {blocks} blocks free or in files before, {now} now");

@@ -1,5 +1,6 @@
 //! A process that fills the volume beside an optimizer must get all the space that the volume had free.
 
+use crate::oracle::dump;
 use crate::{LoopVolume, Optimizer};
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -57,7 +58,7 @@ pub fn fill_beside(volume: &LoopVolume, optimizer: &Optimizer, after: Duration, 
         fill(&copy.mount_point(), pace)?
     };
     let copy = volume.copy("")?;
-    let mut before = optimizer.judged_dump(&copy.mount_point())?;
+    let mut before = dump(&copy.mount_point())?;
     let mut running = optimizer.start(&copy.mount_point())?;
     std::thread::sleep(after);
     let optimizer_was_running = !running.has_ended()?;
@@ -65,13 +66,13 @@ pub fn fill_beside(volume: &LoopVolume, optimizer: &Optimizer, after: Duration, 
     let finished = running.wait(LIMIT)?;
     std::fs::remove_file(copy.mount_point().join(FILLER))?;
     copy.remount()?;
-    let mut now = optimizer.judged_dump(&copy.mount_point())?;
+    let mut now = dump(&copy.mount_point())?;
     // The filler itself has changed the times of the directory that it came into.
     [&mut before, &mut now]
         .into_iter()
         .filter_map(|d| d.get_mut(Path::new("")))
         .for_each(|e| e.forget_directory_times());
-    crate::oracle::compare(&before, &now)?;
+    optimizer.compare(&before, &now)?;
     copy.check()?;
     let optimizer_ended = format!("{}: {}", finished.status, finished.stderr.lines().last().unwrap_or_default());
     Ok(FullReport { alone, beside, optimizer_was_running, optimizer_ended })

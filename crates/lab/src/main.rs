@@ -71,6 +71,9 @@ enum Command {
         /// Seed of the ageing.
         #[arg(long, default_value_t = 42)]
         seed: u64,
+        /// Small files of one more volume, on which only analysis is timed.
+        #[arg(long, default_value_t = 200_000)]
+        many_files: u64,
         /// Write the report here instead of to standard output.
         #[arg(long)]
         output: Option<PathBuf>,
@@ -123,10 +126,10 @@ fn main() -> Result<()> {
             })?;
             writeln!(out, "{survived} crashes survived: 0 files changed, every file system clean, no space lost")?;
         }
-        Command::Bench { only, recipe, mebibytes, runs, seed, output } => {
+        Command::Bench { only, recipe, mebibytes, runs, seed, many_files, output } => {
             let phases =
                 if only.is_empty() { Phase::ALL.to_vec() } else { only.into_iter().map(Phase::from).collect() };
-            let settings = BenchSettings { phases, recipes: recipe, mebibytes, runs, seed };
+            let settings = BenchSettings { phases, recipes: recipe, mebibytes, runs, seed, many_files };
             let text = bench(&settings, &mut |what| eprintln!("{what}"))?;
             match output {
                 Some(path) => std::fs::write(path, text)?,

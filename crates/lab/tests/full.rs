@@ -1,6 +1,7 @@
 //! Story: while free space is held for the optimizer, another process writes until the volume is full. It must get what
 //! it would have got without us, and, unless it fills memory faster than anybody can look, without ever being refused:
 //! processes do not try again when they hear ENOSPC.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
 
 mod common;
 

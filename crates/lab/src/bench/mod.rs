@@ -40,6 +40,8 @@ pub struct BenchSettings {
     pub runs: u32,
     /// Seed of the ageing.
     pub seed: u64,
+    /// Small files of the volume on which analysis is timed besides.
+    pub many_files: u64,
 }
 
 /// What judges say about a volume.
@@ -47,6 +49,7 @@ pub struct BenchSettings {
 struct Judged {
     files: u64,
     excess: u64,
+    directory_excess: u64,
     free: FreeFragments,
 }
 
@@ -57,7 +60,13 @@ struct RecipeResult {
     used_bytes: u64,
     optimized: Vec<Optimized>,
     copy: Option<Speed>,
-    analysis: Option<Analysis>,
+}
+
+/// The analyses of one volume.
+struct AnalysisResult {
+    volume: String,
+    judged: Judged,
+    analysis: Analysis,
 }
 
 /// Measures, and returns the report as Markdown. `progress` is told what is being done.
@@ -66,7 +75,7 @@ struct RecipeResult {
 /// When a tool fails, or an optimizer changes what it must not change.
 pub fn bench(settings: &BenchSettings, progress: &mut dyn FnMut(&str)) -> Result<String> {
     let tools = [Optimizer::e4defrag(), Optimizer::longrun("full")?, Optimizer::longrun("efficient")?];
-    let mut results = Vec::new();
+    let (mut results, mut analyses) = (Vec::new(), Vec::new());
     for &recipe in &settings.recipes {
         progress(&format!("{recipe}: ageing {} MiB", settings.mebibytes));
         let spec = VolumeSpec::ext4(settings.mebibytes).mkfs(&["-b", "4096"]);
@@ -77,7 +86,6 @@ pub fn bench(settings: &BenchSettings, progress: &mut dyn FnMut(&str)) -> Result
             used_bytes: used_bytes(&base)?,
             optimized: Vec::new(),
             copy: None,
-            analysis: None,
         };
         if settings.phases.contains(&Phase::Optimize) {
             result.optimized = measure::optimize(&base, &tools, settings.runs, &mut |text| {
@@ -93,12 +101,20 @@ pub fn bench(settings: &BenchSettings, progress: &mut dyn FnMut(&str)) -> Result
         }
         if settings.phases.contains(&Phase::Analyze) {
             progress(&format!("{recipe}: analysis"));
-            result.analysis = Some(measure::analyze(&base, settings.runs)?);
+            let analysis = measure::analyze(&base, settings.runs)?;
+            analyses.push(AnalysisResult { volume: recipe.to_string(), judged: result.before, analysis });
         }
         results.push(result);
     }
+    if settings.phases.contains(&Phase::Analyze) {
+        let name = format!("{} small files", settings.many_files);
+        progress(&format!("{name}: analysis"));
+        let volume = measure::many_files(settings.many_files)?;
+        let (judged, analysis) = (judge(&volume)?, measure::analyze(&volume, settings.runs)?);
+        analyses.push(AnalysisResult { volume: name, judged, analysis });
+    }
     let commands: BTreeMap<String, String> = tools.iter().map(|t| (t.name().to_owned(), t.command_line())).collect();
-    report::markdown(settings, &commands, &results)
+    report::markdown(settings, &commands, &results, &analyses)
 }
 
 /// Asks filefrag and e2freefrag; the volume is mounted.
@@ -107,7 +123,7 @@ fn judge(volume: &LoopVolume) -> Result<Judged> {
     volume.unmount()?;
     let free = e2freefrag(volume.device());
     volume.mount()?;
-    Ok(Judged { files: files.files, excess: files.excess, free: free? })
+    Ok(Judged { files: files.files, excess: files.excess, directory_excess: files.directory_excess, free: free? })
 }
 
 fn used_bytes(volume: &LoopVolume) -> Result<u64> {

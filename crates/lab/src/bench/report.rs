@@ -1,6 +1,6 @@
 //! The report: tables of what was measured, and for each claim whether it holds.
 
-use super::{BenchSettings, RecipeResult};
+use super::{AnalysisResult, BenchSettings, RecipeResult};
 use anyhow::Result;
 use longrun_ageing::Recipe;
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ pub(super) fn markdown(
     settings: &BenchSettings,
     commands: &BTreeMap<String, String>,
     results: &[RecipeResult],
+    analyses: &[AnalysisResult],
 ) -> Result<String> {
     let mut text = String::new();
     writeln!(text, "# Benchmarks\n\nWritten by `make bench`; do not edit.\n")?;
@@ -39,10 +40,12 @@ pub(super) fn markdown(
     if results.iter().any(|r| !r.optimized.is_empty()) {
         optimized(&mut text, results)?;
     }
-    if results.iter().any(|r| r.analysis.is_some()) {
-        analysis(&mut text, results)?;
+    if !analyses.is_empty() {
+        analysis(&mut text, analyses)?;
     }
+    writeln!(text, "\n## What holds, and what does not\n")?;
     claims(&mut text, results)?;
+    analysis_claims(&mut text, analyses)?;
     Ok(text)
 }
 
@@ -99,38 +102,54 @@ fn optimized(text: &mut String, results: &[RecipeResult]) -> Result<()> {
     Ok(())
 }
 
-fn analysis(text: &mut String, results: &[RecipeResult]) -> Result<()> {
-    writeln!(text, "\n## Analysis of a whole volume, cold\n")?;
+fn analysis(text: &mut String, analyses: &[AnalysisResult]) -> Result<()> {
+    writeln!(text, "\n## Analysis of a whole volume, cold\n\nExcess fragments are those of files and directories.\n")?;
     writeln!(
         text,
         "| volume | files | `longrun analyze`, s | peak memory, MiB | `e4defrag -c`, s | times as fast | excess: longrun / \
          filefrag | pieces: longrun / e2freefrag |\n|---|---|---|---|---|---|---|---|"
     )?;
-    for (result, a) in results.iter().filter_map(|r| Some((r, r.analysis.as_ref()?))) {
+    for AnalysisResult { volume, judged, analysis: a } in analyses {
         writeln!(
             text,
-            "| {} | {} | {:.3} | {:.0} | {:.3} | {:.1} | {} / {} | {} / {} |",
-            result.recipe,
-            result.before.files,
+            "| {volume} | {} | {:.3} | {:.0} | {:.3} | {:.1} | {} / {} | {} / {} |",
+            judged.files,
             a.longrun_seconds,
             a.peak_memory as f64 / MIB,
             a.e4defrag_seconds,
             a.e4defrag_seconds / a.longrun_seconds,
             a.claimed.0,
-            result.before.excess,
+            judged.excess + judged.directory_excess,
             a.claimed.1,
-            result.before.free.pieces
+            judged.free.pieces
         )?;
+    }
+    Ok(())
+}
+
+/// One line of the judgement.
+fn claim(text: &mut String, holds: bool, what: &str) -> Result<()> {
+    writeln!(text, "- {}: {what}", if holds { "holds" } else { "**not better, or goal missed**" })?;
+    Ok(())
+}
+
+fn analysis_claims(text: &mut String, analyses: &[AnalysisResult]) -> Result<()> {
+    for AnalysisResult { volume, judged, analysis: a } in analyses {
+        let times = a.e4defrag_seconds / a.longrun_seconds;
+        claim(
+            text,
+            times >= 10.0,
+            &format!("{volume}: analysis at least 10 times as fast as `e4defrag -c`: {times:.1} times"),
+        )?;
+        let agrees = a.claimed == (judged.excess + judged.directory_excess, judged.free.pieces);
+        claim(text, agrees, &format!("{volume}: our figures agree with filefrag and e2freefrag"))?;
     }
     Ok(())
 }
 
 /// One line for each goal on each volume: met or not, better than the peer or not.
 fn claims(text: &mut String, results: &[RecipeResult]) -> Result<()> {
-    writeln!(text, "\n## What holds, and what does not\n")?;
-    let mut claim = |holds: bool, what: String| {
-        writeln!(text, "- {}: {what}", if holds { "holds" } else { "**not better, or goal missed**" })
-    };
+    let mut claim = |holds: bool, what: String| claim(text, holds, &what);
     for result in results {
         let recipe = result.recipe;
         let find = |name: &str| result.optimized.iter().find(|o| o.name == name);
@@ -181,17 +200,6 @@ fn claims(text: &mut String, results: &[RecipeResult]) -> Result<()> {
                     efficient.traffic.written as f64 / MIB,
                     peer.traffic.written as f64 / MIB
                 ),
-            )?;
-        }
-        if let Some(a) = &result.analysis {
-            let times = a.e4defrag_seconds / a.longrun_seconds;
-            claim(
-                times >= 10.0,
-                format!("{recipe}: analysis at least 10 times as fast as `e4defrag -c`: {times:.1} times"),
-            )?;
-            claim(
-                a.claimed == (result.before.excess, result.before.free.pieces),
-                format!("{recipe}: our figures agree with filefrag and e2freefrag"),
             )?;
         }
     }

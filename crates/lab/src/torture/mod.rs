@@ -6,7 +6,7 @@ mod names;
 mod programs;
 mod readers;
 
-use crate::oracle::compare;
+use crate::oracle::dump;
 use crate::{LoopVolume, Optimizer};
 use anyhow::{Context, Result};
 use data::{DataWriter, Habit};
@@ -88,7 +88,7 @@ struct Meter {
 pub fn torture(volume: &LoopVolume, optimizer: &Optimizer, settings: &TortureSettings) -> Result<TortureReport> {
     let mount_point = volume.mount_point();
     let bystanders = aged_directory(&mount_point)?;
-    let before = optimizer.judged_dump(&bystanders)?;
+    let before = dump(&bystanders)?;
     let directory = mount_point.join("torture");
     std::fs::create_dir(&directory)?;
     let mut rng = fastrand::Rng::with_seed(settings.seed);
@@ -121,7 +121,7 @@ pub fn torture(volume: &LoopVolume, optimizer: &Optimizer, settings: &TortureSet
     participants.iter_mut().try_for_each(|p| p.verify().with_context(|| format!("{}, from the device", p.kind())))?;
     drop(participants);
     volume.remount()?;
-    compare(&before, &optimizer.judged_dump(&bystanders)?).context("files that nobody wrote to")?;
+    optimizer.compare(&before, &dump(&bystanders)?).context("files that nobody wrote to")?;
     volume.check()?;
     Ok(report)
 }

@@ -6,6 +6,7 @@
 
 mod batch;
 mod dry_run;
+mod file_map;
 mod ledger;
 mod moving;
 mod observer;

@@ -1,13 +1,14 @@
 //! Moving one unit: map, compare, exchange in chunks, verify; and what becomes of a file that stays half-way.
 
 use super::batch::{BatchRun, Unit};
+use super::file_map::FileMap;
 use super::ledger::Standing;
 use super::observer::Phase;
 use super::pass::{Halt, Pass};
 use super::report::Stop;
 use super::settings::Rule;
-use crate::{MoveError, SkipReason};
-use longrun_layout::{Blocks, Extent, FileMove, LogicalBlock, PhysicalBlock, Run, count_fragments};
+use crate::{MoveError, SkipReason, VolumeError};
+use longrun_layout::{Blocks, Extent, FileMove, LogicalBlock, PhysicalBlock, Run};
 
 /// Exchanges without progress at one place before a file is given up.
 const MOST_STALLS: u32 = 3;
@@ -42,19 +43,25 @@ impl From<Halt> for Break {
     }
 }
 
-impl From<crate::VolumeError> for Break {
-    fn from(error: crate::VolumeError) -> Self {
+impl From<VolumeError> for Break {
+    fn from(error: VolumeError) -> Self {
         Self::Halt(Halt::Fatal(error))
     }
 }
 
-/// A piece of a move: what is asked of one exchange.
-#[derive(Clone, Copy)]
+/// What is asked of one exchange: a logical range that lies in one or more pieces and is to lie in one.
 struct Chunk {
     logical: LogicalBlock,
-    source: PhysicalBlock,
     target: PhysicalBlock,
     length: Blocks,
+    /// Where the range lies now, in logical order.
+    sources: Vec<Extent>,
+}
+
+impl Chunk {
+    fn occupies(&self) -> Extent {
+        Extent { start: self.target, length: self.length }
+    }
 }
 
 impl Pass<'_> {
@@ -65,29 +72,27 @@ impl Pass<'_> {
             return Ok(End::Skipped(self.tally.reason(unit.id).unwrap_or(SkipReason::NotExchangeable)));
         }
         self.affordable(moves.iter().map(|m| m.length).sum())?;
-        let mut runs = match self.known_runs(unit, &moves) {
-            Ok(runs) => runs,
+        let mut map = match self.first_map(unit, &moves) {
+            Ok(map) => map,
             Err(MoveError::Skip(reason)) => return Ok(End::Skipped(reason)),
             Err(MoveError::Fatal(error)) => return Err(error.into()),
         };
-        let before = count_fragments(runs.iter().copied());
+        let before = map.fragments();
         let moved_before = self.tally.bytes_moved;
-        let carried_out = self.carry_out(batch, at, unit, &moves, &mut runs, true);
-        if self.tally.bytes_moved == moved_before {
-            return match carried_out {
-                Ok(()) => Ok(End::Done),
-                Err(Break::Skip(reason)) => Ok(End::Skipped(reason)),
-                Err(Break::Halt(halt)) => Err(halt),
-            };
-        }
+        let carried_out = self.carry_out(batch, at, unit, &moves, &mut map, true);
+        let untouched = self.tally.bytes_moved == moved_before;
         match carried_out {
-            Ok(()) => self.verify(unit, &moves, runs, before),
+            Ok(()) => self.verify(unit, &moves, before),
             Err(Break::Skip(reason)) => {
-                self.settle(batch, at, unit, &moves, before, None)?;
+                if !untouched {
+                    self.settle(batch, at, unit, &moves, before, None)?;
+                }
                 Ok(End::Skipped(reason))
             }
             Err(Break::Halt(Halt::Stop(stop))) => {
-                self.settle(batch, at, unit, &moves, before, Some(stop))?;
+                if !untouched {
+                    self.settle(batch, at, unit, &moves, before, Some(stop))?;
+                }
                 Err(Halt::Stop(stop))
             }
             Err(Break::Halt(fatal)) => Err(fatal),
@@ -95,38 +100,46 @@ impl Pass<'_> {
     }
 
     /// The file's map as it is now: a plan is a hint.
-    fn known_runs(&mut self, unit: &Unit, moves: &[FileMove]) -> Result<Vec<Run>, MoveError> {
+    fn first_map(&mut self, unit: &Unit, moves: &[FileMove]) -> Result<FileMap, MoveError> {
         if !self.settings.obeys(Rule::MapFirst) {
             let believed = |m: &FileMove| Run { logical: m.logical, physical: m.source, length: m.length };
-            return Ok(moves.iter().map(believed).collect());
+            return Ok(FileMap::new(moves.iter().map(believed)));
         }
-        self.volume.map(unit.id)
+        self.map(unit)
+    }
+
+    fn map(&mut self, unit: &Unit) -> Result<FileMap, MoveError> {
+        Ok(FileMap::new(self.volume.map(unit.id)?))
+    }
+
+    /// The map once more; `None` when the file cannot be mapped any more, and so cannot be moved either.
+    fn map_again(&mut self, unit: &Unit) -> Result<Option<FileMap>, Halt> {
+        match self.map(unit) {
+            Ok(map) => Ok(Some(map)),
+            Err(MoveError::Skip(_)) => Ok(None),
+            Err(MoveError::Fatal(error)) => Err(error.into()),
+        }
     }
 
     /// Maps the file after its moves: does it lie where it should?
-    fn verify(&mut self, unit: &Unit, moves: &[FileMove], runs: Vec<Run>, before: u64) -> Result<End, Halt> {
-        let runs = if self.settings.obeys(Rule::Verify) {
-            match self.volume.map(unit.id) {
-                Ok(runs) => runs,
+    fn verify(&mut self, unit: &Unit, moves: &[FileMove], before: u64) -> Result<End, Halt> {
+        if self.settings.obeys(Rule::Verify) {
+            let map = match self.map(unit) {
+                Ok(map) => map,
                 Err(MoveError::Skip(reason)) => return Ok(End::Skipped(reason)),
                 Err(MoveError::Fatal(error)) => return Err(error.into()),
+            };
+            self.note_fragments(before, &map);
+            if !has_arrived(&map, moves) {
+                return Ok(End::Skipped(SkipReason::Changed));
             }
-        } else {
-            runs
-        };
-        self.note_fragments(before, &runs);
-        let arrived = |m: &FileMove| lies(&runs, m.logical, m.target) >= m.length;
-        // A unit may move a range more than once: only its last place counts.
-        let last = |at: usize, m: &FileMove| moves.iter().skip(at + 1).all(|later| !same_range(m, later));
-        if moves.iter().enumerate().all(|(at, m)| !last(at, m) || arrived(m)) {
-            self.tally.moves += moves.len() as u64;
-            return Ok(End::Done);
         }
-        Ok(End::Skipped(SkipReason::Changed))
+        self.tally.moves += moves.len() as u64;
+        Ok(End::Done)
     }
 
-    fn note_fragments(&mut self, before: u64, runs: &[Run]) {
-        self.tally.fragments += count_fragments(runs.iter().copied()) as i64 - before as i64;
+    fn note_fragments(&mut self, before: u64, map: &FileMap) {
+        self.tally.fragments += map.fragments() as i64 - before as i64;
     }
 
     /// The moves, chunk by chunk; what lies at its target already is done. `stoppable` unless the pass is stopping anyway.
@@ -136,32 +149,31 @@ impl Pass<'_> {
         at: usize,
         unit: &Unit,
         moves: &[FileMove],
-        runs: &mut Vec<Run>,
+        map: &mut FileMap,
         stoppable: bool,
     ) -> Result<(), Break> {
-        for step in moves {
+        for (position, step) in moves.iter().enumerate() {
             let (mut done, mut stalls) = (Blocks(0), 0);
             while done < step.length {
-                let left = step.length - done;
-                let arrived = lies(runs, step.logical + done, step.target + done).min(left);
+                let arrived = map.lies(step.logical + done, step.target + done, step.length - done);
                 if arrived.0 > 0 {
                     done += arrived;
                     stalls = 0;
                     continue;
                 }
-                let chunk = self.chunk(step, done);
                 if stoppable {
-                    self.checkpoint(chunk.length)?;
+                    self.checkpoint((step.length - done).min(self.most_at_once()))?;
                 }
-                if lies(runs, chunk.logical, chunk.source) < chunk.length {
+                let Some(mut chunk) = self.chunk(step, done, map) else {
                     // Left behind by an earlier unit of the same file that was skipped, or changed by somebody.
                     return Err(Break::Skip(self.tally.reason(unit.id).unwrap_or(SkipReason::Changed)));
-                }
-                self.secure(batch, at, chunk)?;
-                if !self.exchange(unit, chunk, runs)? {
+                };
+                self.secure(batch, at, chunk.occupies())?;
+                self.extend(&mut chunk, moves.get(position + 1..).unwrap_or_default(), map);
+                if !self.exchange(unit, &chunk, map)? {
                     stalls += 1;
                     if stalls >= MOST_STALLS {
-                        return Err(Break::Skip(self.why_stalled(batch, at, chunk)?));
+                        return Err(Break::Skip(self.why_stalled(batch, at, &chunk)?));
                     }
                 }
                 if self.since_barrier >= self.policy.epoch {
@@ -172,19 +184,38 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn chunk(&self, step: &FileMove, done: Blocks) -> Chunk {
-        let most = Blocks((self.settings.chunk.0 / u64::from(self.block_size.bytes())).max(1));
-        Chunk {
-            logical: step.logical + done,
-            source: step.source + done,
-            target: step.target + done,
-            length: (step.length - done).min(most),
+    fn most_at_once(&self) -> Blocks {
+        Blocks((self.settings.chunk.0 / u64::from(self.block_size.bytes())).max(1))
+    }
+
+    /// The next part of a move; `None` when it does not lie where the plan believes.
+    fn chunk(&self, step: &FileMove, done: Blocks, map: &FileMap) -> Option<Chunk> {
+        let length = (step.length - done).min(self.most_at_once());
+        let (logical, source) = (step.logical + done, step.source + done);
+        let there = map.lies(logical, source, length) == length;
+        let sources = vec![Extent { start: source, length }];
+        there.then_some(Chunk { logical, target: step.target + done, length, sources })
+    }
+
+    /// Adds the following moves as long as they go on where the chunk ends, in the file and at the target: a file in a
+    /// thousand pieces is not moved by a thousand exchanges.
+    fn extend(&self, chunk: &mut Chunk, following: &[FileMove], map: &FileMap) {
+        for step in following {
+            let left = self.most_at_once().saturating_sub(chunk.length);
+            let length = step.length.min(left);
+            let target = Extent { start: step.target, length };
+            let goes_on = step.logical == chunk.logical + chunk.length && step.target == chunk.target + chunk.length;
+            let ready = goes_on && left.0 > 0 && self.ledger.standing(target) == Standing::Available;
+            if !ready || map.lies(step.logical, step.source, length) < length {
+                return;
+            }
+            chunk.sources.push(Extent { start: step.source, length });
+            chunk.length += length;
         }
     }
 
-    /// Makes sure that the target is AVAILABLE.
-    fn secure(&mut self, batch: &mut BatchRun<'_>, at: usize, chunk: Chunk) -> Result<(), Break> {
-        let target = Extent { start: chunk.target, length: chunk.length };
+    /// Makes sure that a target is AVAILABLE.
+    fn secure(&mut self, batch: &mut BatchRun<'_>, at: usize, target: Extent) -> Result<(), Break> {
         if self.ledger.standing(target) == Standing::NotOurs && batch.crises != self.crises {
             // Everything was given back since the window was opened.
             self.open_window(batch, at)?;
@@ -197,31 +228,30 @@ impl Pass<'_> {
         }
     }
 
-    /// One exchange, entered in the books. False when it did not do all that it was asked; then `runs` was read anew.
-    fn exchange(&mut self, unit: &Unit, chunk: Chunk, runs: &mut Vec<Run>) -> Result<bool, Break> {
+    /// One exchange, entered in the books. False when it did not do all that it was asked; then `map` was read anew.
+    fn exchange(&mut self, unit: &Unit, chunk: &Chunk, map: &mut FileMap) -> Result<bool, Break> {
         let done = self.volume.exchange(unit.id, chunk.logical, chunk.target, chunk.length)?;
         let moved = done.blocks.min(chunk.length);
-        let planned = Extent { start: chunk.source, length: moved };
-        let vacated = if self.settings.obeys(Rule::AskVacated) { done.vacated } else { vec![planned] };
-        self.ledger.exchanged(Extent { start: chunk.target, length: moved }, &vacated);
+        let as_planned = moved == chunk.length && joined(&done.vacated) == joined(&chunk.sources);
+        let vacated = if self.settings.obeys(Rule::AskVacated) { &done.vacated } else { &chunk.sources };
+        self.ledger.exchanged(Extent { start: chunk.target, length: moved }, vacated);
         self.tally.bytes_moved += self.bytes(moved);
         self.since_barrier += moved;
         self.show(Phase::Move);
-        if moved == chunk.length && is_exactly(&vacated, planned) {
-            relocate(runs, chunk);
-            return Ok(true);
+        if as_planned {
+            map.put(chunk.logical, chunk.target, chunk.length);
+        } else {
+            *map = self.map(unit)?;
         }
-        *runs = self.volume.map(unit.id)?;
-        Ok(false)
+        Ok(as_planned)
     }
 
     /// Exchanges do nothing: either the target was taken from us, or the file cannot be exchanged there.
-    fn why_stalled(&mut self, batch: &BatchRun<'_>, at: usize, chunk: Chunk) -> Result<SkipReason, Break> {
+    fn why_stalled(&mut self, batch: &BatchRun<'_>, at: usize, chunk: &Chunk) -> Result<SkipReason, Break> {
         let owned = self.volume.owned()?;
         self.ledger.reconcile(&owned);
-        let target = Extent { start: chunk.target, length: chunk.length };
-        Ok(match self.ledger.standing(target) {
-            Standing::NotOurs => batch.why_not_ours(&self.ledger, target, at),
+        Ok(match self.ledger.standing(chunk.occupies()) {
+            Standing::NotOurs => batch.why_not_ours(&self.ledger, chunk.occupies(), at),
             Standing::Available | Standing::AfterBarrier => SkipReason::NotExchangeable,
         })
     }
@@ -238,60 +268,51 @@ impl Pass<'_> {
         before: u64,
         stop: Option<Stop>,
     ) -> Result<(), Halt> {
-        let Some(mut runs) = self.map_again(unit)? else { return Ok(()) };
-        let worse = count_fragments(runs.iter().copied()) as i64 - before as i64;
+        let Some(mut map) = self.map_again(unit)? else { return Ok(()) };
+        let worse = map.fragments() as i64 - before as i64;
         let tolerable = stop.is_some() && self.tally.fragments + worse <= 0;
         if worse > 0 && !tolerable && self.settings.obeys(Rule::Settle) {
             let total: Blocks = moves.iter().map(|m| m.length).sum();
-            let arrived: Blocks = moves.iter().map(|m| arrived_blocks(&runs, m)).sum();
+            let arrived: Blocks = moves.iter().map(|m| map.lies(m.logical, m.target, m.length)).sum();
             let settled = if stop.is_some() && total.saturating_sub(arrived) <= arrived {
-                self.carry_out(batch, at, unit, moves, &mut runs, false)
+                self.carry_out(batch, at, unit, moves, &mut map, false)
             } else {
-                self.bring_back(unit, moves, &mut runs)
+                self.bring_back(unit, moves, &mut map)
             };
             match settled {
                 Ok(()) | Err(Break::Skip(_) | Break::Halt(Halt::Stop(_))) => {}
                 Err(Break::Halt(fatal)) => return Err(fatal),
             }
             let Some(settled) = self.map_again(unit)? else { return Ok(()) };
-            runs = settled;
+            map = settled;
+            if has_arrived(&map, moves) {
+                self.tally.moves += moves.len() as u64;
+            }
         }
-        self.note_fragments(before, &runs);
+        self.note_fragments(before, &map);
         Ok(())
     }
 
-    fn map_again(&mut self, unit: &Unit) -> Result<Option<Vec<Run>>, Halt> {
-        match self.volume.map(unit.id) {
-            Ok(runs) => Ok(Some(runs)),
-            Err(MoveError::Skip(_)) => Ok(None),
-            Err(MoveError::Fatal(error)) => Err(error.into()),
-        }
-    }
-
     /// Moves what has arrived back to where it came from, provided that all of that is still held.
-    fn bring_back(&mut self, unit: &Unit, moves: &[FileMove], runs: &mut Vec<Run>) -> Result<(), Break> {
+    fn bring_back(&mut self, unit: &Unit, moves: &[FileMove], map: &mut FileMap) -> Result<(), Break> {
+        let most = self.most_at_once();
         let mut back = Vec::new();
         for step in moves.iter().rev() {
-            let mut done = Blocks(0);
-            while done < step.length {
-                let arrived = lies(runs, step.logical + done, step.target + done).min(step.length - done);
-                if arrived.0 == 0 {
-                    break;
-                }
-                let chunk = self.chunk(step, done);
-                let length = chunk.length.min(arrived);
-                back.push(Chunk { logical: chunk.logical, source: chunk.target, target: chunk.source, length });
-                done += length;
+            let mut left = map.lies(step.logical, step.target, step.length);
+            while left.0 > 0 {
+                let length = left.min(most);
+                left -= length;
+                let sources = vec![Extent { start: step.target + left, length }];
+                back.push(Chunk { logical: step.logical + left, target: step.source + left, length, sources });
             }
         }
-        let place = |chunk: &Chunk| Extent { start: chunk.target, length: chunk.length };
-        if back.iter().any(|chunk| self.ledger.standing(place(chunk)) == Standing::NotOurs) {
+        if back.iter().any(|chunk| self.ledger.standing(chunk.occupies()) == Standing::NotOurs) {
             return Ok(());
         }
         self.commit()?;
         for chunk in back {
-            let available = self.ledger.standing(place(&chunk)) == Standing::Available;
-            if !available || !self.exchange(unit, chunk, runs)? {
+            let available = self.ledger.standing(chunk.occupies()) == Standing::Available;
+            if !available || !self.exchange(unit, &chunk, map)? {
                 break;
             }
         }
@@ -299,54 +320,21 @@ impl Pass<'_> {
     }
 }
 
-/// How many blocks of the file lie from `physical` on, contiguously, starting with `logical`.
-fn lies(runs: &[Run], logical: LogicalBlock, physical: PhysicalBlock) -> Blocks {
-    let run = runs.iter().find(|r| r.logical <= logical && logical < r.logical_end());
-    match run {
-        Some(run) if run.physical + (logical - run.logical) == physical => run.logical_end() - logical,
-        _ => Blocks(0),
-    }
+/// Whether every range lies at the last place that the moves give it.
+fn has_arrived(map: &FileMap, moves: &[FileMove]) -> bool {
+    let mut wanted = FileMap::default();
+    moves.iter().for_each(|m| wanted.put(m.logical, m.target, m.length));
+    wanted.runs().all(|run| map.lies(run.logical, run.physical, run.length) == run.length)
 }
 
-/// How many blocks of a move, from its start, lie at its target.
-fn arrived_blocks(runs: &[Run], step: &FileMove) -> Blocks {
-    lies(runs, step.logical, step.target).min(step.length)
-}
-
-fn same_range(a: &FileMove, b: &FileMove) -> bool {
-    a.logical < b.logical + b.length && b.logical < a.logical + a.length
-}
-
-/// Whether the parts, in order, make up `whole`.
-fn is_exactly(parts: &[Extent], whole: Extent) -> bool {
-    let mut at = whole.start;
-    for part in parts {
-        if part.start != at {
-            return false;
+/// The same blocks in the same order, in as few extents as possible.
+fn joined(extents: &[Extent]) -> Vec<Extent> {
+    let mut joined: Vec<Extent> = Vec::with_capacity(extents.len());
+    for extent in extents {
+        match joined.last_mut() {
+            Some(last) if last.end() == extent.start => last.length += extent.length,
+            _ => joined.push(*extent),
         }
-        at = part.end();
     }
-    at == whole.end()
-}
-
-/// Enters a completed exchange into a file's map.
-fn relocate(runs: &mut Vec<Run>, chunk: Chunk) {
-    let end = chunk.logical + chunk.length;
-    let Some(at) = runs.iter().position(|r| r.logical <= chunk.logical && end <= r.logical_end()) else { return };
-    let Some(&whole) = runs.get(at) else { return };
-    let before = chunk.logical - whole.logical;
-    let after = whole.logical_end() - end;
-    let parts = [
-        Run { length: before, ..whole },
-        Run { logical: chunk.logical, physical: chunk.target, length: chunk.length },
-        Run { logical: end, physical: whole.physical + before + chunk.length, length: after },
-    ];
-    runs.splice(at..=at, parts.into_iter().filter(|part| part.length.0 > 0));
-    runs.dedup_by(|next, kept| {
-        let joined = kept.continues_into(next);
-        if joined {
-            kept.length += next.length;
-        }
-        joined
-    });
+    joined
 }

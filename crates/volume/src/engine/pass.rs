@@ -154,9 +154,23 @@ impl Pass<'_> {
         loop {
             self.show(Phase::Plan);
             let Some(batch) = batches.next() else { return Ok(()) };
+            self.refuse_if_too_full()?;
             self.planned_in_round += self.bytes(batch.moves().map(|m| m.step.length).sum());
             BatchRun::new(layout, &batch).carry_out(self)?;
         }
+    }
+
+    /// Without any space above the reserve nothing can be moved, however long we wait.
+    fn refuse_if_too_full(&mut self) -> Result<(), VolumeError> {
+        let free = self.volume.unclaimed()?;
+        if self.tally.bytes_moved.0 > 0 || free > self.policy.reserve {
+            return Ok(());
+        }
+        Err(VolumeError::TooFull {
+            path: self.volume.info().target,
+            free: self.bytes(free).0,
+            needed: self.bytes(self.policy.reserve + Blocks(1)).0,
+        })
     }
 
     /// What was not done, by the state that the volume was left in: files skipped in the last round, those skipped in an

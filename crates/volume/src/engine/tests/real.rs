@@ -1,6 +1,7 @@
 //! The real planner and the engine together, on aged volumes.
 
 use super::support::{Impatient, for_seeds, small_settings, small_volume};
+use crate::VolumeError;
 use crate::engine::{Report, Settings, Stop, dry_run, optimize};
 use crate::sim::{Faults, Foreigners, SimVolume, recipes};
 use longrun_layout::{Blocks, Bytes, VolumeLayout};
@@ -134,6 +135,9 @@ fn a_real_pass_copes_with_other_users() {
         let faults = Faults { partial_captures: 10, short_exchanges: 5, commits: 5, ..Faults::default() };
         let mut sim = small_volume(seed).with_faults(faults).with_foreigners(habits);
         let settings = Settings { mode: MODES[seed as usize % 3], ..small_settings(seed) };
-        pass(&mut sim, &settings);
+        let outcome = optimize(&mut sim, &settings, &mut Impatient::default());
+        sim.check().unwrap();
+        assert!(sim.held().is_empty());
+        assert!(matches!(outcome.map_err(|e| e.cause), Ok(_) | Err(VolumeError::TooFull { .. })));
     });
 }

@@ -11,7 +11,7 @@ use longrun_layout::{
     NO_DIRECTORY, PhysicalBlock, Run,
 };
 use longrun_planner::{Batch, PlannedMove, Step, Why};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 fn id(number: u32) -> FileId {
@@ -78,6 +78,21 @@ fn a_fragmented_file_becomes_whole() {
     assert_eq!((report.moves, report.bytes_moved.0 / 4096, report.skipped), (2, 20, vec![]));
     assert_eq!((report.before.excess_fragments, report.after.excess_fragments), (1, 0));
     sim.check().unwrap();
+}
+
+#[test]
+fn a_file_in_many_pieces_is_moved_by_few_exchanges() {
+    let runs: Vec<Run> = (0..16).map(|n| Run::new(n, 10 + 2 * n, 1)).collect();
+    let moves: Vec<_> = (0..16).map(|n| (0, n, 10 + 2 * n, 100 + n, 1)).collect();
+    let exchanges = Cell::new(0);
+    let mut meddled = Meddled::new(volume(&[&runs]), |moment, _| {
+        exchanges.set(exchanges.get() + u32::from(matches!(moment, Moment::AfterExchange(_))));
+        None
+    });
+    let report = run(&mut meddled, &settings(), &plan(&moves));
+    assert_eq!(place(&meddled.sim, 0), [Run::new(0, 100, 16)]);
+    assert_eq!((report.moves, exchanges.get()), (16, 4), "four chunks of four blocks");
+    meddled.sim.check().unwrap();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::Named;
 use super::admission::{Admitted, admit};
-use super::balloon::{Capturer, Guard, Shared};
+use super::balloon::{Capturer, Guard, Shared, Tripwire};
 use super::exchange::Mover;
 use super::files::{self, Files};
 use super::pipeline::Pipeline;
@@ -49,13 +49,15 @@ impl Ext4Volume {
         };
         let another = || root.try_clone().map_err(io("opening the root directory"));
         let shared = Shared::new(another()?, withheld);
+        let geometry = reader.geometry();
+        let tripwire = Tripwire::new(geometry.block_size, &kernel_name);
         Ok(Self {
-            guard: Guard::start(&shared).map_err(io("starting the guard"))?,
+            guard: Guard::start(&shared, tripwire).map_err(io("starting the guard"))?,
             pipeline: Pipeline::default(),
             files: Files::new(name.clone(), another()?),
             shared,
             tuning,
-            geometry: reader.geometry(),
+            geometry,
             reader,
             info: VolumeInfo {
                 target: mount.point.clone(),

@@ -50,8 +50,8 @@ impl GroupModel {
     }
 
     /// What to ask for next in order to get hold of `wanted` (a part of the free space): preferably something inside it,
-    /// else the free blocks that the allocator would hand out before it.
-    pub(super) fn next_request(&self, wanted: &ExtentSet) -> Option<Request> {
+    /// else the free blocks that the allocator would hand out before it. Never more than `most` blocks.
+    pub(super) fn next_request(&self, wanted: &ExtentSet, most: Blocks) -> Option<Request> {
         let longest = self.average_run();
         let mut fallback = None;
         let eligible = |run: &Extent| run.length.0 <= longest;
@@ -61,13 +61,13 @@ impl GroupModel {
             .filter(|w| self.free.extent_at(w.start).is_some_and(|run| run.start == w.start))
             .take(CANDIDATES);
         for target in inside {
-            let request = self.landing_of(target.length)?;
+            let request = self.landing_of(target.length.min(most))?;
             if request.lands.start == target.start {
                 return Some(request);
             }
         }
         for run in self.free.iter().filter(eligible).take(CANDIDATES) {
-            let request = self.landing_of(run.length)?;
+            let request = self.landing_of(run.length.min(most))?;
             let whole = self.free.extent_at(request.lands.start).is_some_and(|found| {
                 found.start == request.lands.start && found.length.0 <= request.lands.length.0 + 1
             });
@@ -83,6 +83,9 @@ impl GroupModel {
     /// its own gets later.
     fn landing_of(&self, length: Blocks) -> Option<Request> {
         let mut asked = length.0.min(LONGEST);
+        if asked == 0 {
+            return None;
+        }
         if asked > 1 && asked.is_power_of_two() {
             asked -= 1;
         }
@@ -156,7 +159,7 @@ mod tests {
     fn powers_of_two_are_never_asked_for() {
         for length in 1..70 {
             let m = model(&[(40_000, length)]);
-            let request = m.next_request(&m.free.clone()).unwrap();
+            let request = m.next_request(&m.free.clone(), Blocks(u64::MAX)).unwrap();
             assert!(request.lands.length.0 == 1 || !request.lands.length.0.is_power_of_two());
         }
     }
@@ -171,7 +174,7 @@ mod tests {
             }
             let total = m.free.total();
             let mut got = Blocks(0);
-            while let Some(request) = m.next_request(&m.free.clone()) {
+            while let Some(request) = m.next_request(&m.free.clone(), Blocks(u64::MAX)) {
                 assert!(request.lands.length.0 <= m.average_run().max(1));
                 assert!(m.free.covers(request.lands));
                 m.taken(request.lands);

@@ -170,11 +170,12 @@ impl Session<'_> {
         let mut fruitless = 0;
         let mut outcome = Outcome::Done;
         while !missing.is_empty() && fruitless < FRUITLESS {
-            let Some(request) = model.next_request(&missing) else { break };
-            if self.room()? < request.lands.length {
+            let room = self.room()?;
+            if room.0 == 0 {
                 outcome = Outcome::NoRoom;
                 break;
             }
+            let Some(request) = model.next_request(&missing, room) else { break };
             let Some(landed) = self.allocate(request, group)? else { break };
             let before = missing.total();
             let as_expected = matches!(landed.as_slice(), [run] if run.extent() == request.lands);

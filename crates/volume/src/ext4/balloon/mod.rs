@@ -7,7 +7,9 @@ mod allocator;
 mod capture;
 mod donor;
 mod guard;
+mod tripwire;
 
 pub(super) use capture::Capturer;
 pub(super) use donor::{Donor, Stock};
 pub(super) use guard::{Guard, Shared, Withheld};
+pub(super) use tripwire::Tripwire;

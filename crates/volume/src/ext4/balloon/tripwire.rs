@@ -1,0 +1,80 @@
+//! A freed block that no commit has confirmed yet, kept lying about on purpose.
+//!
+//! Owns a handful of blocks of free space. Why: a process that runs out of space in one large request meets the end before
+//! the guard can look. But ext4 does not refuse space at once while some was freed in a transaction that is still open:
+//! it first commits and tries again, up to three times. So as long as such a block exists, whoever runs out of space waits
+//! for a commit, and the guard gives everything back meanwhile.
+//!
+//! The blocks are allocated in advance: on a full volume an allocation would itself wait for commits, just when the guard
+//! must not.
+
+use longrun_layout::{BlockSize, Blocks, LogicalBlock};
+use longrun_sys::{ByteRange, Errno};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// How many blocks are allocated at a time, for as many commits.
+const SUPPLY: Blocks = Blocks(32);
+
+/// Sets a tripwire anew after each journal commit.
+#[derive(Debug)]
+pub(in crate::ext4) struct Tripwire {
+    file: Option<OwnedFd>,
+    block_size: BlockSize,
+    /// The journal's statistics: the number of commits comes first.
+    journal: Option<File>,
+    set_in: Option<u64>,
+    /// Blocks of the file that are still allocated.
+    left: Blocks,
+}
+
+impl Tripwire {
+    /// For the volume whose device the kernel calls `name`; nothing is allocated yet.
+    pub(in crate::ext4) fn new(block_size: BlockSize, name: &Path) -> Self {
+        Self { file: None, block_size, journal: open_statistics(name), set_in: None, left: Blocks(0) }
+    }
+
+    /// Makes sure that a block lies about.
+    pub(super) fn set(&mut self, root: &File) -> Result<(), Errno> {
+        let commits = self.journal.as_ref().and_then(commits);
+        if self.set_in.is_some() && self.set_in == commits {
+            return Ok(());
+        }
+        if self.left.0 == 0 {
+            let file = longrun_sys::temporary_file(root)?;
+            let supply = ByteRange::of_blocks(self.block_size, LogicalBlock(0), SUPPLY);
+            longrun_sys::set_length(&file, supply.length)?;
+            longrun_sys::allocate(&file, supply)?;
+            (self.file, self.left) = (Some(file), SUPPLY);
+        }
+        if let Some(file) = &self.file {
+            self.left = self.left.saturating_sub(Blocks(1));
+            let block = ByteRange::of_blocks(self.block_size, LogicalBlock(self.left.0), Blocks(1));
+            longrun_sys::punch(file, block)?;
+        }
+        self.set_in = commits;
+        Ok(())
+    }
+
+    /// Closes the file.
+    pub(super) fn put_away(&mut self) {
+        (self.file, self.set_in, self.left) = (None, None, Blocks(0));
+    }
+}
+
+/// The journal's statistics lie in a directory named after the device and the journal's inode.
+fn open_statistics(name: &Path) -> Option<File> {
+    let prefix = format!("{}-", name.display());
+    let journals = std::fs::read_dir("/proc/fs/jbd2").ok()?.flatten();
+    let journal = journals.into_iter().find(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))?;
+    File::open(journal.path().join("info")).ok()
+}
+
+fn commits(statistics: &File) -> Option<u64> {
+    let mut text = [0; 64];
+    let length = statistics.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(text.get(..length)?).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}

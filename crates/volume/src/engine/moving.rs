@@ -170,7 +170,20 @@ impl Pass<'_> {
                 };
                 self.secure(batch, at, chunk.occupies())?;
                 self.extend(&mut chunk, moves.get(position + 1..).unwrap_or_default(), map);
-                if !self.exchange(unit, &chunk, map)? {
+                let complete = match self.exchange(unit, &chunk, map) {
+                    // The volume itself gave our space to others; once they have enough, this chunk is tried again.
+                    Err(Break::Skip(SkipReason::SpaceNeeded)) if stoppable && stalls + 1 < MOST_STALLS => {
+                        self.make_way()?;
+                        false
+                    }
+                    Err(Break::Skip(SkipReason::TargetTaken)) => {
+                        let owned = self.volume.owned()?;
+                        self.ledger.reconcile(&owned);
+                        return Err(Break::Skip(SkipReason::TargetTaken));
+                    }
+                    other => other?,
+                };
+                if !complete {
                     stalls += 1;
                     if stalls >= MOST_STALLS {
                         return Err(Break::Skip(self.why_stalled(batch, at, &chunk)?));

@@ -148,6 +148,10 @@ impl Pass<'_> {
 
     fn round(&mut self, layout: &VolumeLayout, plans: &dyn PlanSource) -> Result<(), Halt> {
         self.policy = self.settings.policy(layout, self.tally.bytes_moved);
+        if self.settings.reserve.is_none() {
+            // Not all that is free is for everybody: what is kept for root is no part of the bargain.
+            self.policy.reserve = self.policy.reserve.min(Blocks(self.volume.unclaimed()?.0 / 2));
+        }
         self.moved_before_round = self.tally.bytes_moved;
         self.planned_in_round = Bytes(0);
         let mut batches = plans.plan(layout, self.policy);

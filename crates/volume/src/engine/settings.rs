@@ -15,7 +15,7 @@ pub struct Settings {
     pub budget: Option<Bytes>,
     /// How long the pass may take.
     pub deadline: Option<Duration>,
-    /// Free space that is never held; by default 1 % of the volume, at most a quarter of what is free.
+    /// Free space that is never held; by default 1 % of the volume, at most half of what is free.
     pub reserve: Option<Bytes>,
     /// The most bytes moved between two barriers.
     pub epoch: Bytes,
@@ -98,8 +98,9 @@ impl Settings {
     }
 }
 
-/// A hundredth of the volume, which covers what ext4 keeps for itself on all but tiny volumes; on a nearly full one a
-/// quarter of the free space, so that there is something to work with.
+/// A hundredth of the volume but at least 4 MiB, which covers what file systems keep for themselves; on a nearly full
+/// volume half of what is free, so that there is something to work with.
 fn default_reserve(layout: &VolumeLayout) -> Blocks {
-    Blocks((layout.total_blocks().0 / 100).min(layout.free_blocks().0 / 4))
+    let least = layout.block_size().to_blocks(Bytes(4 << 20));
+    Blocks((layout.total_blocks().0 / 100).max(least.0).min(layout.free_blocks().0 / 2))
 }

@@ -59,6 +59,11 @@ impl Pass<'_> {
         if !self.settings.obeys(Rule::Pressure) || self.volume.unclaimed()? >= least {
             return Ok(());
         }
+        self.make_way()
+    }
+
+    /// Others run short: everything is given back at once, and the pass goes on when there is space again.
+    pub(super) fn make_way(&mut self) -> Result<(), Halt> {
         self.crises += 1;
         self.show(Phase::Wait);
         let available = self.ledger.all_lost();

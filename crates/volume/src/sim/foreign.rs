@@ -32,6 +32,8 @@ pub(super) struct Crowd {
     pub coveted: ExtentSet,
     /// Files that users changed, and files that they made.
     pub touched: BTreeMap<u32, ()>,
+    /// Whether the guard has taken space from the optimizer since its last capture.
+    pub yielded: bool,
     /// The file of the hungry one.
     hoard: Option<u32>,
 }
@@ -45,6 +47,7 @@ impl Crowd {
             points: 0,
             coveted: ExtentSet::new(),
             touched: BTreeMap::new(),
+            yielded: false,
             hoard: None,
         }
     }
@@ -148,6 +151,7 @@ impl Crowd {
             let mut missing = wanted;
             for held in state.owned.clone().iter() {
                 let given = Extent { start: held.start, length: held.length.min(missing) };
+                self.yielded = true;
                 state.owned.remove(given);
                 state.freed.insert(given);
                 missing -= given.length;

@@ -210,6 +210,7 @@ impl Volume for SimVolume {
 
     fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
         self.crowd.coveted = wanted.clone();
+        self.crowd.yielded = false;
         self.begin("capture free space")?;
         let partial = self.fate.faults.partial_captures;
         let partial = self.fate.chance(partial);
@@ -257,6 +258,9 @@ impl Volume for SimVolume {
         length: Blocks,
     ) -> Result<Exchanged, MoveError> {
         let number = self.begin_file("exchange blocks", file)?;
+        if self.crowd.yielded && self.state.owned.extent_at(target).is_none() {
+            return Err(MoveError::Skip(SkipReason::SpaceNeeded));
+        }
         let short = self.fate.faults.short_exchanges;
         let wanted = if self.fate.chance(short) { Blocks(self.fate.rng.u64(..=length.0)) } else { length };
         let mut done = Exchanged::default();

@@ -50,7 +50,7 @@ fn captures_leave_the_reserve_to_others() {
     for_seeds("captures_leave_the_reserve", 60, |seed| {
         let mut sim = small_volume(seed);
         let layout = sim.layout();
-        let settings = small_settings(seed);
+        let settings = Settings { reserve: None, ..small_settings(seed) };
         let reserve = settings.policy(&layout, Bytes(0)).reserve;
         run(&mut sim, &settings, &tidy(seed)).unwrap();
         assert!(sim.least_unclaimed() >= reserve, "{} blocks left, reserve {reserve}", sim.least_unclaimed());
@@ -82,7 +82,7 @@ fn hunger(seed: u64, from: u64, broken: Option<Rule>) -> (Blocks, Blocks, Option
     let habits = Foreigners { hungry_from: Some(from), ..Foreigners::default() };
     let mut sim = small_volume(seed).with_foreigners(habits);
     let free = sim.layout().free_blocks();
-    let settings = Settings { rounds: 1, window: Bytes(1 << 30), broken, ..small_settings(seed) };
+    let settings = Settings { rounds: 1, window: Bytes(1 << 30), reserve: None, broken, ..small_settings(seed) };
     let stop = match run(&mut sim, &settings, &tidy(seed)) {
         Ok(report) => report.stop,
         Err(error) if is_too_full(&error) => None,

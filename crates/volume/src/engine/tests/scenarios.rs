@@ -246,6 +246,22 @@ fn a_file_that_needs_more_space_than_may_be_held_is_left_to_its_reason() {
 }
 
 #[test]
+fn a_pass_whose_space_was_taken_goes_on_when_others_have_enough() {
+    let sim = volume(&[&[Run::new(0, 10, 12)], &[Run::new(0, 40, 4)]]);
+    let mut meddled = Meddled::new(sim, |moment, sim| {
+        (moment == Moment::BeforeExchange(2)).then(|| {
+            sim.user().reclaim(Extent::new(0, 200));
+            SkipReason::SpaceNeeded
+        })
+    });
+    let report = run(&mut meddled, &settings(), &plan(&[(0, 0, 10, 100, 12), (1, 0, 40, 120, 4)]));
+    assert_eq!((report.skipped, report.stop), (vec![], None));
+    assert_eq!(place(&meddled.sim, 0), [Run::new(0, 100, 12)]);
+    assert_eq!(place(&meddled.sim, 1), [Run::new(0, 120, 4)]);
+    meddled.sim.check().unwrap();
+}
+
+#[test]
 fn a_budget_is_not_exceeded() {
     let mut sim = volume(&[&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)]]);
     let settings = Settings { budget: Some(Bytes(6 * 4096)), ..settings() };

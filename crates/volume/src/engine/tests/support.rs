@@ -157,6 +157,7 @@ pub(super) fn small_settings(seed: u64) -> Settings {
         chunk: Bytes(rng.u64(1..20) * 4096),
         epoch: Bytes(rng.u64(4..200) * 4096),
         window: Bytes(rng.u64(1..100) * 4096),
+        reserve: rng.bool().then_some(Bytes(0)),
         patience: Duration::from_secs(2),
         ..Settings::default()
     }

@@ -4,8 +4,8 @@
 //! that the device's own size does not bear out. On a mounted volume, buffered reads of the device show what the kernel
 //! has in memory; records seen half-written are read again.
 //!
-//! Memory: about 28 bytes a file, 16 bytes a run and 24 bytes an area besides three 1 MiB buffers; while the layout is
-//! being built, its builder needs about 24 bytes a run more.
+//! Memory: about 28 bytes a file, 16 bytes a run and 24 bytes an area besides buffers of a few MiB; while the layout is
+//! being built, its builder needs about 24 bytes a run more (measured: 66 MB for a million files of one run).
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod areas;
@@ -62,7 +62,8 @@ pub enum FreeSpace<'a> {
 pub struct ScanOptions<'a> {
     /// Where the free space is read from.
     pub free_space: FreeSpace<'a>,
-    /// Whether to find out the directory of each file: groups files for placement, and makes paths cheap.
+    /// Whether to find out the directory of each file: groups files for placement, and makes paths cheap. Costs 0.1 to
+    /// 0.2 s for a million files, so that there is seldom a reason not to.
     pub directories: bool,
 }
 

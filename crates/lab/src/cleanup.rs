@@ -64,7 +64,7 @@ pub(crate) fn attached(directory: &Path, device: &Path) {
 /// Takes down what belongs to `directory`: mounts, loop device, files. Reports what did not work on standard error.
 pub(crate) fn take_down(directory: &Path) {
     let device = registry().volumes.remove(directory).flatten();
-    remove(directory, device.as_deref());
+    remove(directory, device.as_deref(), Holder::Stranger);
 }
 
 /// Notes a child that must not outlive us.
@@ -99,14 +99,26 @@ pub(crate) fn is_mounted(mount_point: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(4) == Some(&*wanted))
 }
 
-fn remove(directory: &Path, device: Option<&Path>) {
+/// Who may still hold a mount that is being taken down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// Somebody who should not: wait for it, and say who it is.
+    Stranger,
+    /// Our own threads, which a signal found at work: the mount goes when this process does.
+    Ourselves,
+}
+
+fn remove(directory: &Path, device: Option<&Path>, holder: Holder) {
     let mount_point = directory.join("mnt");
-    if is_mounted(&mount_point)
-        && let Err(error) = unmount(&mount_point)
-    {
-        // Detached lazily, the mount goes as soon as its holder does; nothing of ours stays in the name space.
-        eprintln!("{error:#}");
-        report(tool::run("umount", ["--lazy".as_ref(), mount_point.as_path()]));
+    if is_mounted(&mount_point) {
+        let unmounted = match holder {
+            Holder::Stranger => unmount(&mount_point).inspect_err(|error| eprintln!("{error:#}")).is_ok(),
+            Holder::Ourselves => tool::run("umount", [&mount_point]).is_ok(),
+        };
+        if !unmounted {
+            // Detached lazily, the mount goes as soon as its holder does; nothing of ours stays in the name space.
+            report(tool::run("umount", ["--lazy".as_ref(), mount_point.as_path()]));
+        }
     }
     if let Some(device) = device {
         report(tool::run("losetup", ["--detach".as_ref(), device]));
@@ -133,7 +145,7 @@ fn watch_signals() {
                 report(rustix::process::kill_process(child, Signal::KILL).context("cannot kill a child"));
             }
             for (directory, device) in std::mem::take(&mut registry.volumes) {
-                remove(&directory, device.as_deref());
+                remove(&directory, device.as_deref(), Holder::Ourselves);
             }
             std::process::exit(128 + signal);
         }
@@ -156,7 +168,7 @@ fn sweep(base: &Path) {
             let (device, file) = line.trim().split_once(char::is_whitespace)?;
             Path::new(file.trim()).starts_with(&path).then(|| PathBuf::from(device))
         });
-        remove(&path, device.as_deref());
+        remove(&path, device.as_deref(), Holder::Stranger);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Everything that must be the same before and after: a dump of a tree, and the first differences between two.
 
 use anyhow::{Context, Result, ensure};
+use longrun_sys::{ByteRange, Mapping};
 use rustix::fs::{AtFlags, CWD, IFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -152,6 +153,9 @@ fn describe(path: &Path) -> Result<Entry> {
         let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NOATIME | OFlags::CLOEXEC, 0.into())?;
         note("size", stat.stx_size.to_string());
         note("flags", flags(&file)?);
+        note("unwritten", unwritten(&file)?);
+        // Pages read from preallocated space count as data to SEEK_DATA as long as they are in memory.
+        longrun_sys::drop_cache(&file, ByteRange::ALL)?;
         note("holes", holes(&file, stat.stx_size)?);
         note("sha256", file_hash(File::from(file))?);
     } else if kind.is_dir() {
@@ -166,7 +170,7 @@ fn flags(file: impl std::os::fd::AsFd) -> Result<String> {
     Ok(format!("{:#x}", (rustix::fs::ioctl_getflags(file)? & !IFlags::from_bits_retain(0x1000)).bits()))
 }
 
-/// The holes as "start-end" in bytes; those of data only, where preallocated space counts as one.
+/// The holes as "start-end" in bytes; preallocated space counts as one.
 fn holes(file: impl std::os::fd::AsFd, size: u64) -> Result<String> {
     let (mut at, mut text) = (0, String::new());
     while at < size {
@@ -183,6 +187,21 @@ fn holes(file: impl std::os::fd::AsFd, size: u64) -> Result<String> {
     }
     rustix::fs::seek(&file, SeekFrom::Start(0))?;
     Ok(text)
+}
+
+/// Preallocated ranges that were never written, also behind the end, as "start-end" in bytes.
+fn unwritten(file: impl std::os::fd::AsFd) -> Result<String> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    longrun_sys::for_each_extent(&file, ByteRange::ALL, Mapping::Synced, |extent| {
+        let (start, end) = (extent.logical.0, extent.logical.0 + extent.length.0);
+        match ranges.last_mut() {
+            _ if !extent.flags.is_unwritten() => {}
+            Some(last) if last.1 == start => last.1 = end,
+            _ => ranges.push((start, end)),
+        }
+        true
+    })?;
+    Ok(ranges.iter().map(|(start, end)| format!("{start}-{end} ")).collect())
 }
 
 /// SHA-256 of a file from its present position.

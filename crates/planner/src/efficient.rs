@@ -8,20 +8,58 @@ use crate::schedule::{Limits, Scheduled, Scheduler};
 use crate::target::{Packer, Packing, Target, outside};
 use crate::unit::{Unit, UnitIndex};
 use crate::window::Window;
-use longrun_layout::Extent;
+use crate::{Goal, zone};
+use longrun_layout::{Extent, FileView, VolumeLayout};
 use std::collections::BTreeSet;
 
 /// Attempts to find a place for everything; what found none is left where it is in the next one.
 const ATTEMPTS: usize = 6;
 
-/// Plans a window of whole files; `None` when nothing pays.
-pub(crate) fn plan(window: &Window, limits: Limits) -> Option<Scheduled> {
-    if good_enough(window) {
-        return None;
+/// What a plan sets out for, relative to what the volume has now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Aim {
+    /// Excess that may remain, as (part, whole).
+    excess: (u64, u64),
+    /// Free pieces that there may be, as (part, whole).
+    pieces: (u64, u64),
+    /// The largest free piece, at least: more than now when an earlier plan of the pass ended with it in use.
+    largest: u64,
+}
+
+impl Aim {
+    /// A little under 5 % of the excess, since not every unit finds its place; free space not worse than now.
+    pub(crate) const FIRST: Self = Self { excess: (1, 22), pieces: (1, 1), largest: 0 };
+
+    /// What to set out for on a volume; `None` when it is good enough.
+    ///
+    /// Without a goal there is hysteresis: what one pass leaves behind is no reason for another. Fewer than three excess
+    /// fragments per hundred files, and no file in many pieces, are good enough.
+    pub(crate) fn of(layout: &VolumeLayout, goal: Option<Goal>) -> Option<Self> {
+        const MANY: u64 = 32;
+        let now = Goal::efficient(layout);
+        let excess = layout.files().filter(FileView::is_movable).map(|f| f.fragments().saturating_sub(1));
+        let (excess, worst) = excess.fold((0, 0), |(sum, most), e| (sum + e, e.max(most)));
+        let Some(goal) = goal else {
+            let good = excess * 100 <= 3 * layout.file_count() as u64 && worst < MANY;
+            return (!good).then_some(Self::FIRST);
+        };
+        let reached = excess <= goal.excess_fragments
+            && now.free_pieces <= goal.free_pieces
+            && now.largest_free >= goal.largest_free;
+        (!reached).then(|| Self {
+            excess: (goal.excess_fragments.min(excess), excess.max(1)),
+            pieces: (goal.free_pieces.min(now.free_pieces), now.free_pieces.max(1)),
+            largest: goal.largest_free.0,
+        })
     }
-    let mut cut =
-        Window { segments: window.segments.clone(), units: cut(window.units.clone()), free: window.free.clone() };
-    let target = place(&mut cut)?;
+}
+
+/// Plans a window of whole files; `None` when nothing pays.
+pub(crate) fn plan(window: &Window, aim: Aim, limits: Limits) -> Option<Scheduled> {
+    let remaining = window.excess() * aim.excess.0 / aim.excess.1;
+    let units = cut(window.units.clone(), remaining);
+    let mut cut = Window { segments: window.segments.clone(), units, free: window.free.clone() };
+    let target = place(&mut cut, aim)?;
     let why = |unit: UnitIndex| match cut.units.get(unit) {
         Some(u) if u.fragments() > 1 => Why::Defragment,
         _ => Why::MakeRoom,
@@ -31,23 +69,22 @@ pub(crate) fn plan(window: &Window, limits: Limits) -> Option<Scheduled> {
 }
 
 /// Finds a place for every unit; those that find none stay where they are.
-fn place(window: &mut Window) -> Option<Target> {
-    let protected: Vec<Extent> = window.free.largest().into_iter().collect();
+fn place(window: &mut Window, aim: Aim) -> Option<Target> {
+    let largest = window.free.largest()?;
+    let protected = if largest.length.0 >= aim.largest {
+        vec![largest]
+    } else {
+        zone::choose(&window.segments, &window.free, aim.largest.min(window.free.total().0))
+    };
+    let pieces = window.free.pieces() as u64 * aim.pieces.0 / aim.pieces.1;
     for _ in 0..ATTEMPTS {
-        let (target, homeless) = attempt(window, &protected);
+        let (target, homeless) = attempt(window, &protected, pieces);
         if homeless.is_empty() {
             return (!target.starts.is_empty()).then_some(target);
         }
         leave(&mut window.units, &homeless);
     }
     None
-}
-
-/// Hysteresis: what one pass leaves behind is no reason for another. Fewer than three excess fragments per hundred files,
-/// and no file in many pieces.
-fn good_enough(window: &Window) -> bool {
-    const MANY: u64 = 32;
-    window.excess() * 100 <= 3 * window.units.len() as u64 && window.units.iter().all(|u| u.fragments() < MANY)
 }
 
 /// Fixes units where they are, each fragment for itself.
@@ -68,7 +105,7 @@ fn leave(units: &mut Vec<Unit>, homeless: &[UnitIndex]) {
     *units = all;
 }
 
-fn attempt(window: &Window, protected: &[Extent]) -> (Target, Vec<UnitIndex>) {
+fn attempt(window: &Window, protected: &[Extent], pieces: u64) -> (Target, Vec<UnitIndex>) {
     let space = outside(&window.segments, protected);
     let mut board = Board::new(space.iter());
     let mut placed = BTreeSet::new();
@@ -84,8 +121,7 @@ fn attempt(window: &Window, protected: &[Extent]) -> (Target, Vec<UnitIndex>) {
     let homeless = packer.place_large();
     // Where fragments leave, holes appear: not more pieces of free space than before, with a margin for units that do
     // not reach their place in the end.
-    let pieces = window.free.pieces();
-    packer.gather_holes(pieces - pieces.min(1 + pieces / 50));
+    packer.gather_holes((pieces - pieces.min(1 + pieces / 50)) as usize);
     let (target, left, _) = packer.finish(homeless);
     (target, left)
 }

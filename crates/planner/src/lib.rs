@@ -22,4 +22,4 @@ mod zone;
 
 pub use plan::{Batch, PlannedMove, Step, Why};
 pub use planner::Planner;
-pub use policy::{Mode, Policy};
+pub use policy::{Goal, Mode, Policy};

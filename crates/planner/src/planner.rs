@@ -1,6 +1,7 @@
 //! The planner: one batch after another.
 
 use crate::agenda::{Agenda, Job};
+use crate::efficient::Aim;
 use crate::schedule::{Limits, Scheduled};
 use crate::{Batch, Mode, Policy, efficient, files, full};
 use longrun_layout::{FileIndex, VolumeLayout};
@@ -12,6 +13,8 @@ pub struct Planner<'a> {
     layout: &'a VolumeLayout,
     policy: Policy,
     agenda: Agenda<'a>,
+    /// For efficient mode.
+    aim: Option<Aim>,
     chosen: Option<FileIndex>,
     /// Blocks moved by the batches so far.
     moved: u64,
@@ -22,7 +25,8 @@ impl<'a> Planner<'a> {
     #[must_use]
     pub fn new(layout: &'a VolumeLayout, policy: Policy) -> Self {
         let agenda = Agenda::new(layout, policy.mode == Mode::Full);
-        Self { layout, policy, agenda, chosen: None, moved: 0 }
+        let aim = Aim::of(layout, policy.goal);
+        Self { layout, policy, agenda, aim, chosen: None, moved: 0 }
     }
 
     /// Plans for one file alone, as files mode does for all: into the smallest free piece that holds it.
@@ -46,8 +50,8 @@ impl<'a> Planner<'a> {
         let limits = self.limits(window.used());
         match self.policy.mode {
             // Where the whole target cannot be reached, do what can be.
-            Mode::Full => full::plan(window, &job.zone, limits).or_else(|| efficient::plan(window, limits)),
-            Mode::Efficient => efficient::plan(window, limits),
+            Mode::Full => full::plan(window, &job.zone, limits).or_else(|| efficient::plan(window, Aim::FIRST, limits)),
+            Mode::Efficient => efficient::plan(window, self.aim?, limits),
             Mode::Files => {
                 let chosen = self.chosen.map(|file| window.units.iter().position(|u| u.file == file));
                 match chosen {

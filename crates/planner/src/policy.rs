@@ -1,6 +1,6 @@
 //! What the user wants of a plan.
 
-use longrun_layout::Blocks;
+use longrun_layout::{Blocks, FileView, VolumeLayout};
 use serde::{Deserialize, Serialize};
 
 /// How far a plan goes.
@@ -15,6 +15,17 @@ pub enum Mode {
     Files,
 }
 
+/// What is good enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Goal {
+    /// Excess fragments of files that may move.
+    pub excess_fragments: u64,
+    /// Contiguous free ranges.
+    pub free_pieces: u64,
+    /// The largest of them, at least.
+    pub largest_free: Blocks,
+}
+
 /// The limits of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
@@ -26,4 +37,19 @@ pub struct Policy {
     pub reserve: Blocks,
     /// Blocks moved between two barriers.
     pub epoch: Blocks,
+    /// For efficient mode: what the first plan of a pass set out for, so that later ones go on to it and no further.
+    pub goal: Option<Goal>,
+}
+
+impl Goal {
+    /// What an efficient pass over `layout` sets out for: a twentieth of the excess, and free space no worse than now.
+    #[must_use]
+    pub fn efficient(layout: &VolumeLayout) -> Self {
+        let movable = |f: &FileView<'_>| f.is_movable();
+        Self {
+            excess_fragments: layout.files().filter(movable).map(|f| f.fragments().saturating_sub(1)).sum::<u64>() / 20,
+            free_pieces: layout.free().len() as u64,
+            largest_free: layout.free().iter().map(|e| e.length).max().unwrap_or_default(),
+        }
+    }
 }

@@ -31,7 +31,7 @@ fn main() {
 }
 
 fn figures(name: &str, layout: &VolumeLayout, mode: Mode) {
-    let policy = Policy { mode, budget: None, reserve: Blocks(6144), epoch: Blocks(32768) };
+    let policy = Policy { mode, budget: None, reserve: Blocks(6144), epoch: Blocks(32768), goal: None };
     let before = layout.fragmentation();
     let started = Instant::now();
     let mut first = None;

@@ -1,8 +1,8 @@
 //! Random small volumes, and a referee that replays a plan step by step under the rules of a real volume.
 
 use longrun_layout::{
-    BlockSize, Blocks, Extent, ExtentSet, FileId, FileMove, Fragmentation, InodeNumber, LayoutBuilder, Run, VolumeLayout,
-    apply_moves,
+    BlockSize, Blocks, Extent, ExtentSet, FileId, FileMove, Fragmentation, InodeNumber, LayoutBuilder, Run,
+    VolumeLayout, apply_moves,
 };
 use longrun_planner::{Batch, Mode, Planner, Policy, Step};
 use proptest::prelude::*;
@@ -62,7 +62,7 @@ pub fn build(shape: &Shape) -> VolumeLayout {
 }
 
 pub fn policy(mode: Mode) -> Policy {
-    Policy { mode, budget: None, reserve: Blocks(0), epoch: Blocks(512) }
+    Policy { mode, budget: None, reserve: Blocks(0), epoch: Blocks(512), goal: None }
 }
 
 /// What a plan came to, as the referee saw it.

@@ -8,7 +8,7 @@ use super::report::{PassError, Report, Stop, Tally};
 use super::settings::{Rule, Settings};
 use crate::{NoProgress, SkipReason, Volume, VolumeError};
 use longrun_layout::{BlockSize, Blocks, Bytes, FileId, Fragmentation, VolumeLayout};
-use longrun_planner::Policy;
+use longrun_planner::{Goal, Policy};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -36,6 +36,8 @@ pub(super) struct Pass<'a> {
     pub(super) tally: Tally,
     pub(super) block_size: BlockSize,
     pub(super) policy: Policy,
+    /// What the first round set out for, told to the later ones.
+    goal: Option<Goal>,
     /// Files that cannot be exchanged at all: no use to try them again in a later round.
     pub(super) hopeless: BTreeSet<FileId>,
     /// How often everything was given back under pressure.
@@ -72,6 +74,7 @@ pub(super) fn run(
         tally: Tally::default(),
         block_size: layout.block_size(),
         policy: settings.policy(&layout, Bytes(0)),
+        goal: None,
         hopeless: BTreeSet::new(),
         crises: 0,
         since_barrier: Blocks(0),
@@ -96,6 +99,7 @@ impl Pass<'_> {
 
     fn rounds(&mut self, mut layout: VolumeLayout, plans: &dyn PlanSource) -> Result<Report, VolumeError> {
         let before = layout.fragmentation();
+        let goal = Goal::efficient(&layout);
         let mut after = before.clone();
         let mut stop = None;
         loop {
@@ -119,6 +123,7 @@ impl Pass<'_> {
                 break;
             }
             self.round += 1;
+            self.goal = Some(goal);
         }
         self.settle_skips(&layout);
         Ok(Report {
@@ -147,7 +152,7 @@ impl Pass<'_> {
     }
 
     fn round(&mut self, layout: &VolumeLayout, plans: &dyn PlanSource) -> Result<(), Halt> {
-        self.policy = self.settings.policy(layout, self.tally.bytes_moved);
+        self.policy = Policy { goal: self.goal, ..self.settings.policy(layout, self.tally.bytes_moved) };
         if self.settings.reserve.is_none() {
             // Not all that is free is for everybody: what is kept for root is no part of the bargain.
             self.policy.reserve = self.policy.reserve.min(Blocks(self.volume.unclaimed()?.0 / 2));

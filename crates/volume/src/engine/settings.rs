@@ -94,6 +94,7 @@ impl Settings {
             budget: self.budget.map(|budget| blocks(budget.saturating_sub(moved))),
             reserve: self.reserve.map_or_else(|| default_reserve(layout), |bytes| size.to_blocks(bytes)),
             epoch: Blocks(blocks(self.epoch).0.max(1)),
+            goal: None,
         }
     }
 }

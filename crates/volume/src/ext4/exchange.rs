@@ -64,8 +64,10 @@ impl Mover<'_> {
         length: Blocks,
     ) -> Result<Exchanged, MoveError> {
         let file = self.files.open(id)?;
+        // Before anything else: a file that is being executed or swapped to is left alone.
+        let writable = Some(self.files.open_for_exchange(&file)?).filter(|_| !file.executable);
         let chunk = self.block_size.to_blocks(CHUNK);
-        let mut work = Work { file, writable: None, read_to: logical, was_cached: false, chunk };
+        let mut work = Work { file, writable, read_to: logical, was_cached: false, chunk };
         let mut done = Exchanged::default();
         while done.blocks < length {
             match self.next_chunk(&mut work, logical, target, length, &mut done) {

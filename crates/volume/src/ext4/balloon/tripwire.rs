@@ -12,8 +12,7 @@ use longrun_layout::{BlockSize, Blocks, LogicalBlock};
 use longrun_sys::{ByteRange, Errno};
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How many blocks are allocated at a time, for as many commits.
 const SUPPLY: Blocks = Blocks(32);
@@ -24,7 +23,7 @@ pub(in crate::ext4) struct Tripwire {
     file: Option<OwnedFd>,
     block_size: BlockSize,
     /// The journal's statistics: the number of commits comes first.
-    journal: Option<File>,
+    journal: Option<PathBuf>,
     set_in: Option<u64>,
     /// Blocks of the file that are still allocated.
     left: Blocks,
@@ -33,12 +32,12 @@ pub(in crate::ext4) struct Tripwire {
 impl Tripwire {
     /// For the volume whose device the kernel calls `name`; nothing is allocated yet.
     pub(in crate::ext4) fn new(block_size: BlockSize, name: &Path) -> Self {
-        Self { file: None, block_size, journal: open_statistics(name), set_in: None, left: Blocks(0) }
+        Self { file: None, block_size, journal: statistics_of(name), set_in: None, left: Blocks(0) }
     }
 
     /// Makes sure that a block lies about.
     pub(super) fn set(&mut self, root: &File) -> Result<(), Errno> {
-        let commits = self.journal.as_ref().and_then(commits);
+        let commits = self.journal.as_deref().and_then(commits);
         if self.set_in.is_some() && self.set_in == commits {
             return Ok(());
         }
@@ -65,16 +64,15 @@ impl Tripwire {
 }
 
 /// The journal's statistics lie in a directory named after the device and the journal's inode.
-fn open_statistics(name: &Path) -> Option<File> {
+fn statistics_of(name: &Path) -> Option<PathBuf> {
     let prefix = format!("{}-", name.display());
-    let journals = std::fs::read_dir("/proc/fs/jbd2").ok()?.flatten();
-    let journal = journals.into_iter().find(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))?;
-    File::open(journal.path().join("info")).ok()
+    let mut journals = std::fs::read_dir("/proc/fs/jbd2").ok()?.flatten();
+    let journal = journals.find(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))?;
+    Some(journal.path().join("info"))
 }
 
-fn commits(statistics: &File) -> Option<u64> {
-    let mut text = [0; 64];
-    let length = statistics.read_at(&mut text, 0).ok()?;
-    let text = std::str::from_utf8(text.get(..length)?).ok()?;
+/// Opened anew each time: the kernel takes the figures when the file is opened.
+fn commits(statistics: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(statistics).ok()?;
     text.split_whitespace().next()?.parse().ok()
 }

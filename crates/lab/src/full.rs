@@ -63,8 +63,9 @@ pub fn fill_beside(volume: &LoopVolume, optimizer: &Optimizer, after: Duration, 
     std::thread::sleep(after);
     let optimizer_was_running = !running.has_ended()?;
     let beside = fill(&copy.mount_point(), pace)?;
-    let finished = running.wait(LIMIT)?;
+    // With its space back, an optimizer that waits for better times goes on.
     std::fs::remove_file(copy.mount_point().join(FILLER))?;
+    let finished = running.wait(LIMIT)?;
     copy.remount()?;
     let mut now = dump(&copy.mount_point())?;
     // The filler itself has changed the times of the directory that it came into.

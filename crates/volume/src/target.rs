@@ -93,6 +93,18 @@ impl Target {
             return Err(not_a_volume("neither a file, a directory nor a block device".into()));
         }
         if kind.is_file() && holds_a_volume(given) {
+            // The image of a mounted loop device lags behind what is mounted: then the mounted volume is meant.
+            if let Some((device, number)) = loop_device_of(given)
+                && let Some(mount) = best_mount(&mounts, number)
+            {
+                return Ok(Self {
+                    given: given.to_owned(),
+                    subject: Subject::Volume,
+                    device,
+                    device_number: Some(number),
+                    mount: Some(mount),
+                });
+            }
             return Ok(Self {
                 given: given.to_owned(),
                 subject: Subject::Image,
@@ -128,6 +140,20 @@ fn holds_a_volume(path: &Path) -> bool {
     File::open(path).and_then(|file| probe::identify(&file)).is_ok_and(is_image)
 }
 
+/// The loop device that has `image` for its backing file.
+fn loop_device_of(image: &Path) -> Option<(PathBuf, DeviceNumber)> {
+    let image = fs::canonicalize(image).ok()?;
+    fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
+        let backing = fs::read(entry.path().join("loop/backing_file")).ok()?;
+        if backing.strip_suffix(b"\n").unwrap_or(&backing) != image.as_os_str().as_bytes() {
+            return None;
+        }
+        let device = Path::new("/dev").join(entry.file_name());
+        let number = DeviceNumber::from_stat(fs::metadata(&device).ok()?.rdev());
+        Some((device, number))
+    })
+}
+
 fn read_mounts() -> Result<Vec<Mount>, VolumeError> {
     let path = Path::new("/proc/self/mountinfo");
     let text = fs::read(path).map_err(|source| VolumeError::Io {
@@ -155,7 +181,9 @@ fn device_path(mount: &Mount) -> PathBuf {
     let uevent = fs::read_to_string(format!("/sys/dev/block/{}/uevent", mount.device)).unwrap_or_default();
     let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
     let by_number = PathBuf::from(format!("/dev/block/{}", mount.device));
-    name.map(|name| Path::new("/dev").join(name)).filter(|path| is_it(path)).unwrap_or(by_number)
+    let by_name = name.map(|name| Path::new("/dev").join(name)).filter(|path| is_it(path));
+    // What stands for no block device (tmpfs and the like) keeps the name that it was mounted by.
+    by_name.or_else(|| is_it(&by_number).then_some(by_number)).unwrap_or_else(|| mount.source.clone())
 }
 
 /// The mounts in the text of a mountinfo file; lines that are not understood are left out.

@@ -46,7 +46,7 @@ pub(super) struct Analysis {
     pub(super) e4defrag_seconds: f64,
     /// The most memory of `longrun analyze`, in bytes.
     pub(super) peak_memory: u64,
-    /// Excess fragments and free pieces by `longrun analyze`.
+    /// Excess fragments of files and directories, and free pieces, by `longrun analyze`.
     pub(super) claimed: (u64, u64),
 }
 
@@ -178,7 +178,8 @@ pub(super) fn analyze(base: &LoopVolume, runs: u32) -> Result<Analysis> {
         let report: serde_json::Value = serde_json::from_str(&finished.stdout)?;
         let number = |pointer: &str| report.pointer(pointer).and_then(serde_json::Value::as_u64);
         claimed = (
-            number("/excess_fragments").context("no excess_fragments in the report")?,
+            number("/excess_fragments").context("no excess_fragments in the report")?
+                + number("/directory_excess_fragments").context("no directory_excess_fragments in the report")?,
             number("/free_space/pieces").context("no free_space.pieces in the report")?,
         );
     }

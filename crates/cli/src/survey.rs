@@ -60,7 +60,7 @@ impl Survey {
         };
         let free_space = mounted.as_ref().map_or(FreeSpace::Bitmaps, |file| FreeSpace::Kernel(file.as_fd()));
         let mut reader = Ext4Reader::open(&target.device, access)?;
-        let scan = reader.scan(ScanOptions { free_space, directories: false }, progress)?;
+        let scan = reader.scan(ScanOptions { free_space, directories: true }, progress)?;
         Ok(Self { target: target.clone(), scan, reader, time: started.elapsed() })
     }
 

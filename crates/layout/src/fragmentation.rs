@@ -37,12 +37,14 @@ pub struct Fragmentation {
     pub files: u64,
     /// Directories.
     pub directories: u64,
-    /// Files and directories with more than one fragment.
+    /// Files with more than one fragment.
     pub fragmented_files: u64,
-    /// Sum over files and directories of (fragments - 1). The goal is 0.
+    /// Sum over files of (fragments - 1). The goal is 0.
     pub excess_fragments: u64,
-    /// The part of the excess in files that must stay where they are, directories included.
+    /// The part of the excess in files that must stay where they are.
     pub pinned_excess_fragments: u64,
+    /// Sum over directories of (fragments - 1): no kernel moves directories of a mounted volume.
+    pub directory_excess_fragments: u64,
     /// Everything that is not free.
     pub used_bytes: Bytes,
     /// Free space.
@@ -69,9 +71,10 @@ impl VolumeLayout {
             let excess = file.fragments().saturating_sub(1);
             if file.record.is_directory {
                 figures.directories += 1;
-            } else {
-                figures.files += 1;
+                figures.directory_excess_fragments += excess;
+                continue;
             }
+            figures.files += 1;
             figures.fragmented_files += u64::from(excess > 0);
             figures.excess_fragments += excess;
             if !file.is_movable() {
@@ -112,6 +115,7 @@ impl VolumeLayout {
     pub fn most_fragmented(&self, count: usize) -> Vec<FragmentedFile> {
         let mut worst: Vec<FragmentedFile> = self
             .files()
+            .filter(|f| !f.record.is_directory)
             .map(|f| FragmentedFile { file: f.index, fragments: f.fragments(), size: f.size() })
             .filter(|f| f.fragments > 1)
             .collect();

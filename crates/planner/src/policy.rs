@@ -33,7 +33,8 @@ pub struct Policy {
     pub mode: Mode,
     /// The most blocks to move, if limited.
     pub budget: Option<Blocks>,
-    /// Free blocks that stay outside any target at all times: others' space, and what the file system needs itself.
+    /// Free blocks that are never held: others' space, and what the file system needs itself. The engine sees to it; a plan
+    /// needs no more than it vacates.
     pub reserve: Blocks,
     /// Blocks moved between two barriers.
     pub epoch: Blocks,

@@ -48,7 +48,7 @@ impl<'a> Packer<'a> {
     pub(crate) fn new(units: &'a [Unit], board: Board, movers: &[UnitIndex], packing: Packing) -> Self {
         let mut packer = Self { units, board, pool: Pool::new(), packing, given_up: 0 };
         for &unit in movers {
-            packer.to_pool(unit);
+            packer.pool_unit(unit);
         }
         packer
     }
@@ -57,7 +57,7 @@ impl<'a> Packer<'a> {
         self.units.get(unit)
     }
 
-    fn to_pool(&mut self, unit: UnitIndex) {
+    fn pool_unit(&mut self, unit: UnitIndex) {
         if let Some(u) = self.unit(unit) {
             self.pool.insert(u.size, u.directory, unit);
         }
@@ -65,7 +65,7 @@ impl<'a> Packer<'a> {
 
     fn evict(&mut self, slot: Slot) {
         self.board.vacate(slot.start);
-        self.to_pool(slot.unit);
+        self.pool_unit(slot.unit);
     }
 
     /// What giving a slot's place to another unit costs, in blocks; `None` when it must stay.
@@ -80,7 +80,7 @@ impl<'a> Packer<'a> {
         let mut homeless = Vec::new();
         while let Some((size, unit)) = self.pool.take_largest() {
             if size < self.packing.large {
-                self.to_pool(unit);
+                self.pool_unit(unit);
                 break;
             }
             if !self.place_one(size, unit) {
@@ -181,7 +181,7 @@ impl<'a> Packer<'a> {
             }
         }
         for unit in homeless {
-            self.to_pool(unit);
+            self.pool_unit(unit);
         }
     }
 

@@ -31,11 +31,11 @@ pub struct Walk {
     pub files: u64,
     /// Directories, the starting one included.
     pub directories: u64,
-    /// Files and directories with more than one fragment.
+    /// Files with more than one fragment.
     pub fragmented_files: u64,
-    /// Sum over files and directories of (fragments - 1).
+    /// Sum over files of (fragments - 1).
     pub excess_fragments: u64,
-    /// The part of it in directories.
+    /// Sum over directories of (fragments - 1).
     pub directory_excess_fragments: u64,
     /// Bytes that the files found occupy.
     pub occupied_bytes: Bytes,
@@ -61,7 +61,7 @@ impl Walk {
             directories: self.directories,
             fragmented_files: self.fragmented_files,
             excess_fragments: self.excess_fragments,
-            pinned_excess_fragments: self.directory_excess_fragments,
+            directory_excess_fragments: self.directory_excess_fragments,
             used_bytes: self.used_bytes,
             ..Fragmentation::default()
         };
@@ -202,10 +202,11 @@ impl Walker {
         self.walk.unplaced_extents += unplaced;
         self.walk.occupied_bytes += Bytes(bytes);
         let excess = fragments.saturating_sub(1);
-        if excess > 0 {
+        if meta.is_dir() {
+            self.walk.directory_excess_fragments += excess;
+        } else if excess > 0 {
             self.walk.fragmented_files += 1;
             self.walk.excess_fragments += excess;
-            self.walk.directory_excess_fragments += if meta.is_dir() { excess } else { 0 };
             self.remember(path, fragments, Bytes(bytes));
         }
         Ok(())

@@ -53,6 +53,7 @@ pub struct Analysis {
     fragmented_files: u64,
     excess_fragments: u64,
     pinned_excess_fragments: u64,
+    directory_excess_fragments: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     occupied_bytes: Option<u64>,
     used_bytes: u64,
@@ -107,6 +108,7 @@ impl Analysis {
             fragmented_files: figures.fragmented_files,
             excess_fragments: figures.excess_fragments,
             pinned_excess_fragments: figures.pinned_excess_fragments,
+            directory_excess_fragments: figures.directory_excess_fragments,
             occupied_bytes: occupied,
             used_bytes: figures.used_bytes.0,
             free_space: FreeSpaceFigures {
@@ -150,9 +152,13 @@ impl Analysis {
         ];
         let pinned = match self.pinned_excess_fragments {
             0 => String::new(),
-            n => format!(" ({} in directories and files that must stay in place)", count(n)),
+            n => format!(" ({} in files that must stay in place)", count(n)),
         };
         lines.push(("excess fragments", count(self.excess_fragments) + &pinned));
+        if self.directory_excess_fragments > 0 {
+            let fragments = count(self.directory_excess_fragments) + " (directories cannot be moved while mounted)";
+            lines.push(("excess in directories", fragments));
+        }
         if let Some(occupied) = self.occupied_bytes {
             lines.push(("these occupy", size(Bytes(occupied))));
         }
@@ -226,6 +232,7 @@ pub mod tests {
                 fragmented_files: 213,
                 excess_fragments: 590,
                 pinned_excess_fragments: 2,
+                directory_excess_fragments: 3,
                 used_bytes: Bytes(3_650_722_201),
                 free_space: FreeSpace {
                     bytes: Bytes(644_245_094),

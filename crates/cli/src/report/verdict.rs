@@ -53,7 +53,7 @@ pub fn judge(figures: &Fragmentation, whole: bool) -> Verdict {
         n => format!("the files have {}", counted(n, "excess fragment", "excess fragments")),
     }];
     if !whole {
-        reasons.push("how scattered the free space is only root can see".to_owned());
+        reasons.push("the pieces of free space were not examined".to_owned());
     } else if space == Worth::No {
         reasons.push("the free space is about as compact as the immovable areas allow".to_owned());
     } else {

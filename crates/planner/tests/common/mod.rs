@@ -1,4 +1,5 @@
 //! Random small volumes, and a referee that replays a plan step by step under the rules of a real volume.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use longrun_layout::{
     BlockSize, Blocks, Extent, ExtentSet, FileId, FileMove, Fragmentation, InodeNumber, LayoutBuilder, Run,

@@ -165,6 +165,9 @@ fn loop_a_read_only_or_unmounted_volume_is_refused() {
     longrun_lab::tool::run("mount", ["-o".as_ref(), "remount,ro".as_ref(), mount.as_os_str()]).unwrap();
     check(&run("optimize", &mount, &[]), 3, "mounted read-only");
     check(&run("analyze", &mount, &[]), 0, "");
+    // The image of a mounted loop device means what is mounted.
+    check(&run("optimize", &volume.image(), &[]), 3, "mounted read-only");
+    assert_eq!(json(&run("analyze", &volume.image(), &["--json"]))["device"], volume.device().to_str().unwrap());
     volume.unmount().unwrap();
     check(&run("optimize", volume.device(), &[]), 3, "not mounted");
     check(&run("analyze", volume.device(), &[]), 0, "");

@@ -109,7 +109,8 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
 
 /// Ages an image, and lets the optimizer run once undisturbed on a copy: the files must be as before then, too.
 fn prepare(settings: &CrashSettings, recipe: Recipe, block_size: u32, optimizer: &Optimizer) -> Result<Base> {
-    let spec = VolumeSpec::ext4(settings.mebibytes).mkfs(&["-b", &block_size.to_string()]);
+    // No reserve for root: on volumes this small it would leave the optimizer next to nothing to work with.
+    let spec = VolumeSpec::ext4(settings.mebibytes).mkfs(&["-b", &block_size.to_string(), "-m", "0"]);
     let (volume, _) = LoopVolume::aged(&spec, recipe, AGEING_SEED)?;
     let before = dump(&volume.mount_point())?;
     let blocks = accounted_blocks(&volume)?;

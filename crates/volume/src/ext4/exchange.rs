@@ -64,8 +64,7 @@ impl Mover<'_> {
         length: Blocks,
     ) -> Result<Exchanged, MoveError> {
         let file = self.files.open(id)?;
-        // Before anything else: a file that is being executed or swapped to is left alone.
-        let writable = Some(self.files.open_for_exchange(&file)?).filter(|_| !file.executable);
+        let writable = if file.executable { None } else { Some(self.files.open_for_exchange(&file)?) };
         let chunk = self.block_size.to_blocks(CHUNK);
         let mut work = Work { file, writable, read_to: logical, was_cached: false, chunk };
         let mut done = Exchanged::default();
@@ -159,6 +158,8 @@ impl Mover<'_> {
         let still_cached = longrun_sys::cache_state(&work.file, range).is_ok_and(|state| state.cached_pages > 0);
         // Where the kernel does not tell how pages lie, the worst is assumed.
         if still_cached && longrun_sys::has_large_folios(&work.file, range).unwrap_or(true) {
+            // Opening tells whether it is mapped because it is being executed.
+            self.files.open_for_exchange(&work.file)?;
             return Err(MoveError::Skip(SkipReason::Busy));
         }
         Ok(())
@@ -171,7 +172,8 @@ impl Mover<'_> {
     /// Makes the exchange, again after write-back when the file is being written to. Returns how many blocks went.
     fn perform(&self, work: &mut Work, at: LogicalBlock, stock: &Stock) -> Result<Blocks, MoveError> {
         let exchange = Exchange { file_start: at, donor_start: stock.logical, length: stock.extent.length };
-        let mut tries = 0;
+        // Each attempt on a busy file takes the kernel some commits, during which nobody can execute it.
+        let mut tries = if work.file.executable { RETRIES } else { 0 };
         loop {
             let writable = match work.writable.take() {
                 Some(open) => open,
@@ -198,7 +200,7 @@ impl Mover<'_> {
                     return Err(if preallocated {
                         MoveError::Skip(SkipReason::NotExchangeable)
                     } else {
-                        self.files.refusal("exchanging blocks", errno)
+                        self.files.refusal_of(&work.file, "exchanging blocks", errno)
                     });
                 }
             }

@@ -78,11 +78,17 @@ impl Files {
 
     /// The same file, open for reading and writing. Hold it only while exchanging.
     pub(super) fn open_for_exchange(&self, file: &OpenFile) -> Result<OwnedFd, MoveError> {
-        longrun_sys::open_by_id(&self.root, file.id, OFlags::RDWR | QUIETLY).map_err(|errno| match errno {
+        longrun_sys::open_by_id(&self.root, file.id, OFlags::RDWR | QUIETLY)
+            .map_err(|errno| self.refusal_of(file, "opening a file", errno))
+    }
+
+    /// As [`Self::refusal`], knowing the file.
+    pub(super) fn refusal_of(&self, file: &OpenFile, act: &'static str, errno: Errno) -> MoveError {
+        match errno {
             // Nothing without an execute bit is executed: it is in use as swap space then.
             Errno::TXTBSY if !file.executable => MoveError::Skip(SkipReason::Pinned(Pin::Swap)),
-            errno => self.refusal("opening a file", errno),
-        })
+            errno => self.refusal(act, errno),
+        }
     }
 
     /// Closes what is kept open.

@@ -94,8 +94,7 @@ impl Volume for Ext4Volume {
             tuning: &self.tuning,
             geometry: self.geometry,
         };
-        self.guard.wake();
-        capturer.capture(wanted)
+        self.guard.watching(|| capturer.capture(wanted))
     }
 
     fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError> {

@@ -26,6 +26,11 @@ const ANCHOR: LogicalBlock = LogicalBlock(1 << 30);
 /// After so many requests that brought nothing wanted, a group is given up: somebody else is allocating there.
 const FRUITLESS: u32 = 8;
 
+/// Small requests are first served from what the kernel has preallocated for small files, 512 blocks at a time for each
+/// processor. Such blocks do not count as free, and cannot be had otherwise: they are used up and given back, but not
+/// without end.
+const MOST_DRAINED: u32 = 8192;
+
 /// What capturing needs.
 pub(in crate::ext4) struct Capturer<'a> {
     pub(in crate::ext4) name: &'a Named,
@@ -54,7 +59,8 @@ impl Capturer<'_> {
         if missing.is_empty() {
             return Ok(missing);
         }
-        let mut session = Session { capturer: self, filling: None, anchors: Vec::new(), got: ExtentSet::new() };
+        let mut session =
+            Session { capturer: self, filling: None, anchors: Vec::new(), got: ExtentSet::new(), drained: 0 };
         let result = session.run(&missing);
         // Also after an error: nothing that was not wanted stays with us.
         let tidied = session.tidy(&missing);
@@ -128,6 +134,8 @@ struct Session<'a> {
     /// The first blocks of donors: they lie wherever the kernel put them.
     anchors: Vec<Extent>,
     got: ExtentSet,
+    /// Requests that were served from preallocated space.
+    drained: u32,
 }
 
 impl Session<'_> {
@@ -177,6 +185,13 @@ impl Session<'_> {
             }
             let Some(request) = model.next_request(&missing, room) else { break };
             let Some(landed) = self.allocate(request, group)? else { break };
+            if landed.iter().all(|run| model.free.overlapping(run.extent()).next().is_none())
+                && self.drained < MOST_DRAINED
+            {
+                self.drained += 1;
+                self.give_back(&landed)?;
+                continue;
+            }
             let before = missing.total();
             let as_expected = matches!(landed.as_slice(), [run] if run.extent() == request.lands);
             for run in landed {
@@ -239,6 +254,18 @@ impl Session<'_> {
             }
         }
         Ok((!runs.is_empty()).then_some(runs))
+    }
+
+    /// Gives back what has just been allocated, so that its logical addresses can be used again.
+    fn give_back(&mut self, landed: &[Run]) -> Result<(), VolumeError> {
+        if let Some(filling) = &mut self.filling {
+            for run in landed {
+                filling.runs.remove(&run.logical);
+            }
+        }
+        let extents = landed.iter().map(|run| run.extent()).collect();
+        let released = self.capturer.shared.release(&extents, self.capturer.geometry.block_size);
+        released.map_err(self.capturer.name.failed("giving back free space"))
     }
 
     /// Starts a donor with one block, from which distances are counted.

@@ -74,13 +74,15 @@ pub(in crate::ext4) struct Shared {
     root: File,
     withheld: Withheld,
     balloon: Mutex<Balloon>,
+    /// A capture is under way: blocks may become ours at any moment.
+    capturing: AtomicBool,
     stopping: AtomicBool,
 }
 
 impl Shared {
     pub(in crate::ext4) fn new(root: File, withheld: Withheld) -> Arc<Self> {
         let balloon = Mutex::new(Balloon::default());
-        Arc::new(Self { root, withheld, balloon, stopping: AtomicBool::new(false) })
+        Arc::new(Self { root, withheld, balloon, capturing: AtomicBool::new(false), stopping: AtomicBool::new(false) })
     }
 
     /// The balloon. Held for bookkeeping only, never while the kernel moves or frees blocks in large amounts: the guard
@@ -146,8 +148,16 @@ impl Guard {
         Ok(Self { shared: Arc::clone(shared), thread: Some(thread) })
     }
 
-    /// Has the guard look now, after blocks have become ours.
-    pub(in crate::ext4) fn wake(&self) {
+    /// Performs `capture` under watch: the guard is awake before the first block becomes ours.
+    pub(in crate::ext4) fn watching<T>(&self, capture: impl FnOnce() -> T) -> T {
+        self.shared.capturing.store(true, Ordering::Release);
+        self.wake();
+        let result = capture();
+        self.shared.capturing.store(false, Ordering::Release);
+        result
+    }
+
+    fn wake(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
         }
@@ -171,7 +181,7 @@ fn watch(shared: &Shared, mut tripwire: Tripwire) {
     while !shared.stopping.load(Ordering::Acquire) {
         // An error here is a volume that went away or stopped: the working thread meets it too, and reports it.
         let _ = shared.relieve(&mut tripwire);
-        let owns = !shared.balloon().owned().is_empty();
+        let owns = shared.capturing.load(Ordering::Acquire) || !shared.balloon().owned().is_empty();
         if owns {
             // On a volume that is full it cannot be set; then `relieve` is at work.
             let _ = tripwire.set(&shared.root);

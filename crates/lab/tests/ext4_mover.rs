@@ -1,0 +1,364 @@
+//! The primitives on a mounted ext4 volume: what they do to files, to free space, and to everybody else.
+// Helpers of tests fail loudly, as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "mover/bench.rs"]
+mod bench;
+
+use bench::{allocator_setting, capture_run, chill, free, fresh, id, move_file, open, size, write};
+use longrun_lab::oracle::{compare, dump, file_hash};
+use longrun_lab::tool;
+use longrun_layout::{Blocks, Extent, ExtentSet, FileId, LogicalBlock, Pin, count_fragments};
+use longrun_sys::{Shutdown, shutdown};
+use longrun_volume::{MoveError, SkipReason, Target, Volume, VolumeError};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The physical ranges that filefrag tells, in blocks.
+fn filefrag_ranges(path: &std::path::Path) -> Vec<(u64, u64)> {
+    let text = tool::run("filefrag", [std::path::Path::new("-v"), path]).unwrap();
+    let range = |line: &str| {
+        let (from, to) = line.split(':').nth(2)?.split_once("..")?;
+        Some((from.trim().parse().ok()?, to.trim().parse().ok()?))
+    };
+    text.lines().filter_map(range).collect()
+}
+
+#[test]
+fn loop_a_file_lands_exactly_where_it_was_sent_and_is_otherwise_the_same() {
+    for mkfs in [&[][..], &["-b", "1024"], &["-b", "2048"]] {
+        let volume = fresh(256, mkfs);
+        let path = write(&volume, "file", 5_000_001);
+        write(&volume, "other", 100_000);
+        tool::run("setfattr", ["-n", "user.mark", "-v", "kept", path.to_str().unwrap()]).unwrap();
+        chill();
+        let before = dump(&volume.mount_point()).unwrap();
+        let mut moved = open(&volume);
+        let runs = moved.map(id(&path)).unwrap();
+        let target = capture_run(&mut moved, size(&runs).0);
+        let vacated: ExtentSet = move_file(&mut moved, id(&path), target.start).into_iter().collect();
+        assert_eq!(vacated, runs.iter().map(|run| run.extent()).collect::<ExtentSet>());
+        assert_eq!(moved.owned().unwrap(), vacated);
+        moved.barrier().unwrap();
+        assert_eq!(count_fragments(moved.map(id(&path)).unwrap().iter().copied()), 1);
+        drop(moved);
+        let ranges = filefrag_ranges(&path);
+        assert_eq!(ranges.first().unwrap().0, target.start.0);
+        assert_eq!(ranges.last().unwrap().1, target.end().0 - 1);
+        volume.remount().unwrap();
+        chill();
+        compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
+        volume.check().unwrap();
+    }
+}
+
+/// Every second file of many is deleted: free runs of a few blocks, by hundreds.
+fn holes(volume: &longrun_lab::LoopVolume) {
+    for i in 0..3000 {
+        write_small(volume, i);
+    }
+    // Without this nothing would have a place yet.
+    rustix::fs::sync();
+    for i in (0..3000).step_by(2) {
+        fs::remove_file(volume.mount_point().join(format!("f{i}"))).unwrap();
+    }
+}
+
+fn write_small(volume: &longrun_lab::LoopVolume, number: usize) {
+    let bytes = vec![number as u8; 4096 * (1 + number * 7 % 13)];
+    fs::write(volume.mount_point().join(format!("f{number}")), bytes).unwrap();
+}
+
+#[test]
+fn loop_capture_gets_scattered_small_runs_and_the_middle_of_a_large_one() {
+    let volume = fresh(512, &[]);
+    holes(&volume);
+    let mut moved = open(&volume);
+    let all = free(&mut moved);
+    let largest = all.largest().unwrap();
+    let middle = Extent::new(largest.start.0 + largest.length.0 / 3, largest.length.0 / 3);
+    let mut small: Vec<Extent> = all.iter().filter(|e| e.length.0 <= 13).collect();
+    assert!(small.len() > 500, "{}", small.len());
+    fastrand::Rng::with_seed(1).shuffle(&mut small);
+    for wanted in [small.into_iter().take(500).collect::<ExtentSet>(), [middle].into_iter().collect()] {
+        let got = moved.capture(&wanted).unwrap();
+        assert!(got.iter().all(|e| wanted.covers(e)), "only what was wanted is kept");
+        assert_eq!(moved.owned().unwrap(), got);
+        let rate = got.total().0 as f64 / wanted.total().0 as f64;
+        assert!(rate >= 0.99, "{rate}");
+        moved.release(&got).unwrap();
+        assert!(moved.owned().unwrap().is_empty());
+    }
+    assert_eq!(allocator_setting(&volume), "16");
+    drop(moved);
+    volume.check().unwrap();
+}
+
+#[test]
+fn loop_everything_free_is_captured_but_the_reserve_and_given_back_by_drop() {
+    let volume = fresh(512, &["-m", "0"]);
+    holes(&volume);
+    let mut moved = open(&volume);
+    let all = free(&mut moved);
+    let unclaimed = moved.unclaimed().unwrap();
+    let got = moved.capture(&all).unwrap();
+    let left = moved.unclaimed().unwrap();
+    // The reserve, and what the trees of the donors take.
+    assert!(left <= Blocks(1100), "{left} of {unclaimed} left, {} captured", got.total());
+    assert!(left >= Blocks(900), "{left}");
+    drop(moved);
+    let mut moved = open(&volume);
+    // What the kernel had preallocated may be free now too.
+    let after = free(&mut moved);
+    assert!(all.iter().all(|e| after.covers(e)));
+}
+
+/// The hazard: blocks vacated by one exchange are written by another before the journal knows of the first. After a crash
+/// the first file would have the second one's data. Behind a barrier it is harmless.
+#[test]
+fn loop_a_crash_after_a_barrier_leaves_both_files_intact() {
+    let volume = fresh(128, &[]);
+    let (a, b) = (write(&volume, "a", 1 << 20), write(&volume, "b", 1 << 20));
+    let hashes = [&a, &b].map(|path| file_hash(File::open(path).unwrap()).unwrap());
+    chill();
+    let mut moved = open(&volume);
+    let target = capture_run(&mut moved, 256);
+    let vacated = move_file(&mut moved, id(&a), target.start);
+    moved.barrier().unwrap();
+    move_file(&mut moved, id(&b), vacated[0].start);
+    // The data reaches the device, the mapping does not.
+    let file = File::open(&b).unwrap();
+    longrun_sys::wait_writeback(&file, longrun_sys::ByteRange::ALL).unwrap();
+    shutdown(&file, Shutdown::NoLogFlush).unwrap();
+    assert!(matches!(moved.barrier(), Err(VolumeError::Barrier { .. })), "a volume that stopped has no barriers");
+    drop((moved, file));
+    volume.remount().unwrap();
+    chill();
+    assert_eq!([&a, &b].map(|path| file_hash(File::open(path).unwrap()).unwrap()), hashes);
+    volume.check().unwrap();
+}
+
+/// Killed in any case: a volume with a running program cannot be unmounted.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Taken out of use in any case, for the same reason.
+struct Swapped(std::path::PathBuf);
+
+impl Drop for Swapped {
+    fn drop(&mut self) {
+        tool::run("swapoff", [&self.0]).unwrap();
+    }
+}
+
+fn skip_of(result: Result<longrun_volume::Exchanged, MoveError>) -> SkipReason {
+    match result {
+        Err(MoveError::Skip(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn loop_files_that_must_not_move_are_skipped_with_their_reason() {
+    let volume = fresh(128, &[]);
+    let names = ["immutable", "appended", "program", "swap", "gone", "plain"];
+    let [immutable, appended, program, swap, gone, plain] = names.map(|name| write(&volume, name, 64 << 10));
+    tool::run("chattr", ["+i", immutable.to_str().unwrap()]).unwrap();
+    tool::run("chattr", ["+a", appended.to_str().unwrap()]).unwrap();
+    fs::copy("/bin/sleep", &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    tool::run("mkswap", [&swap]).unwrap();
+    fs::set_permissions(&swap, fs::Permissions::from_mode(0o600)).unwrap();
+    rustix::fs::sync();
+    let _running = Running(Command::new(&program).arg("100").spawn().unwrap());
+    tool::run("swapon", [&swap]).unwrap();
+    let _swapped = Swapped(swap.clone());
+    let gone_id = id(&gone);
+    fs::remove_file(&gone).unwrap();
+    let mut moved = open(&volume);
+    let target = capture_run(&mut moved, 64);
+    let owned = moved.owned().unwrap();
+    let mut attempt = |file: FileId| moved.exchange(file, LogicalBlock(0), target.start, Blocks(4));
+    let reasons = [
+        skip_of(attempt(id(&immutable))),
+        skip_of(attempt(id(&appended))),
+        skip_of(attempt(id(&program))),
+        skip_of(attempt(id(&swap))),
+        skip_of(attempt(gone_id)),
+        skip_of(attempt(FileId { generation: 0, ..id(&plain) })),
+        skip_of(attempt(FileId { generation: id(&plain).generation ^ 1, ..id(&plain) })),
+    ];
+    tool::run("chattr", ["-i", immutable.to_str().unwrap()]).unwrap();
+    tool::run("chattr", ["-a", appended.to_str().unwrap()]).unwrap();
+    let expected = [
+        SkipReason::Pinned(Pin::Immutable),
+        SkipReason::Pinned(Pin::Immutable),
+        SkipReason::Executing,
+        SkipReason::Pinned(Pin::Swap),
+        SkipReason::Vanished,
+        SkipReason::Vanished,
+        SkipReason::Vanished,
+    ];
+    assert_eq!(reasons, expected);
+    assert_eq!(moved.owned().unwrap(), owned, "a skipped file changes nothing");
+    let nowhere = moved.exchange(id(&plain), LogicalBlock(0), target.end(), Blocks(4));
+    assert_eq!(skip_of(nowhere), SkipReason::TargetTaken);
+}
+
+#[test]
+fn loop_a_program_can_be_executed_again_and_again_while_it_is_moved() {
+    let volume = fresh(256, &[]);
+    let program = volume.mount_point().join("program");
+    fs::copy("/bin/true", &program).unwrap();
+    rustix::fs::sync();
+    let mut moved = open(&volume);
+    let target = capture_run(&mut moved, 64);
+    let mut places = [target.start, moved.map(id(&program)).unwrap()[0].physical];
+    let begun = Instant::now();
+    let (mut runs, mut refused, mut exchanges) = (0, 0, 0);
+    std::thread::scope(|scope| {
+        let users = scope.spawn(|| {
+            while begun.elapsed() < Duration::from_secs(3) {
+                match Command::new(&program).status() {
+                    Ok(status) => assert!(status.success()),
+                    Err(error) => {
+                        assert_eq!(error.raw_os_error(), Some(26), "{error}");
+                        refused += 1;
+                    }
+                }
+                runs += 1;
+            }
+        });
+        while begun.elapsed() < Duration::from_secs(3) {
+            let blocks = size(&moved.map(id(&program)).unwrap());
+            exchanges += 1;
+            match moved.exchange(id(&program), LogicalBlock(0), places[0], blocks) {
+                Ok(done) if done.blocks == blocks => places.swap(0, 1),
+                Ok(_) | Err(MoveError::Skip(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+            moved.barrier().unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        users.join().unwrap();
+    });
+    // The kernel refuses to execute a file while it is open for writing: once per exchange, for the time of the exchange,
+    // this cannot be helped.
+    assert!(exchanges > 20 && runs > 100, "{exchanges} exchanges, {runs} executions");
+    assert!(refused < exchanges, "{refused} of {runs} executions refused during {exchanges} exchanges");
+}
+
+/// Pages in large folios that somebody has mapped cannot be dropped; each block of them would force a commit.
+#[test]
+fn loop_a_mapped_file_is_left_alone_quickly_rather_than_locked_for_seconds() {
+    let volume = fresh(256, &[]);
+    let path = write(&volume, "mapped", 32 << 20);
+    chill();
+    let mut reader = Command::new("python3")
+        .arg("-c")
+        .arg("import mmap,sys,time\nf=open(sys.argv[1],'rb')\nwhile f.read(1<<20): pass\nm=mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ)\nsum(m[i] for i in range(0,len(m),4096))\nprint('ready',flush=True)\ntime.sleep(100)")
+        .arg(&path)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = [0; 5];
+    std::io::Read::read_exact(reader.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let mut moved = open(&volume);
+    let target = capture_run(&mut moved, 8192);
+    let begun = Instant::now();
+    let result = moved.exchange(id(&path), LogicalBlock(0), target.start, Blocks(8192));
+    let elapsed = begun.elapsed();
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    assert!(elapsed < Duration::from_secs(2), "{elapsed:?} for {result:?}");
+}
+
+fn refusal(volume: &longrun_lab::LoopVolume) -> VolumeError {
+    let target = Target::resolve(&volume.mount_point()).unwrap();
+    match longrun_volume::open(&target) {
+        Err(error) => error,
+        Ok(_) => panic!("{target:?} was admitted"),
+    }
+}
+
+#[test]
+fn loop_volumes_that_cannot_be_optimized_safely_are_refused() {
+    let specs: [(&[&str], &str, &str); 5] = [
+        (&[], "ro", "mounted read-only"),
+        (&[], "data=journal", "data=journal"),
+        (&["-O", "^has_journal"], "rw", "without a journal"),
+        (&["-O", "bigalloc"], "rw", "bigalloc"),
+        (&["-O", "^extent,^64bit"], "rw", "no extents"),
+    ];
+    for (mkfs, mount, words) in specs {
+        let spec = longrun_lab::VolumeSpec::ext4(64).mkfs(mkfs).mount(mount);
+        let volume = longrun_lab::LoopVolume::create(&spec).unwrap();
+        let message = refusal(&volume).to_string();
+        assert!(message.contains(words), "{mkfs:?} {mount}: {message}");
+    }
+    let volume = fresh(64, &[]);
+    volume.unmount().unwrap();
+    let target = Target::resolve(volume.device()).unwrap();
+    assert!(matches!(longrun_volume::open(&target), Err(VolumeError::NotWritable { .. })));
+}
+
+#[test]
+fn loop_a_second_optimizer_is_told_who_holds_the_volume() {
+    let volume = fresh(64, &[]);
+    let first = open(&volume);
+    let message = refusal(&volume).to_string();
+    assert!(message.contains(&format!("process {}", std::process::id())), "{message}");
+    drop(first);
+    drop(open(&volume));
+}
+
+/// Fills the volume while nearly all free space is ours; the filler must get all of it.
+#[test]
+fn loop_whoever_fills_the_volume_gets_all_the_space() {
+    // How the space is taken: written with and without the page cache.
+    for flag in ["nonblock", "direct"] {
+        let volume = fresh(512, &["-m", "0"]);
+        let mut moved = open(&volume);
+        let all = free(&mut moved);
+        let unclaimed = moved.unclaimed().unwrap();
+        let got = moved.capture(&all).unwrap();
+        assert!(got.total().0 * 10 > all.total().0 * 9);
+        let path = volume.mount_point().join("filler");
+        let arguments =
+            ["if=/dev/zero".into(), format!("of={}", path.display()), "bs=64k".into(), format!("oflag={flag}")];
+        let status = Command::new("dd").args(arguments).status().unwrap();
+        assert!(!status.success(), "it ends when the volume is full");
+        assert!(moved.owned().unwrap().is_empty(), "everything was given back");
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let length = file.metadata().unwrap().len();
+        // The tree of the file takes some blocks, and dd stops at the first request that does not fit as a whole.
+        let short = (unclaimed.0 * 4096).saturating_sub(length);
+        assert!(short <= 128 << 10, "{short} of {unclaimed} blocks: bytes less than were free ({flag})");
+        let plain = write_after(&volume);
+        assert_eq!(
+            skip_of(moved.exchange(plain, LogicalBlock(0), all.largest().unwrap().start, Blocks(1))),
+            SkipReason::SpaceNeeded
+        );
+        file.write_all_at(b"still in order", 0).unwrap();
+        drop(moved);
+        drop(file);
+        volume.check().unwrap();
+    }
+}
+
+/// A small file on the full volume: room is made by shortening the filler.
+fn write_after(volume: &longrun_lab::LoopVolume) -> FileId {
+    let filler = OpenOptions::new().write(true).open(volume.mount_point().join("filler")).unwrap();
+    let length = filler.metadata().unwrap().len();
+    filler.set_len(length - (8 << 20)).unwrap();
+    filler.sync_all().unwrap();
+    id(&write(volume, "late", 8192))
+}

@@ -11,7 +11,7 @@ impl Slide for PhysicalBlock {
 }
 
 /// Where each logical block of a file lies.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FileMap {
     places: RangeMap<PhysicalBlock>,
 }

@@ -78,6 +78,9 @@ impl Pass<'_> {
             Err(MoveError::Fatal(error)) => return Err(error.into()),
         };
         let before = map.fragments();
+        if self.would_harm(&map, &moves, before) {
+            return Ok(End::Skipped(SkipReason::Blocked));
+        }
         let moved_before = self.tally.bytes_moved;
         let carried_out = self.carry_out(batch, at, unit, &moves, &mut map, true);
         let untouched = self.tally.bytes_moved == moved_before;
@@ -97,6 +100,18 @@ impl Pass<'_> {
             }
             Err(Break::Halt(fatal)) => Err(fatal),
         }
+    }
+
+    /// A plan may split a file for a while, within the excess that it has saved by then. Where some of that saving did not
+    /// come about, the split must wait: an interrupted pass never leaves more excess than it found.
+    fn would_harm(&self, map: &FileMap, moves: &[FileMove], before: u64) -> bool {
+        let mut after = map.clone();
+        for step in moves {
+            after.put(step.logical, step.target, step.length);
+        }
+        let change = after.fragments() as i64 - before as i64;
+        let as_planned = moves.iter().all(|m| map.lies(m.logical, m.source, m.length) == m.length);
+        as_planned && change > 0 && self.tally.fragments + change > 0 && self.settings.obeys(Rule::NeverWorse)
     }
 
     /// The file's map as it is now: a plan is a hint.

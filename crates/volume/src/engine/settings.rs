@@ -31,6 +31,9 @@ pub struct Settings {
     /// Switches a safety rule off, to show that its test bites.
     #[cfg(test)]
     pub(crate) broken: Option<Rule>,
+    /// Another one.
+    #[cfg(test)]
+    pub(crate) also_broken: Option<Rule>,
 }
 
 impl Default for Settings {
@@ -48,6 +51,8 @@ impl Default for Settings {
             patience: Duration::from_secs(30),
             #[cfg(test)]
             broken: None,
+            #[cfg(test)]
+            also_broken: None,
         }
     }
 }
@@ -71,13 +76,15 @@ pub(crate) enum Rule {
     AskVacated,
     /// A file that got worse half-way is brought back.
     Settle,
+    /// No file is split before as many fragments have been saved.
+    NeverWorse,
 }
 
 impl Settings {
     /// Whether the rule is in force: always, but in tests of the tests.
     pub(super) fn obeys(&self, rule: Rule) -> bool {
         #[cfg(test)]
-        if self.broken == Some(rule) {
+        if self.broken == Some(rule) || self.also_broken == Some(rule) {
             return false;
         }
         let _ = rule;

@@ -236,6 +236,22 @@ fn a_file_that_cannot_be_moved_to_its_end_is_brought_back() {
     assert_eq!(broken_off(Some(Rule::Settle)), [Run::new(0, 100, 4), Run::new(4, 14, 8)]);
 }
 
+/// A whole file is split for a while, after another one was to be joined but had been rewritten.
+fn split_without_a_saving(broken: Option<Rule>) -> u64 {
+    let mut sim = volume(&[&[Run::new(0, 10, 4), Run::new(4, 40, 4)], &[Run::new(0, 60, 8)]]);
+    let moves = [(0, 0, 11, 100, 4), (0, 4, 40, 104, 4), (1, 0, 60, 120, 4)];
+    run(&mut sim, &Settings { broken, ..settings() }, &plan(&moves)).after.excess_fragments
+}
+
+#[test]
+fn no_file_is_split_before_as_many_fragments_have_been_saved() {
+    assert_eq!(split_without_a_saving(None), 1);
+    assert_eq!(split_without_a_saving(Some(Rule::NeverWorse)), 2, "the rule is what prevents it");
+    let mut sim = volume(&[&[Run::new(0, 10, 4), Run::new(4, 40, 4)], &[Run::new(0, 60, 8)]]);
+    let report = run(&mut sim, &settings(), &plan(&[(0, 0, 10, 100, 4), (0, 4, 40, 104, 4), (1, 0, 60, 120, 4)]));
+    assert_eq!((report.after.excess_fragments, report.skipped), (1, vec![]), "with the saving it may");
+}
+
 #[test]
 fn a_file_that_needs_more_space_than_may_be_held_is_left_to_its_reason() {
     let mut sim = volume(&[&[Run::new(0, 1, 90)]]);

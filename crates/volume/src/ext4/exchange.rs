@@ -156,8 +156,10 @@ impl Mover<'_> {
     /// block would force a commit with the file locked, seconds for a chunk.
     fn check_folios(&self, work: &Work, range: ByteRange) -> Result<(), MoveError> {
         let still_cached = longrun_sys::cache_state(&work.file, range).is_ok_and(|state| state.cached_pages > 0);
-        // Where the kernel does not tell how pages lie, the worst is assumed.
-        if still_cached && longrun_sys::has_large_folios(&work.file, range).unwrap_or(true) {
+        // Where the kernel does not tell how pages lie, the worst is assumed. A program that is in use even now will be
+        // executed again: not even single pages are worth keeping others from it.
+        let untouchable = || work.file.executable || longrun_sys::has_large_folios(&work.file, range).unwrap_or(true);
+        if still_cached && untouchable() {
             // Opening tells whether it is mapped because it is being executed.
             self.files.open_for_exchange(&work.file)?;
             return Err(MoveError::Skip(SkipReason::Busy));

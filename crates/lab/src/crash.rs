@@ -49,8 +49,6 @@ pub struct CrashRun {
     pub seed: u64,
     /// The volume.
     pub recipe: Recipe,
-    /// Its block size in bytes.
-    pub block_size: u32,
     /// How it was cut off.
     pub cut: Cut,
     /// Seconds after the start.
@@ -80,22 +78,18 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
         let mut rng = fastrand::Rng::with_seed(seed);
         let recipe =
             *rng.choice([Recipe::Aged, Recipe::Server, Recipe::Office, Recipe::Git].iter()).unwrap_or(&Recipe::Aged);
-        let block_size = if rng.u32(..4) == 0 { 1024 } else { 4096 };
         let replay = format!(
             "replay with: longrun-lab crash --seed {seed} --runs 1 --mebibytes {} --optimizer {}",
             settings.mebibytes,
             optimizer.name().trim_start_matches("longrun ")
         );
-        let base = match bases.entry((recipe, block_size)) {
+        let base = match bases.entry(recipe) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => {
-                free.insert(prepare(settings, recipe, block_size, optimizer).with_context(|| replay.clone())?)
-            }
+            Entry::Vacant(free) => free.insert(prepare(settings, recipe, optimizer).with_context(|| replay.clone())?),
         };
         let mut run = CrashRun {
             seed,
             recipe,
-            block_size,
             cut: *rng.choice([Cut::Shutdown, Cut::Kill, Cut::KillThenShutdown].iter()).unwrap_or(&Cut::Shutdown),
             after_seconds: rng.f64() * 1.05 * base.full_run.as_secs_f64(),
             interrupted: false,
@@ -108,9 +102,9 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
 }
 
 /// Ages an image, and lets the optimizer run once undisturbed on a copy: the files must be as before then, too.
-fn prepare(settings: &CrashSettings, recipe: Recipe, block_size: u32, optimizer: &Optimizer) -> Result<Base> {
+fn prepare(settings: &CrashSettings, recipe: Recipe, optimizer: &Optimizer) -> Result<Base> {
     // No reserve for root: on volumes this small it would leave the optimizer next to nothing to work with.
-    let spec = VolumeSpec::ext4(settings.mebibytes).mkfs(&["-b", &block_size.to_string(), "-m", "0"]);
+    let spec = VolumeSpec::ext4(settings.mebibytes).mkfs(&["-b", "4096", "-m", "0"]);
     let (volume, _) = LoopVolume::aged(&spec, recipe, AGEING_SEED)?;
     let before = dump(&volume.mount_point())?;
     let blocks = accounted_blocks(&volume)?;

@@ -28,29 +28,37 @@ fn filefrag_ranges(path: &std::path::Path) -> Vec<(u64, u64)> {
 
 #[test]
 fn loop_a_file_lands_exactly_where_it_was_sent_and_is_otherwise_the_same() {
-    for mkfs in [&[][..], &["-b", "1024"], &["-b", "2048"]] {
-        let volume = fresh(256, mkfs);
-        let path = write(&volume, "file", 5_000_001);
-        write(&volume, "other", 100_000);
-        tool::run("setfattr", ["-n", "user.mark", "-v", "kept", path.to_str().unwrap()]).unwrap();
-        chill();
-        let before = dump(&volume.mount_point()).unwrap();
-        let mut moved = open(&volume);
-        let runs = moved.map(id(&path)).unwrap();
-        let target = capture_run(&mut moved, size(&runs).0);
-        let vacated: ExtentSet = move_file(&mut moved, id(&path), target.start).into_iter().collect();
-        assert_eq!(vacated, runs.iter().map(|run| run.extent()).collect::<ExtentSet>());
-        assert_eq!(moved.owned().unwrap(), vacated);
-        moved.barrier().unwrap();
-        assert_eq!(count_fragments(moved.map(id(&path)).unwrap().iter().copied()), 1);
-        drop(moved);
-        let ranges = filefrag_ranges(&path);
-        assert_eq!(ranges.first().unwrap().0, target.start.0);
-        assert_eq!(ranges.last().unwrap().1, target.end().0 - 1);
-        volume.remount().unwrap();
-        chill();
-        compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
-        volume.check().unwrap();
+    let volume = fresh(256, &[]);
+    let path = write(&volume, "file", 5_000_001);
+    write(&volume, "other", 100_000);
+    tool::run("setfattr", ["-n", "user.mark", "-v", "kept", path.to_str().unwrap()]).unwrap();
+    chill();
+    let before = dump(&volume.mount_point()).unwrap();
+    let mut moved = open(&volume);
+    let runs = moved.map(id(&path)).unwrap();
+    let target = capture_run(&mut moved, size(&runs).0);
+    let vacated: ExtentSet = move_file(&mut moved, id(&path), target.start).into_iter().collect();
+    assert_eq!(vacated, runs.iter().map(|run| run.extent()).collect::<ExtentSet>());
+    assert_eq!(moved.owned().unwrap(), vacated);
+    moved.barrier().unwrap();
+    assert_eq!(count_fragments(moved.map(id(&path)).unwrap().iter().copied()), 1);
+    drop(moved);
+    let ranges = filefrag_ranges(&path);
+    assert_eq!(ranges.first().unwrap().0, target.start.0);
+    assert_eq!(ranges.last().unwrap().1, target.end().0 - 1);
+    volume.remount().unwrap();
+    chill();
+    compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
+    volume.check().unwrap();
+}
+
+#[test]
+fn loop_blocks_smaller_than_a_page_are_refused() {
+    for block_size in ["1024", "2048"] {
+        let volume = fresh(256, &["-b", block_size]);
+        let target = longrun_volume::Target::resolve(&volume.mount_point()).unwrap();
+        let refused = longrun_volume::open(&target).err().unwrap().to_string();
+        assert!(refused.contains(block_size), "{refused}");
     }
 }
 
@@ -251,7 +259,7 @@ fn loop_a_program_can_be_executed_again_and_again_while_it_is_moved() {
     let told = String::from_utf8(users.wait_with_output().unwrap().stdout).unwrap();
     let (runs, refused) = told.trim().split_once(' ').unwrap();
     let (runs, refused): (u32, u32) = (runs.parse().unwrap(), refused.parse().unwrap());
-    println!("{refused} of {runs} executions refused during {exchanges} exchanges");
+    eprintln!("{refused} of {runs} executions refused during {exchanges} exchanges");
     // The kernel refuses to execute a file while it is open for writing: for the time of an exchange, this cannot be
     // helped.
     assert!(exchanges > 20 && runs > 100, "{exchanges} exchanges, {runs} executions");

@@ -36,6 +36,7 @@ pub use mmap::SharedMapping;
 pub use process::{is_root, raise_open_file_limit, run_before_others};
 pub use rustix::fs::{FlockOperation, OFlags};
 pub use rustix::io::Errno;
+pub use rustix::param::page_size;
 pub use shutdown::{Shutdown, shutdown};
 pub use space::{
     Capacity, allocate, capacity, lock_file, punch, set_length, sync_file, sync_file_data, sync_volume, temporary_file,

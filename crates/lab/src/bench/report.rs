@@ -103,7 +103,10 @@ fn optimized(text: &mut String, results: &[RecipeResult]) -> Result<()> {
 }
 
 fn analysis(text: &mut String, analyses: &[AnalysisResult]) -> Result<()> {
-    writeln!(text, "\n## Analysis of a whole volume, cold\n\nExcess fragments are those of files; directories cannot be moved while mounted.\n")?;
+    writeln!(
+        text,
+        "\n## Analysis of a whole volume, cold\n\nExcess fragments are those of files; directories cannot be moved while mounted.\n"
+    )?;
     writeln!(
         text,
         "| volume | files | `longrun analyze`, s | peak memory, MiB | `e4defrag -c`, s | times as fast | excess: longrun / \

@@ -64,6 +64,12 @@ pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
         }
         Some(other) => return Err(unsupported(other.to_string())),
     }
+    let block_size = reader.geometry().block_size;
+    if block_size.bytes() as usize != longrun_sys::page_size() {
+        // The kernel exchanges only where file and donor begin at the same place of a memory page: with several blocks to
+        // the page a block could take one place in several only, and no plan knows of that.
+        return Err(unsupported(format!("optimizing ext4 with blocks of {} bytes", block_size.bytes())));
+    }
     let root = File::open(&mount.point).map_err(io(&mount.point, "opening the root directory"))?;
     let meta = root.metadata().map_err(io(&mount.point, "looking at the root directory"))?;
     if meta.ino() != ROOT_INODE || DeviceNumber::from_stat(meta.dev()) != device {

@@ -259,7 +259,6 @@ fn loop_a_program_can_be_executed_again_and_again_while_it_is_moved() {
     let told = String::from_utf8(users.wait_with_output().unwrap().stdout).unwrap();
     let (runs, refused) = told.trim().split_once(' ').unwrap();
     let (runs, refused): (u32, u32) = (runs.parse().unwrap(), refused.parse().unwrap());
-    eprintln!("{refused} of {runs} executions refused during {exchanges} exchanges");
     // The kernel refuses to execute a file while it is open for writing: for the time of an exchange, this cannot be
     // helped.
     assert!(exchanges > 20 && runs > 100, "{exchanges} exchanges, {runs} executions");

@@ -308,7 +308,7 @@ fn loop_volumes_that_cannot_be_optimized_safely_are_refused() {
         (&["-O", "^extent,^64bit"], "rw", "no extents"),
     ];
     for (mkfs, mount, words) in specs {
-        let spec = longrun_lab::VolumeSpec::ext4(64).mkfs(mkfs).mount(mount);
+        let spec = longrun_lab::VolumeSpec::ext4(64).mkfs(&[mkfs, &["-b", "4096"]].concat()).mount(mount);
         let volume = longrun_lab::LoopVolume::create(&spec).unwrap();
         let message = refusal(&volume).to_string();
         assert!(message.contains(words), "{mkfs:?} {mount}: {message}");

@@ -54,18 +54,66 @@ impl Aim {
     }
 }
 
+/// What came of trying to leave a given excess.
+enum Attempt {
+    OverBudget,
+    /// Nothing to move, or no gain.
+    Nothing,
+    Plan(Scheduled),
+}
+
 /// Plans a window of whole files; `None` when nothing pays.
+///
+/// Where the budget does not cover what is aimed at, less is aimed at: by bisection, the least excess that can be reached
+/// with it. A plan that is cut off by its budget instead would pay for preparations that come to nothing.
 pub(crate) fn plan(window: &Window, aim: Aim, limits: Limits) -> Option<Scheduled> {
-    let remaining = window.excess() * aim.excess.0 / aim.excess.1;
+    const STEPS: u32 = 8;
+    let excess = window.excess();
+    let aimed = excess * aim.excess.0 / aim.excess.1;
+    let mut best = match attempt_to_leave(window, aimed, aim, limits) {
+        Attempt::Plan(scheduled) => return Some(scheduled),
+        Attempt::Nothing => return None,
+        Attempt::OverBudget => None,
+    };
+    let (mut too_costly, mut affordable) = (aimed, excess);
+    for _ in 0..STEPS {
+        let middle = too_costly.midpoint(affordable);
+        if middle == too_costly {
+            break;
+        }
+        match attempt_to_leave(window, middle, aim, limits) {
+            Attempt::OverBudget => too_costly = middle,
+            Attempt::Nothing => affordable = middle,
+            Attempt::Plan(scheduled) => {
+                best = Some(scheduled);
+                affordable = middle;
+            }
+        }
+    }
+    best
+}
+
+fn attempt_to_leave(window: &Window, remaining: u64, aim: Aim, limits: Limits) -> Attempt {
     let units = cut(window.units.clone(), remaining);
     let mut cut = Window { segments: window.segments.clone(), units, free: window.free.clone() };
-    let target = place(&mut cut, aim)?;
+    let Some(target) = place(&mut cut, aim) else { return Attempt::Nothing };
+    if target.cost(&cut.units) > limits.budget {
+        return Attempt::OverBudget;
+    }
     let why = |unit: UnitIndex| match cut.units.get(unit) {
         Some(u) if u.fragments() > 1 => Why::Defragment,
         _ => Why::MakeRoom,
     };
-    let scheduled = Scheduler::new(&cut.units, &target, &cut.free, limits, why).run();
-    scheduled.improves(window).then_some(scheduled)
+    // Steps aside come on top of the target's cost: without a limit it shows whether the budget covers them.
+    let unlimited = Limits { budget: u64::MAX, ..limits };
+    let scheduled = Scheduler::new(&cut.units, &target, &cut.free, unlimited, why).run();
+    if scheduled.moved > limits.budget {
+        Attempt::OverBudget
+    } else if scheduled.improves(window) {
+        Attempt::Plan(scheduled)
+    } else {
+        Attempt::Nothing
+    }
 }
 
 /// Finds a place for every unit; those that find none stay where they are.

@@ -3,8 +3,9 @@
 use crate::agenda::{Agenda, Job};
 use crate::efficient::Aim;
 use crate::schedule::{Limits, Scheduled};
+use crate::window::Window;
 use crate::{Batch, Mode, Policy, efficient, files, full};
-use longrun_layout::{FileIndex, VolumeLayout};
+use longrun_layout::{FileIndex, FileView, VolumeLayout};
 
 /// Yields the batches of a plan, in the order in which they must be carried out. Each batch is planned when it is asked
 /// for: apart from 17 bytes a movable file and 30 bytes a free piece, memory is bounded by one window.
@@ -18,6 +19,8 @@ pub struct Planner<'a> {
     chosen: Option<FileIndex>,
     /// Blocks moved by the batches so far.
     moved: u64,
+    /// Excess fragments in the windows that are still to come.
+    excess_ahead: u64,
 }
 
 impl<'a> Planner<'a> {
@@ -26,7 +29,9 @@ impl<'a> Planner<'a> {
     pub fn new(layout: &'a VolumeLayout, policy: Policy) -> Self {
         let agenda = Agenda::new(layout, policy.mode == Mode::Full);
         let aim = Aim::of(layout, policy.goal);
-        Self { layout, policy, agenda, aim, chosen: None, moved: 0 }
+        let movable = layout.files().filter(FileView::is_movable);
+        let excess_ahead = movable.map(|f| f.fragments().saturating_sub(1)).sum();
+        Self { layout, policy, agenda, aim, chosen: None, moved: 0, excess_ahead }
     }
 
     /// Plans for one file alone, as files mode does for all: into the smallest free piece that holds it.
@@ -36,18 +41,20 @@ impl<'a> Planner<'a> {
         Self { chosen: Some(file), ..Self::new(layout, policy) }
     }
 
-    fn limits(&self, used: u64) -> Limits {
+    fn limits(&self, window: &Window) -> Limits {
         let free = self.layout.free_blocks().0;
-        Limits {
-            epoch: self.policy.epoch.0.min(free / 3).max(1),
-            aside: used * 15 / 100,
-            budget: self.policy.budget.map_or(u64::MAX, |b| b.0.saturating_sub(self.moved)),
-        }
+        let budget = self.policy.budget.map_or(u64::MAX, |budget| {
+            let left = budget.0.saturating_sub(self.moved);
+            // Every window gets its share by the excess in it, so that the first ones do not use up everything.
+            let share = u128::from(left) * u128::from(window.excess()) / u128::from(self.excess_ahead.max(1));
+            if self.policy.mode == Mode::Efficient { (share as u64).min(left) } else { left }
+        });
+        Limits { epoch: self.policy.epoch.0.min(free / 3).max(1), aside: window.used() * 15 / 100, budget }
     }
 
     fn plan(&self, job: &Job) -> Option<Scheduled> {
         let window = &job.window;
-        let limits = self.limits(window.used());
+        let limits = self.limits(window);
         match self.policy.mode {
             // Where the whole target cannot be reached, do what can be.
             Mode::Full => full::plan(window, &job.zone, limits).or_else(|| efficient::plan(window, Aim::FIRST, limits)),
@@ -70,7 +77,9 @@ impl Iterator for Planner<'_> {
     fn next(&mut self) -> Option<Batch> {
         loop {
             let job = self.agenda.next_job()?;
-            let Some(scheduled) = self.plan(&job) else {
+            let scheduled = self.plan(&job);
+            self.excess_ahead = self.excess_ahead.saturating_sub(job.window.excess());
+            let Some(scheduled) = scheduled else {
                 self.agenda.finish(&job, &job.window.free, Vec::new());
                 continue;
             };

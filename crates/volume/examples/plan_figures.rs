@@ -1,9 +1,11 @@
 //! Plans simulated aged volumes and prints what the plans come to: figures before and after, blocks moved, barriers,
-//! planning time. `cargo run --release -p longrun-volume --example plan_figures -- full office server media`
+//! planning time. An image of an unmounted ext4 volume (*.img) can be named too. `cargo run --release -p longrun-volume --example plan_figures -- full office server media`
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use longrun_layout::{Blocks, ExtentSet, VolumeLayout, apply_moves};
 use longrun_planner::{Mode, Planner, Policy, Step, Why};
+use longrun_volume::NoProgress;
+use longrun_volume::ext4::scan::{Access, Ext4Reader, FreeSpace, ScanOptions};
 use longrun_volume::sim::recipes;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -23,7 +25,11 @@ fn main() {
             "office" => recipes::office(seed, total),
             "media" => recipes::media(seed, total),
             "scattered" => recipes::scattered(seed, total),
-            file if file.ends_with(".json") => serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap(),
+            image if image.ends_with(".img") => {
+                let mut reader = Ext4Reader::open(image.as_ref(), Access::Still).unwrap();
+                let options = ScanOptions { free_space: FreeSpace::Bitmaps, directories: true };
+                reader.scan(options, &NoProgress).unwrap().layout
+            }
             count => recipes::many_files(seed, count.parse().unwrap()),
         };
         figures(name, &layout, mode);
@@ -31,7 +37,8 @@ fn main() {
 }
 
 fn figures(name: &str, layout: &VolumeLayout, mode: Mode) {
-    let policy = Policy { mode, budget: None, reserve: Blocks(6144), epoch: Blocks(32768), goal: None };
+    let budget = std::env::var("BUDGET").ok().and_then(|b| b.parse().ok()).map(Blocks);
+    let policy = Policy { mode, budget, reserve: Blocks(6144), epoch: Blocks(32768), goal: None };
     let before = layout.fragmentation();
     let started = Instant::now();
     let mut first = None;

@@ -39,6 +39,17 @@ impl Optimizer {
         Ok(Self { name: format!("longrun {mode}"), program: longrun_binary()?, arguments, ours: true })
     }
 
+    /// Longrun in efficient mode with at most `bytes` to move.
+    ///
+    /// # Errors
+    /// As [`Self::longrun`].
+    pub fn longrun_within(bytes: u64) -> Result<Self> {
+        let mut optimizer = Self::longrun("efficient")?;
+        optimizer.name = "longrun efficient, within 4/5 of e4defrag's bytes".to_owned();
+        optimizer.arguments.extend(["--budget".into(), bytes.to_string().into()]);
+        Ok(optimizer)
+    }
+
     /// By name: `e4defrag`, or a mode of Longrun.
     ///
     /// # Errors

@@ -204,6 +204,19 @@ fn claims(text: &mut String, results: &[RecipeResult]) -> Result<()> {
                     peer.traffic.written as f64 / MIB
                 ),
             )?;
+            if let Some(within) = result.optimized.iter().find(|o| o.name.contains("within")) {
+                claim(
+                    within.after.excess <= peer.after.excess && within.traffic.written < peer.traffic.written,
+                    format!(
+                        "{recipe}, efficient with a budget below what e4defrag wrote: excess {} against {}, written {:.0} \
+                         MiB against {:.0} MiB",
+                        within.after.excess,
+                        peer.after.excess,
+                        within.traffic.written as f64 / MIB,
+                        peer.traffic.written as f64 / MIB
+                    ),
+                )?;
+            }
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ fail() {
 }
 
 # command:package
-needed=(cc:gcc)
+needed=(cc:build-essential)
 case "${1:-}" in
     build) ;;
     run) needed+=(mkfs.ext4:e2fsprogs losetup:mount mount:mount flock:util-linux) ;;

@@ -7,13 +7,24 @@
 use crate::unit::{Piece, Unit};
 use crate::window::Window;
 use crate::zone;
-use longrun_layout::{Extent, ExtentSet, FileIndex, FileView, PhysicalBlock, VolumeLayout};
+use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, FileView, PhysicalBlock, VolumeLayout};
 use std::collections::BTreeMap;
 
-/// Files of one window, at most: planning time grows a little faster than linearly with them.
-const WINDOW_FILES: usize = 150_000;
-/// Blocks of one window, at most, not counting imported ones: 64 GiB of 4 KiB blocks.
-const WINDOW_BLOCKS: u64 = 1 << 24;
+/// How much of a volume is planned at once: bounds memory and time. A volume of up to two windows is planned as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowSize {
+    /// Files, at most: planning time grows a little faster than linearly with them.
+    pub files: usize,
+    /// Blocks, at most, not counting those of files that reach beyond the window.
+    pub blocks: Blocks,
+}
+
+impl Default for WindowSize {
+    /// 150 000 files and 64 GiB of 4 KiB blocks: about two seconds and 150 MB.
+    fn default() -> Self {
+        Self { files: 150_000, blocks: Blocks(1 << 24) }
+    }
+}
 
 /// What is left to be planned of a volume.
 #[derive(Debug)]
@@ -30,6 +41,7 @@ pub(crate) struct Agenda<'a> {
     stretches: Vec<ExtentSet>,
     /// What is left of the zone.
     zone: ExtentSet,
+    size: WindowSize,
 }
 
 /// A window and the part of it that shall become free.
@@ -41,7 +53,7 @@ pub(crate) struct Job {
 
 impl<'a> Agenda<'a> {
     /// Cuts a volume into windows; `gather` says whether the free space shall gather in a zone.
-    pub(crate) fn new(layout: &'a VolumeLayout, gather: bool) -> Self {
+    pub(crate) fn new(layout: &'a VolumeLayout, gather: bool, size: WindowSize) -> Self {
         let free: ExtentSet = layout.free().iter().copied().collect();
         let segments = layout.segments();
         let zone: ExtentSet = match gather {
@@ -55,7 +67,8 @@ impl<'a> Agenda<'a> {
         let mut by_home: Vec<(u64, FileIndex)> = layout.files().filter(FileView::is_movable).filter_map(home).collect();
         by_home.sort_unstable();
         let settled = vec![0; layout.file_count().div_ceil(64)];
-        let mut agenda = Self { layout, by_home, settled, moved: BTreeMap::new(), free, stretches: Vec::new(), zone };
+        let mut agenda =
+            Self { layout, by_home, settled, moved: BTreeMap::new(), free, stretches: Vec::new(), zone, size };
         agenda.stretches = agenda.cut(&segments);
         agenda
     }
@@ -64,7 +77,8 @@ impl<'a> Agenda<'a> {
     fn cut(&self, segments: &[Extent]) -> Vec<ExtentSet> {
         let zone: Vec<Extent> = self.zone.iter().collect();
         let space = crate::target::outside(segments, &zone);
-        if self.by_home.len() <= 2 * WINDOW_FILES && space.total().0 <= 2 * WINDOW_BLOCKS {
+        let WindowSize { files: most_files, blocks: Blocks(most_blocks) } = self.size;
+        if self.by_home.len() <= 2 * most_files && space.total().0 <= 2 * most_blocks {
             return vec![space];
         }
         let mut stretches = Vec::new();
@@ -75,14 +89,14 @@ impl<'a> Agenda<'a> {
             while at < extent.end().0 {
                 // Cut where a file starts: no run reaches across such a border.
                 let first = self.by_home.partition_point(|(home, _)| *home < at);
-                let enough = self.by_home.get(first + WINDOW_FILES.saturating_sub(files)).map_or(u64::MAX, |f| f.0);
-                let room = at + WINDOW_BLOCKS.saturating_sub(stretch.total().0);
+                let enough = self.by_home.get(first + most_files.saturating_sub(files)).map_or(u64::MAX, |f| f.0);
+                let room = at + most_blocks.saturating_sub(stretch.total().0);
                 let beyond = self.by_home.partition_point(|(home, _)| *home < enough.min(room).max(at + 1));
                 let end = self.by_home.get(beyond).map_or(u64::MAX, |f| f.0).min(extent.end().0);
                 stretch.insert(Extent::new(at, end - at));
                 files += self.by_home.partition_point(|(home, _)| *home < end) - first;
                 at = end;
-                if files >= WINDOW_FILES || stretch.total().0 >= WINDOW_BLOCKS {
+                if files >= most_files || stretch.total().0 >= most_blocks {
                     stretches.push(std::mem::take(&mut stretch));
                     files = 0;
                 }

@@ -20,6 +20,7 @@ mod unit;
 mod window;
 mod zone;
 
+pub use agenda::WindowSize;
 pub use plan::{Batch, PlannedMove, Step, Why};
 pub use planner::Planner;
 pub use policy::{Goal, Mode, Policy};

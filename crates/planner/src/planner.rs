@@ -1,6 +1,6 @@
 //! The planner: one batch after another.
 
-use crate::agenda::{Agenda, Job};
+use crate::agenda::{Agenda, Job, WindowSize};
 use crate::efficient::Aim;
 use crate::schedule::{Limits, Scheduled};
 use crate::window::Window;
@@ -27,7 +27,13 @@ impl<'a> Planner<'a> {
     /// Plans for `layout` under `policy`.
     #[must_use]
     pub fn new(layout: &'a VolumeLayout, policy: Policy) -> Self {
-        let agenda = Agenda::new(layout, policy.mode == Mode::Full);
+        Self::with_windows(layout, policy, WindowSize::default())
+    }
+
+    /// Plans in windows of the given size.
+    #[must_use]
+    pub fn with_windows(layout: &'a VolumeLayout, policy: Policy, size: WindowSize) -> Self {
+        let agenda = Agenda::new(layout, policy.mode == Mode::Full, size);
         let aim = Aim::of(layout, policy.goal);
         let movable = layout.files().filter(FileView::is_movable);
         let excess_ahead = movable.map(|f| f.fragments().saturating_sub(1)).sum();

@@ -4,7 +4,7 @@ mod common;
 
 use common::{build, policy, replay, run, shapes};
 use longrun_layout::{Blocks, FileIndex};
-use longrun_planner::{Batch, Mode, Planner, Policy};
+use longrun_planner::{Batch, Mode, Planner, Policy, WindowSize};
 use proptest::prelude::*;
 
 proptest! {
@@ -77,6 +77,21 @@ proptest! {
         let batches: Vec<Batch> = Planner::for_file(&layout, policy(Mode::Full), file).collect();
         prop_assert!(batches.iter().flat_map(Batch::moves).all(|m| m.step.file == file));
         replay(&layout, batches);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn small_windows_change_nothing_about_the_laws(shape in shapes(), mode in modes(), files in 1usize..20, blocks in 20u64..500) {
+        let layout = build(&shape);
+        let size = WindowSize { files, blocks: Blocks(blocks) };
+        let end = replay(&layout, Planner::with_windows(&layout, policy(mode), size).collect());
+        prop_assert!(end.after.excess_fragments <= end.before.excess_fragments);
+        let again = Planner::with_windows(&end.layout, policy(mode), size).collect();
+        let end = replay(&end.layout, again);
+        prop_assert!(end.after.excess_fragments <= end.before.excess_fragments);
     }
 }
 

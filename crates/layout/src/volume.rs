@@ -83,6 +83,22 @@ impl VolumeLayout {
         &self.obstacles
     }
 
+    /// Turns free blocks into obstacles: space that cannot be had.
+    pub fn withhold(&mut self, blocks: &ExtentSet) {
+        if blocks.is_empty() {
+            return;
+        }
+        let mut free: ExtentSet = self.free.iter().copied().collect();
+        let mut obstacles: ExtentSet = self.obstacles.iter().copied().collect();
+        for extent in blocks.iter() {
+            let parts: Vec<Extent> = free.overlapping(extent).collect();
+            free.remove(extent);
+            obstacles.extend(parts);
+        }
+        self.free = free.iter().collect();
+        self.obstacles = obstacles.iter().collect();
+    }
+
     /// Blocks that more than one file (or snapshot) owns. Ascending, disjoint.
     #[must_use]
     pub fn shared(&self) -> &[Extent] {
@@ -346,6 +362,18 @@ mod tests {
         assert_eq!(figures.free_space.pieces, 2);
         assert_eq!(figures.free_space.floor_pieces, 2, "650 free blocks need the segments of 600 and 100");
         assert_eq!(layout.owner_of(PhysicalBlock(205)).unwrap().0, FileIndex(1));
+    }
+
+    #[test]
+    fn withheld_blocks_are_obstacles_and_no_longer_free() {
+        let mut b = builder();
+        add(&mut b, 11, None, &[Run::new(0, 100, 50)]);
+        b.push_free(Extent::new(150, 50));
+        let mut layout = b.build().unwrap();
+        layout.withhold(&[Extent::new(140, 20), Extent::new(180, 5)].into_iter().collect());
+        assert_eq!(layout.free(), [Extent::new(160, 20), Extent::new(185, 15)]);
+        let obstacles = [Extent::new(0, 100), Extent::new(150, 10), Extent::new(180, 5), Extent::new(200, 800)];
+        assert_eq!(layout.obstacles(), obstacles, "a file's blocks stay the file's");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::observer::{Observer, Permission, Phase, ScanProgress, Status};
 use super::report::{PassError, Report, Stop, Tally};
 use super::settings::{Rule, Settings};
 use crate::{NoProgress, SkipReason, Volume, VolumeError};
-use longrun_layout::{BlockSize, Blocks, Bytes, FileId, Fragmentation, VolumeLayout};
+use longrun_layout::{BlockSize, Blocks, Bytes, ExtentSet, FileId, Fragmentation, VolumeLayout};
 use longrun_planner::{Goal, Policy};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -40,6 +40,8 @@ pub(super) struct Pass<'a> {
     goal: Option<Goal>,
     /// Files that cannot be exchanged at all: no use to try them again in a later round.
     pub(super) hopeless: BTreeSet<FileId>,
+    /// Free blocks that could not be captured: the next plan does without them.
+    pub(super) out_of_reach: ExtentSet,
     /// How often everything was given back under pressure.
     pub(super) crises: u32,
     pub(super) since_barrier: Blocks,
@@ -49,7 +51,11 @@ pub(super) struct Pass<'a> {
     planned_in_round: Bytes,
 }
 
-/// Less is better: excess fragments first, then free pieces. Every further round must lower it, so that rounds end.
+/// Rounds in a row without gain that only showed which blocks cannot be had.
+const MOST_FRUITLESS: u32 = 4;
+
+/// Less is better: excess fragments first, then free pieces. Rounds must lower it below what it ever was, so that they
+/// end.
 fn potential(figures: &Fragmentation) -> (u64, u64) {
     (figures.excess_fragments, figures.free_space.pieces)
 }
@@ -76,6 +82,7 @@ pub(super) fn run(
         policy: settings.policy(&layout, Bytes(0)),
         goal: None,
         hopeless: BTreeSet::new(),
+        out_of_reach: ExtentSet::new(),
         crises: 0,
         since_barrier: Blocks(0),
         begun,
@@ -102,8 +109,10 @@ impl Pass<'_> {
         let goal = Goal::efficient(&layout);
         let mut after = before.clone();
         let mut stop = None;
+        let (mut best, mut fruitless) = (potential(&before), 0);
         loop {
-            let moved_before = self.tally.bytes_moved;
+            let (moved_before, known) = (self.tally.bytes_moved, self.out_of_reach.total());
+            layout.withhold(&self.out_of_reach);
             match self.round(&layout, plans) {
                 Ok(()) => {}
                 Err(Halt::Stop(reason)) => stop = Some(reason),
@@ -111,15 +120,23 @@ impl Pass<'_> {
             }
             // A scan takes what we hold for obstacles.
             self.give_back()?;
-            if self.tally.bytes_moved == moved_before {
+            let learned = self.out_of_reach.total() > known;
+            if self.tally.bytes_moved == moved_before && !learned {
                 break;
             }
             drop(layout);
             layout = self.rescan(&mut stop)?;
-            let now = layout.fragmentation();
-            let gained = potential(&now) < potential(&after);
-            after = now;
-            if stop.is_some() || !gained || self.round >= self.settings.rounds {
+            after = layout.fragmentation();
+            let gained = potential(&after) < best;
+            if gained {
+                // The volume looks different now: what was out of reach may be had.
+                (best, fruitless) = (potential(&after), 0);
+                self.out_of_reach = ExtentSet::new();
+            } else {
+                fruitless += 1;
+            }
+            let hopeless = !gained && (!learned || fruitless > MOST_FRUITLESS);
+            if stop.is_some() || hopeless || self.round >= self.settings.rounds {
                 break;
             }
             self.round += 1;

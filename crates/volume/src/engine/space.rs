@@ -11,6 +11,9 @@ use std::time::Duration;
 /// How often a pass gives everything back and begins anew before it leaves the field to others.
 const MOST_CRISES: u32 = 16;
 
+/// Blocks that a capture may hold for a moment besides the wanted ones.
+const ROOM_FOR_OTHERS: Blocks = Blocks(4096);
+
 /// Between two looks at whether free space has come back.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -18,7 +21,9 @@ impl Pass<'_> {
     /// What may be captured now without touching the reserve.
     fn allowance(&mut self) -> Result<Blocks, Halt> {
         let reserve = if self.settings.obeys(Rule::Reserve) { self.policy.reserve } else { Blocks(0) };
-        Ok(self.volume.unclaimed()?.saturating_sub(reserve))
+        let most = self.volume.unclaimed()?.saturating_sub(reserve);
+        // On its way to the wanted blocks a capture takes others for a moment: it needs room for them.
+        Ok(most.saturating_sub(Blocks((most.0 / 2).min(ROOM_FOR_OTHERS.0))))
     }
 
     /// Captures what the units from `from` on need free, as far as the window goes.
@@ -48,6 +53,9 @@ impl Pass<'_> {
             self.commit()?;
         }
         let got = self.volume.capture(&next.wanted)?;
+        for missed in next.wanted.iter().flat_map(|wanted| got.gaps(wanted)) {
+            self.out_of_reach.insert(missed);
+        }
         self.ledger.captured(&got);
         Ok(())
     }

@@ -9,6 +9,7 @@ mod exit;
 mod map;
 mod progress;
 mod report;
+mod signals;
 mod survey;
 mod text;
 

@@ -1,15 +1,14 @@
-//! Progress on standard error: a bar on a terminal, a line now and then elsewhere; and the signals that end work early.
+//! Progress on standard error: a bar on a terminal, a line now and then elsewhere; and the wish to end work early.
 //!
 //! Owns what is shown while work goes on and the wish to stop. Never stops anything itself: the worker asks.
 
 use crate::exit::Failure;
+use crate::signals;
 use crate::text::{duration, size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use longrun_layout::Bytes;
 use longrun_volume::Progress;
 use longrun_volume::engine::{Observer, Phase, Status};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,17 +43,22 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts to listen to SIGINT, SIGTERM and SIGHUP, and shows nothing until there is a phase.
+    /// Starts to listen to the signals that end work, and shows nothing until there is a phase.
     pub fn start() -> Result<Self, Failure> {
         let on_terminal = io::stderr().is_terminal();
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         let stop = Arc::new(AtomicBool::new(false));
-        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::signals)?;
         let (flag, shown) = (Arc::clone(&stop), bar.clone());
-        std::thread::spawn(move || answer_signals(signals, &flag, &shown));
+        signals::on_end(move || shown.suspend(|| say(answer(&flag)))).map_err(Failure::signals)?;
         let now = Instant::now();
         let shown = Shown { name: String::new(), unit: Unit::Steps, round: 0, started: now, last_line: now };
         Ok(Self { bar, on_terminal, stop, shown: Mutex::new(shown) })
+    }
+
+    /// From now on space is held that others need: Ctrl-Z does not stop the process with it.
+    pub fn refuse_stops(&self) -> Result<(), Failure> {
+        let shown = self.bar.clone();
+        signals::refuse_stops(move |text| shown.suspend(|| say(text))).map_err(Failure::signals)
     }
 
     /// Enters a phase of the work.
@@ -171,15 +175,17 @@ fn line(name: &str, unit: Unit, done: u64, total: u64, spent: Duration) -> Strin
 }
 
 /// The first signal asks the work to stop; later ones tell the user that it is on its way.
-fn answer_signals(mut signals: Signals, stop: &AtomicBool, bar: &ProgressBar) {
-    for _ in signals.forever() {
-        let text = if stop.swap(true, Ordering::Relaxed) {
-            "longrun: still giving back what is held; please wait"
-        } else {
-            "longrun: stopping; the present move is completed and everything is given back"
-        };
-        bar.suspend(|| _ = writeln!(io::stderr(), "{text}"));
+fn answer(stop: &AtomicBool) -> &'static str {
+    if stop.swap(true, Ordering::Relaxed) {
+        "still giving back what is held; please wait"
+    } else {
+        "stopping; the present move is completed and everything is given back"
     }
+}
+
+/// A line about the work. When nobody can read it any more, that is no reason to end the work.
+pub fn say(text: &str) {
+    _ = writeln!(io::stderr(), "longrun: {text}");
 }
 
 #[cfg(test)]

@@ -88,13 +88,24 @@ fn loop_a_signal_stops_it_in_good_order_and_a_second_optimizer_is_refused() {
     let before = dump(&mount).unwrap();
     let free = || fs_free(&mount);
     let free_before = free();
-    let mut first = Command::new(LONGRUN)
-        .arg("optimize")
-        .arg(&mount)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    // As nohup starts it: what was ignored then stays ignored.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", LONGRUN]);
+    let (error, rest) = stopped(&mut shell, &mount, &["TSTP", "TTIN", "TTOU", "HUP", "INT"]);
+    assert!(error.contains("cannot be stopped while it holds free space"), "{error}");
+    assert!(!error.contains("still giving back"), "SIGHUP was not ignored: {error}");
+    assert!(rest.contains("Result:"), "what was done is told all the same: {rest}");
+    stopped(&mut Command::new(LONGRUN), &mount, &["HUP", "TERM"]);
+    assert!(free() >= free_before, "free space was not given back: {free_before} before, {} now", free());
+    compare(&before, &dump(&mount).unwrap()).unwrap();
+    volume.check().unwrap();
+}
+
+/// Starts an optimizer by `command`, checks that a second one is refused, and sends it signals, the last of which ends it
+/// in good order. What it said: errors, and output after its plan.
+fn stopped(command: &mut Command, mount: &Path, signals: &[&str]) -> (String, String) {
+    let piped = command.arg("optimize").arg(mount).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut first = piped.spawn().unwrap();
     // The plan is printed when the volume is held.
     let mut output = BufReader::new(first.stdout.take().unwrap());
     let mut line = String::new();
@@ -102,8 +113,8 @@ fn loop_a_signal_stops_it_in_good_order_and_a_second_optimizer_is_refused() {
         line.clear();
         assert!(output.read_line(&mut line).unwrap() > 0, "it ended before it printed its plan");
     }
-    check(&run("optimize", &mount, &[]), 3, "is working on this volume");
-    for name in ["INT", "TERM", "HUP"] {
+    check(&run("optimize", mount, &[]), 3, "is working on this volume");
+    for name in signals {
         signal(name, first.id());
     }
     let mut rest = String::new();
@@ -112,10 +123,7 @@ fn loop_a_signal_stops_it_in_good_order_and_a_second_optimizer_is_refused() {
     let error = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(130), "{error}\n{rest}");
     assert!(error.contains("stopping; the present move is completed") && error.contains("Stopped as asked"), "{error}");
-    assert!(rest.contains("Result:"), "what was done is told all the same: {rest}");
-    assert!(free() >= free_before, "free space was not given back: {free_before} before, {} now", free());
-    compare(&before, &dump(&mount).unwrap()).unwrap();
-    volume.check().unwrap();
+    (error, rest)
 }
 
 /// Free bytes once everything is committed.

@@ -33,7 +33,7 @@ pub use fsmap::{SpaceOwner, SpaceRecord, map_space};
 pub use handle::{id_of_file, open_by_id};
 pub use inode::{InodeAttributes, attributes, generation};
 pub use mmap::SharedMapping;
-pub use process::{is_root, raise_open_file_limit, run_before_others};
+pub use process::{ignore_terminal_stops, is_root, raise_open_file_limit, run_before_others};
 pub use rustix::fs::{FlockOperation, OFlags};
 pub use rustix::io::Errno;
 pub use rustix::param::page_size;

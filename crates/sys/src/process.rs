@@ -1,4 +1,4 @@
-//! What this process may do.
+//! What this process may do, and what may be done to it.
 
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
@@ -15,6 +15,21 @@ pub fn is_root() -> bool {
 pub fn raise_open_file_limit() -> Result<(), rustix::io::Errno> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+}
+
+/// Ignores SIGTTIN and SIGTTOU: as a background job that reads from its terminal or writes to it, the process is not
+/// stopped. A handler would not do: the kernel repeats the call, and the signal, until it is ignored.
+///
+/// # Errors
+/// The kernel's.
+pub fn ignore_terminal_stops() -> Result<(), rustix::io::Errno> {
+    for signal in [libc::SIGTTIN, libc::SIGTTOU] {
+        // SAFETY: no handler of ours is installed; the kernel discards these signals from now on.
+        if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
+            return Err(crate::raw::last_errno());
+        }
+    }
+    Ok(())
 }
 
 /// Lets the calling thread run before all ordinary ones. For a thread that sleeps nearly always. Needs CAP_SYS_NICE.

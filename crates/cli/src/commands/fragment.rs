@@ -2,8 +2,9 @@
 
 use crate::args::FragmentArgs;
 use crate::exit::{Failure, Status};
-use crate::progress::{Unit, Watch};
+use crate::progress::{Unit, Watch, say};
 use crate::report::{json_name, print, print_json};
+use crate::signals;
 use crate::text::{count, counted, duration, percent, printable_path, size};
 use longrun_ageing::{AgeError, age, fill_block, fragment_file};
 use longrun_layout::Bytes;
@@ -31,6 +32,7 @@ fn one_file(path: &Path, fragments: u64, args: &FragmentArgs) -> Result<(), Fail
     if let Some(bytes) = args.size {
         make(path, bytes, args.seed).map_err(|e| Failure::io(path, "making the file", &e))?;
     }
+    signals::refuse_stops(say).map_err(Failure::signals)?;
     let result = fragment_file(path, fragments)?;
     if args.json {
         #[derive(Serialize)]
@@ -82,6 +84,7 @@ fn fill(file: &mut File, bytes: Bytes, seed: u64) -> io::Result<()> {
 fn whole_volume(directory: &Path, args: &FragmentArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let watch = Watch::start()?;
+    watch.refuse_stops()?;
     watch.phase("ageing", Unit::Steps);
     let summary = age(directory, args.recipe, args.seed, &mut |progress| {
         watch.at((progress.done * STEPS) as u64, STEPS as u64);

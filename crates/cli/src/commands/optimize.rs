@@ -37,6 +37,7 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
         let (before, plan) = foresee(&target, &scope, &settings, &watch)?;
         return if args.json { print_json(&DryRun { before, plan }) } else { print(&preview(&before, &plan)) };
     }
+    watch.refuse_stops()?;
     // The lock first: nobody else then changes what the plan is made from.
     let mut volume = longrun_volume::open(&target)?;
     let (before, plan) = foresee(&target, &scope, &settings, &watch)?;

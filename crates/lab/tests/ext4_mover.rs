@@ -300,9 +300,11 @@ fn refusal(volume: &longrun_lab::LoopVolume) -> VolumeError {
 
 #[test]
 fn loop_volumes_that_cannot_be_optimized_safely_are_refused() {
-    let specs: [(&[&str], &str, &str); 5] = [
+    let specs: [(&[&str], &str, &str); 7] = [
         (&[], "ro", "mounted read-only"),
         (&[], "data=journal", "data=journal"),
+        (&[], "data=writeback", "data=writeback"),
+        (&["-O", "fast_commit"], "rw", "fast_commit"),
         (&["-O", "^has_journal"], "rw", "without a journal"),
         (&["-O", "bigalloc"], "rw", "bigalloc"),
         (&["-O", "^extent,^64bit"], "rw", "no extents"),
@@ -314,9 +316,28 @@ fn loop_volumes_that_cannot_be_optimized_safely_are_refused() {
         assert!(message.contains(words), "{mkfs:?} {mount}: {message}");
     }
     let volume = fresh(64, &[]);
+    tool::run("tune2fs", ["-o", "journal_data_writeback", volume.device().to_str().unwrap()]).unwrap();
+    volume.remount().unwrap();
+    let message = refusal(&volume).to_string();
+    assert!(message.contains("data=writeback"), "{message}");
     volume.unmount().unwrap();
     let target = Target::resolve(volume.device()).unwrap();
     assert!(matches!(longrun_volume::open(&target), Err(VolumeError::NotWritable { .. })));
+}
+
+/// Its commits cannot be counted, and nothing was tested with it.
+#[test]
+fn loop_a_journal_on_a_device_of_its_own_is_refused() {
+    let (journal, volume) = (fresh(64, &[]), fresh(64, &[]));
+    journal.unmount().unwrap();
+    volume.unmount().unwrap();
+    let device = journal.device().to_str().unwrap();
+    tool::run("mke2fs", ["-q", "-F", "-b", "4096", "-O", "journal_dev", device]).unwrap();
+    let option = format!("device={device}");
+    tool::run("mkfs.ext4", ["-q", "-F", "-b", "4096", "-J", &option, volume.device().to_str().unwrap()]).unwrap();
+    volume.mount().unwrap();
+    let message = refusal(&volume).to_string();
+    assert!(message.contains("external journal"), "{message}");
 }
 
 #[test]

@@ -80,12 +80,30 @@ pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
     if read_setting(&settings, "journal_task").is_none_or(|task| task == NO_JOURNAL) {
         return Err(unsupported("ext4 without a journal".into()));
     }
+    let in_force = fs::read_to_string(Path::new("/proc/fs/ext4").join(&kernel_name).join("options"));
+    if let Some(problem) = unsafe_mode(&in_force.unwrap_or_default()) {
+        return Err(unsupported(problem));
+    }
     let withheld = withheld(&target.device, &settings)?;
     lock(&root, target, device)?;
     if let Some(holder) = other_optimizer(device) {
         return Err(VolumeError::InUse { path: path(), holder });
     }
     Ok(Admitted { root, reader, mount: mount.clone(), kernel_name, withheld })
+}
+
+/// What in `options`, those in force on the mounted volume, makes moving files unsafe.
+///
+/// Only with data=ordered does the kernel keep freed blocks back until their release is committed. Else what a file
+/// vacated could be written by another before the journal knows that it moved.
+fn unsafe_mode(options: &str) -> Option<String> {
+    const SAFE: &str = "data=ordered";
+    let modes: Vec<&str> = options.lines().map(str::trim).filter(|o| o.starts_with("data=")).collect();
+    match modes.as_slice() {
+        [SAFE] => options.lines().any(|o| o.trim() == "fast_commit").then(|| "ext4 with fast_commit".into()),
+        [] => Some(format!("ext4 whose kernel does not tell that it is mounted with {SAFE}")),
+        [other, ..] => Some(format!("ext4 mounted with {other} instead of {SAFE}")),
+    }
 }
 
 fn read_setting(settings: &Path, name: &str) -> Option<String> {
@@ -177,4 +195,25 @@ fn works_on(process: &Path, device: DeviceNumber) -> bool {
         .any(|argument| !argument.is_empty() && is_on(&directory.join(argument)));
     let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().any(|fd| is_on(&fd.path()));
     named || open
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ordered_data_without_fast_commits_is_safe() {
+        assert_eq!(unsafe_mode("rw\ndelalloc\ndata=ordered\nstripe=0\n"), None);
+        let problems = [
+            ("rw\ndata=writeback\n", "data=writeback"),
+            ("rw\ndata=journal\n", "data=journal"),
+            ("rw\ndelalloc\n", "does not tell"),
+            ("", "does not tell"),
+            ("rw\ndata=ordered\nfast_commit\n", "fast_commit"),
+        ];
+        for (options, words) in problems {
+            let problem = unsafe_mode(options).unwrap();
+            assert!(problem.contains(words), "{options}: {problem}");
+        }
+    }
 }

@@ -35,10 +35,10 @@ impl Tripwire {
         Self { file: None, block_size, journal: statistics_of(name), set_in: None, left: Blocks(0) }
     }
 
-    /// Makes sure that a block lies about.
+    /// Makes sure that a block lies about. Where commits cannot be counted none is laid: it would be a new one each time.
     pub(super) fn set(&mut self, root: &File) -> Result<(), Errno> {
         let commits = self.journal.as_deref().and_then(commits);
-        if self.set_in.is_some() && self.set_in == commits {
+        if commits.is_none() || self.set_in == commits {
             return Ok(());
         }
         if self.left.0 == 0 {
@@ -75,4 +75,18 @@ fn statistics_of(name: &Path) -> Option<PathBuf> {
 fn commits(statistics: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(statistics).ok()?;
     text.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_figures_of_the_journal_nothing_is_allocated() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = File::open(directory.path()).unwrap();
+        let mut tripwire = Tripwire::new(BlockSize::new(4096).unwrap(), Path::new("no such device"));
+        tripwire.set(&root).unwrap();
+        assert!(tripwire.file.is_none() && tripwire.left == Blocks(0));
+    }
 }

@@ -10,6 +10,11 @@ pub enum Refusal {
     Bigalloc,
     /// Data goes through the journal by default.
     JournalledData,
+    /// The journal may record single changes instead of whole blocks. Kernels before 2026 leave exchanges out of such
+    /// records: after a crash a file would have the other's data.
+    FastCommit,
+    /// The journal is on a device of its own.
+    ExternalJournal,
     /// No file has extents (ext2, ext3).
     NoExtents,
     /// The file system declares itself read-only.
@@ -27,6 +32,8 @@ impl fmt::Display for Refusal {
         match self {
             Self::Bigalloc => f.write_str("ext4 with bigalloc"),
             Self::JournalledData => f.write_str("ext4 with data=journal"),
+            Self::FastCommit => f.write_str("ext4 with fast_commit"),
+            Self::ExternalJournal => f.write_str("ext4 with an external journal"),
             Self::NoExtents => f.write_str("ext2 or ext3 (no extents)"),
             Self::ReadOnly => f.write_str("a file system marked read-only"),
             Self::SharedBlocks => f.write_str("ext4 with shared blocks"),
@@ -42,6 +49,8 @@ pub(super) fn refusals(sb: &Superblock) -> Vec<Refusal> {
     [
         (sb.has_bigalloc(), Refusal::Bigalloc),
         (sb.data_journalled, Refusal::JournalledData),
+        (sb.fast_commit, Refusal::FastCommit),
+        (sb.external_journal, Refusal::ExternalJournal),
         (sb.incompat & incompat::EXTENTS == 0, Refusal::NoExtents),
         (sb.ro_compat & ro_compat::READ_ONLY != 0, Refusal::ReadOnly),
         (sb.ro_compat & ro_compat::SHARED_BLOCKS != 0, Refusal::SharedBlocks),

@@ -40,7 +40,9 @@ pub(super) mod ro_compat {
         0x1 | 0x2 | 0x8 | 0x10 | 0x20 | 0x40 | 0x100 | 0x200 | 0x400 | 0x1000 | 0x2000 | 0x4000 | 0x8000 | 0x10000;
 }
 
+const COMPAT_HAS_JOURNAL: u32 = 0x4;
 const COMPAT_SPARSE_SUPER2: u32 = 0x200;
+const COMPAT_FAST_COMMIT: u32 = 0x400;
 const COMPAT_ORPHAN_FILE: u32 = 0x1000;
 
 /// The checked superblock.
@@ -72,6 +74,9 @@ pub(super) struct Superblock {
     pub(super) uuid: [u8; 16],
     pub(super) label: Vec<u8>,
     pub(super) data_journalled: bool,
+    pub(super) fast_commit: bool,
+    /// The journal lies on a device of its own.
+    pub(super) external_journal: bool,
     pub(super) has_errors: bool,
 }
 
@@ -143,6 +148,8 @@ impl Superblock {
             uuid: raw.get(104..120).and_then(|b| b.try_into().ok()).unwrap_or_default(),
             label: raw.get(120..136).unwrap_or_default().iter().copied().take_while(|b| *b != 0).collect(),
             data_journalled: u32_at(256) & 0x60 == 0x20,
+            fast_commit: compat & COMPAT_FAST_COMMIT != 0,
+            external_journal: compat & COMPAT_HAS_JOURNAL != 0 && u32_at(224) == 0,
             has_errors: u16_at(58) & 2 != 0,
         };
         parsed.check_geometry(u32_at(0), u64::from(u32_at(36)))

@@ -2,6 +2,7 @@
 //!
 //! Owns the refusals and the lock. Never writes to the volume.
 
+use super::backing::growing;
 use super::balloon::Withheld;
 use super::scan::{Access, Ext4Reader, Refusal};
 use crate::target::Mount;
@@ -55,6 +56,9 @@ pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
     }
     if let Some(option) = mount.options.iter().find(|o| *o == "data=journal" || is_dax(o)) {
         return Err(unsupported(format!("ext4 mounted with {option}")));
+    }
+    if let Some(growing) = growing(Path::new("/sys"), device) {
+        return Err(unsupported(growing.to_string()));
     }
     let reader = Ext4Reader::open(&target.device, Access::Live)?;
     match reader.refusals().first() {

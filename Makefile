@@ -7,6 +7,8 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 longrun := $(abspath $(target_dir)/release/longrun)
 lab := $(abspath $(target_dir)/release/longrun-lab)
 # Tests that mount volumes need root: built as the user, run through sudo.
+# A volume is never taken from the environment, where something else may be meant by it.
+volume := $(if $(findstring command line,$(origin VOLUME)),$(VOLUME))
 as_root := $(if $(filter 0,$(shell id -u)),,sudo -E)
 test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
 PREFIX ?= /usr/local
@@ -23,7 +25,7 @@ build: ## The release binary
 run: ## The demo (ARGS=--once ends after it), or VOLUME=/mnt/data for a real volume
 	@scripts/prepare.sh run
 	cargo build --release --locked -p longrun-cli
-	@LONGRUN=$(longrun) VOLUME="$(VOLUME)" scripts/demo.sh $(ARGS)
+	@LONGRUN=$(longrun) VOLUME="$(volume)" scripts/demo.sh $(ARGS)
 
 test: ## Formatting, lints, file sizes, and all tests, those that mount volumes included
 	@scripts/prepare.sh test

@@ -13,6 +13,8 @@ readonly size_mib=2048
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 mount_point=
 loop=
+sleeper=
+private=
 
 say() { printf '\n== %s\n\n' "$*"; }
 
@@ -31,7 +33,8 @@ release() {
         while IFS= read -r target; do
             [[ -n $target ]] || continue
             as_root umount "$target" || as_root umount --lazy "$target" || true
-            rmdir "$target" 2>/dev/null || true
+            # What somebody else mounted there is not ours to remove.
+            [[ $target != */longrun-demo.* ]] || rmdir "$target" 2>/dev/null || true
         done < <(findmnt --noheadings --output TARGET --source "$device" || true)
         as_root losetup --detach "$device" || true
     done < <(as_root losetup --associated "$image" 2>/dev/null || true)
@@ -40,8 +43,10 @@ release() {
 clean_up() {
     trap '' INT TERM HUP
     cd /
+    [[ -z $sleeper ]] || kill "$sleeper" 2>/dev/null || true
     release
     [[ -z $mount_point ]] || rmdir "$mount_point" 2>/dev/null || true
+    [[ -z $private ]] || rm -rf -- "$private"
     rm -f "$image"
 }
 
@@ -63,7 +68,11 @@ show() {
     say "$1"
     as_root "$longrun" map "$mount_point"
     as_root "$longrun" analyze --top 5 "$mount_point"
-    as_root "$longrun" map "$mount_point" --png "$cache/$2.png"
+    # Root writes only where nobody else can; the copy in the user's folder is made by the user.
+    local picture=$private/$2.png
+    as_root "$longrun" map "$mount_point" --png "$picture"
+    rm -f "$cache/$2.png"
+    as_root cat "$picture" >"$cache/$2.png"
 }
 
 demonstrate() {
@@ -80,8 +89,10 @@ menu() {
     if [[ ! -t 0 ]]; then
         echo "Ctrl-C or SIGTERM ends the demo and cleans up."
         # In the background, so that a signal is answered at once.
-        sleep infinity &
-        wait "$!"
+        # Without the lock, which would outlive us in it.
+        sleep infinity 9>&- &
+        sleeper=$!
+        wait "$sleeper"
     fi
     while read -r -p "[m]ap  [a]nalyze  [d]ry run  [o]ptimize  [r]epeat from a new volume  [q]uit > " answer; do
         case "$answer" in
@@ -117,7 +128,9 @@ if [[ -n ${VOLUME:-} ]]; then
     exit
 fi
 [[ $# -eq 0 || $* == --once ]] || fail "usage: make run [ARGS=--once] [VOLUME=/mount/point]"
+[[ $cache == /* ]] || fail "XDG_CACHE_HOME must be an absolute path, not ${XDG_CACHE_HOME:-}"
 mkdir -p "$cache"
+[[ -O $cache ]] || fail "$cache belongs to another user; set XDG_CACHE_HOME to a folder of yours"
 # The lock tells a demo that runs from one that was killed, whose remains may be cleared away.
 exec 9>"$cache/demo.lock"
 flock --nonblock 9 || fail "another demo is running (lock: $cache/demo.lock)"
@@ -125,5 +138,6 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 mount_point=$(mktemp --directory "${TMPDIR:-/tmp}/longrun-demo.XXXXXX")
+private=$(mktemp --directory "${TMPDIR:-/tmp}/longrun-pictures.XXXXXX")
 demonstrate
 [[ ${1:-} == --once ]] || menu

@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod exit;
+mod fresh;
 mod map;
 mod progress;
 mod report;

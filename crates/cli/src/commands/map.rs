@@ -2,6 +2,7 @@
 
 use crate::args::MapArgs;
 use crate::exit::{Failure, Status};
+use crate::fresh;
 use crate::map::scene::{self, Scene};
 use crate::map::terminal::{self, LABEL_WIDTH, Style};
 use crate::map::{png, svg};
@@ -53,14 +54,14 @@ pub fn run(args: &MapArgs) -> Result<(), Failure> {
 fn save(
     path: &Path,
     scene: &Scene,
-    render: impl FnOnce(&Scene, &mut BufWriter<File>) -> io::Result<()>,
+    render: impl FnOnce(&Scene, &mut BufWriter<&mut File>) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let write = || {
-        let mut file = BufWriter::new(File::create(path)?);
-        render(scene, &mut file)?;
-        file.flush()
-    };
-    write().map_err(|e| Failure::io(path, "writing the picture", &e))
+    let written = fresh::write(path, |file| {
+        let mut output = BufWriter::new(file);
+        render(scene, &mut output)?;
+        output.flush()
+    });
+    written.map_err(|e| Failure::io(path, "writing the picture", &e))
 }
 
 fn draw(survey: &Survey, analysis: &Analysis, args: &MapArgs) -> Result<(), Failure> {

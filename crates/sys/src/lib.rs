@@ -39,7 +39,8 @@ pub use rustix::io::Errno;
 pub use rustix::param::page_size;
 pub use shutdown::{Shutdown, shutdown};
 pub use space::{
-    Capacity, allocate, capacity, lock_file, punch, set_length, sync_file, sync_file_data, sync_volume, temporary_file,
+    Capacity, allocate, capacity, lock_file, punch, reopen_directory, set_length, sync_file, sync_file_data,
+    sync_volume, temporary_file,
 };
 
 use longrun_layout::Bytes;

@@ -44,6 +44,15 @@ pub fn temporary_file(directory: impl AsFd) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(directory, ".", flags, Mode::RUSR | Mode::WUSR)
 }
 
+/// Opens `directory` again. Unlike a duplicate of its descriptor, the answer is told of write errors on the volume by
+/// itself, whoever else has been told of them.
+///
+/// # Errors
+/// The kernel's.
+pub fn reopen_directory(directory: impl AsFd) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
 /// Allocates blocks for `range` without writing them, and without changing the file's length.
 ///
 /// # Errors

@@ -48,7 +48,9 @@ impl Ext4Volume {
             move |source| VolumeError::Io { path, act, source }
         };
         let another = || root.try_clone().map_err(io("opening the root directory"));
-        let shared = Shared::new(another()?, withheld);
+        // Not a duplicate: what the guard's sync answers must not be kept from the barrier.
+        let of_guard = longrun_sys::reopen_directory(&root).map_err(name.failed("opening the root directory"))?;
+        let shared = Shared::new(of_guard.into(), withheld);
         let geometry = reader.geometry();
         let tripwire = Tripwire::new(geometry.block_size, &kernel_name);
         Ok(Self {
@@ -140,6 +142,6 @@ impl Volume for Ext4Volume {
         // of a directory tells.
         longrun_sys::sync_file(&self.root).map_err(failed)?;
         self.shared.balloon().verify(self.geometry.block_size).map_err(failed)?;
-        Ok(())
+        self.shared.failure().map_or(Ok(()), |errno| Err(failed(errno)))
     }
 }

@@ -36,6 +36,11 @@ impl Donor {
         Ok(Self { file, revoked: AtomicBool::new(false) })
     }
 
+    #[cfg(test)]
+    pub(super) fn of(file: OwnedFd) -> Self {
+        Self { file, revoked: AtomicBool::new(false) }
+    }
+
     pub(in crate::ext4) fn is_revoked(&self) -> bool {
         self.revoked.load(Ordering::Acquire)
     }

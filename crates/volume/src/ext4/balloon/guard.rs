@@ -13,9 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often the free space is looked at while we own some. A request that
-/// meets the end waits for one commit (see `tripwire`): the guard must have noticed by then.
+/// How often the free space is looked at while we own some and others might soon need it. A request that meets the end
+/// waits for one commit (see `tripwire`): the guard must have noticed by then.
 const PERIOD: Duration = Duration::from_micros(300);
+/// And while there is ample space. Even space that is allocated without being written goes by 128 MiB at most at a time,
+/// each of which changes a bitmap: this is too short a time for what [`is_ample`] asks for.
+const AMPLE_PERIOD: Duration = Duration::from_millis(2);
 /// And while we own none.
 const IDLE_PERIOD: Duration = Duration::from_millis(50);
 
@@ -23,6 +26,13 @@ const IDLE_PERIOD: Duration = Duration::from_millis(50);
 const RESERVE_DIVISOR: u64 = 200;
 const RESERVE_LEAST: Bytes = Bytes(4 << 20);
 const RESERVE_MOST: Bytes = Bytes(64 << 20);
+
+/// Space is ample when so many times the reserve is left above it, and at least so much.
+const AMPLE_RESERVES: u64 = 64;
+const AMPLE_LEAST: Bytes = Bytes(1 << 30);
+
+/// How long the working thread waits for the guard before it looks whether that is still there.
+const AWAKENING: Duration = Duration::from_micros(50);
 
 /// What of a volume's free blocks is not for everybody.
 #[derive(Clone, Copy, Debug)]
@@ -68,21 +78,50 @@ fn is_short(capacity: Capacity, owned: Blocks, withheld: Withheld) -> bool {
     owned.0 > 0 && shares(capacity, owned, withheld).into_iter().flatten().any(|s| s.now.0 < s.floor.0 / 2)
 }
 
+/// Whether nobody can run short before long.
+fn is_ample(capacity: Capacity, owned: Blocks, withheld: Withheld) -> bool {
+    let least = capacity.block_size.to_blocks(AMPLE_LEAST);
+    let ample = |s: Shares| s.now.saturating_sub(s.floor) >= least.max(Blocks(s.floor.0 * AMPLE_RESERVES));
+    shares(capacity, owned, withheld).into_iter().flatten().all(ample)
+}
+
 /// The balloon as the working thread and the guard share it.
 #[derive(Debug)]
 pub(in crate::ext4) struct Shared {
+    /// Open for the guard alone: a sync tells each opening of the volume once of a write error.
     root: File,
     withheld: Withheld,
     balloon: Mutex<Balloon>,
     /// A capture is under way: blocks may become ours at any moment.
     capturing: AtomicBool,
+    /// The guard looks at the free space at short intervals.
+    awake: AtomicBool,
     stopping: AtomicBool,
+    /// The first thing that the guard could not do.
+    failure: Mutex<Option<Errno>>,
 }
 
 impl Shared {
     pub(in crate::ext4) fn new(root: File, withheld: Withheld) -> Arc<Self> {
-        let balloon = Mutex::new(Balloon::default());
-        Arc::new(Self { root, withheld, balloon, capturing: AtomicBool::new(false), stopping: AtomicBool::new(false) })
+        Arc::new(Self {
+            root,
+            withheld,
+            balloon: Mutex::default(),
+            capturing: AtomicBool::new(false),
+            awake: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            failure: Mutex::default(),
+        })
+    }
+
+    /// Why the guard could not give back everything and commit that, if it ever had to and could not: no barrier can be
+    /// relied on after that.
+    pub(in crate::ext4) fn failure(&self) -> Option<Errno> {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_failure(&self, errno: Errno) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(errno);
     }
 
     /// The balloon. Held for bookkeeping only, never while the kernel moves or frees blocks in large amounts: the guard
@@ -112,24 +151,25 @@ impl Shared {
         extents.iter().try_for_each(|extent| self.balloon().release(extent, block_size))
     }
 
-    /// Gives everything back if others run short.
-    fn relieve(&self, tripwire: &mut Tripwire) -> Result<(), Errno> {
+    /// Gives everything back if others run short. Returns how soon to look again.
+    fn relieve(&self, tripwire: &mut Tripwire) -> Result<Duration, Errno> {
         let capacity = longrun_sys::capacity(&self.root)?;
         let donors = {
             let mut balloon = self.balloon();
-            if !is_short(capacity, balloon.owned().total(), self.withheld) {
-                return Ok(());
+            let owned = balloon.owned().total();
+            if !is_short(capacity, owned, self.withheld) {
+                return Ok(if is_ample(capacity, owned, self.withheld) { AMPLE_PERIOD } else { PERIOD });
             }
             balloon.revoke()
         };
         // Those that an exchange uses at this moment come last: emptying them waits for it.
         let (idle, busy): (Vec<_>, Vec<_>) = donors.into_iter().partition(|donor| Arc::strong_count(donor) == 1);
-        for donor in idle.iter().chain(&busy) {
-            donor.empty()?;
-        }
+        // Where one fails others still need what the rest holds.
+        let emptied = idle.iter().chain(&busy).map(|donor| donor.empty()).fold(Ok(()), Result::and);
         tripwire.put_away();
         // Freed blocks can be allocated only after a commit.
-        longrun_sys::sync_volume(&self.root)
+        let committed = longrun_sys::sync_volume(&self.root);
+        emptied.and(committed).map(|()| PERIOD)
     }
 }
 
@@ -152,9 +192,17 @@ impl Guard {
     pub(in crate::ext4) fn watching<T>(&self, capture: impl FnOnce() -> T) -> T {
         self.shared.capturing.store(true, Ordering::Release);
         self.wake();
+        // Without a guard, because it panicked, a capture is as safe as the reserve is large.
+        while !self.shared.awake.load(Ordering::Acquire) && self.is_running() {
+            thread::sleep(AWAKENING);
+        }
         let result = capture();
         self.shared.capturing.store(false, Ordering::Release);
         result
+    }
+
+    fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     fn wake(&self) {
@@ -179,8 +227,10 @@ fn watch(shared: &Shared, mut tripwire: Tripwire) {
     // Where this is not allowed, a busy machine makes the guard slower to notice; it still does.
     let _ = longrun_sys::run_before_others();
     while !shared.stopping.load(Ordering::Acquire) {
-        // An error here is a volume that went away or stopped: the working thread meets it too, and reports it.
-        let _ = shared.relieve(&mut tripwire);
+        let again = shared.relieve(&mut tripwire).unwrap_or_else(|errno| {
+            shared.note_failure(errno);
+            PERIOD
+        });
         let owns = shared.capturing.load(Ordering::Acquire) || !shared.balloon().owned().is_empty();
         if owns {
             // On a volume that is full it cannot be set; then `relieve` is at work.
@@ -188,13 +238,16 @@ fn watch(shared: &Shared, mut tripwire: Tripwire) {
         } else {
             tripwire.put_away();
         }
-        thread::park_timeout(if owns { PERIOD } else { IDLE_PERIOD });
+        shared.awake.store(owns, Ordering::Release);
+        thread::park_timeout(if owns { again } else { IDLE_PERIOD });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::donor::Donor;
     use super::*;
+    use longrun_layout::{LogicalBlock, PhysicalBlock, Run};
 
     const WITHHELD: Withheld = Withheld { for_root: Blocks(50_000), for_metadata: Blocks(4096) };
 
@@ -227,5 +280,49 @@ mod tests {
     #[test]
     fn who_owns_nothing_is_never_in_the_way() {
         assert!(!is_short(capacity(0), Blocks(0), WITHHELD));
+    }
+
+    #[test]
+    fn the_guard_looks_less_often_while_there_is_ample_space() {
+        // The reserve is 5000 blocks.
+        assert!(is_ample(capacity(400_000), Blocks(1), WITHHELD));
+        assert!(!is_ample(capacity(350_000), Blocks(1), WITHHELD));
+        let small = |free| Capacity { total: Blocks(30_000), ..capacity(free) };
+        assert!(!is_ample(small(200_000), Blocks(1), WITHHELD), "less than 1 GiB is never ample");
+    }
+
+    /// A balloon that is in everybody's way, with two donors of which the first cannot be emptied.
+    #[test]
+    fn what_the_guard_could_not_do_is_remembered_and_keeps_it_from_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        std::fs::write(path("stuck"), "x").unwrap();
+        std::fs::write(path("fine"), "x").unwrap();
+        let stuck = File::open(path("stuck")).unwrap();
+        let fine = File::options().write(true).open(path("fine")).unwrap();
+        let withheld = Withheld { for_root: Blocks(1 << 40), for_metadata: Blocks(0) };
+        let shared = Shared::new(File::open(directory.path()).unwrap(), withheld);
+        for (start, file) in [(0, stuck), (1 << 50, fine)] {
+            let mut balloon = shared.balloon();
+            let id = balloon.add(Arc::new(Donor::of(file.into())));
+            let run = Run { logical: LogicalBlock(0), physical: PhysicalBlock(start), length: Blocks(1 << 45) };
+            assert!(balloon.hold(id, run));
+        }
+        let tripwire = Tripwire::new(BlockSize::new(4096).unwrap(), std::path::Path::new("no such device"));
+        let guard = Guard::start(&shared, tripwire).unwrap();
+        guard.watching(|| ());
+        drop(guard);
+        assert_eq!(shared.failure(), Some(Errno::INVAL));
+        assert_eq!(std::fs::metadata(path("fine")).unwrap().len(), 0);
+        assert!(shared.balloon().has_yielded());
+    }
+
+    #[test]
+    fn the_guard_is_awake_before_the_first_block_becomes_ours() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = Shared::new(File::open(directory.path()).unwrap(), WITHHELD);
+        let tripwire = Tripwire::new(BlockSize::new(4096).unwrap(), std::path::Path::new("no such device"));
+        let guard = Guard::start(&shared, tripwire).unwrap();
+        assert!(guard.watching(|| shared.awake.load(Ordering::Acquire)));
     }
 }

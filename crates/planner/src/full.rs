@@ -17,6 +17,8 @@ const MANY_UNITS: usize = 50_000;
 struct Attempt {
     target: Target,
     pieces: u64,
+    /// Blocks of the largest free piece.
+    largest: u64,
     cost: u64,
 }
 
@@ -89,17 +91,20 @@ fn attempt(
     let (mut target, left, holes) = packer.finish(homeless);
     let nowhere = place_at_edge(&window.units, left, zone, &window.segments, &mut target);
     let cost = target.cost(&window.units);
-    Attempt { target, pieces: (holes + zone.len() + nowhere.len()) as u64, cost }
+    let pieces = (holes + zone.len() + nowhere.len()) as u64;
+    let largest = zone.iter().map(|z| z.length.0).max().unwrap_or(0);
+    Attempt { target, pieces, largest, cost }
 }
 
 /// Hysteresis: a plan is worth its bytes when every fragment and free piece that it saves costs at most 16 MiB of
-/// 4 KiB blocks, or a few times the average fragmented file. Without this a second pass moved 65 % of a volume for
+/// 4 KiB blocks, or a few times the average fragmented file, and every block by which the largest piece grows one block. Without this a second pass moved 65 % of a volume for
 /// nothing.
 fn pays(window: &Window, attempt: &Attempt) -> bool {
     const BLOCKS_PER_GAIN: u64 = 4096;
     let fragmented: Vec<u64> = window.units.iter().filter(|u| u.fragments() > 1).map(|u| u.size).collect();
     let average = fragmented.iter().sum::<u64>() / (fragmented.len() as u64).max(1);
     let saved_pieces = (window.free.pieces() as u64).saturating_sub(attempt.pieces);
-    let worth = window.excess() * BLOCKS_PER_GAIN.max(4 * average) + saved_pieces * BLOCKS_PER_GAIN;
+    let grown = attempt.largest.saturating_sub(window.free.largest().map_or(0, |e| e.length.0));
+    let worth = window.excess() * BLOCKS_PER_GAIN.max(4 * average) + saved_pieces * BLOCKS_PER_GAIN + grown;
     attempt.cost <= worth
 }

@@ -47,7 +47,7 @@ impl Default for Settings {
             epoch: Bytes(128 << 20),
             chunk: Bytes(4 << 20),
             window: Bytes(1 << 30),
-            rounds: 32,
+            rounds: 64,
             patience: Duration::from_secs(30),
             #[cfg(test)]
             broken: None,

@@ -11,8 +11,9 @@ use std::time::Duration;
 /// How often a pass gives everything back and begins anew before it leaves the field to others.
 const MOST_CRISES: u32 = 16;
 
-/// Blocks that a capture may hold for a moment besides the wanted ones.
-const ROOM_FOR_OTHERS: Blocks = Blocks(4096);
+/// With less than this to capture, half of it is left for the blocks that a capture takes besides the wanted ones: up to
+/// a block group's free space.
+const LITTLE_ROOM: Blocks = Blocks(8192);
 
 /// Between two looks at whether free space has come back.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -22,8 +23,8 @@ impl Pass<'_> {
     fn allowance(&mut self) -> Result<Blocks, Halt> {
         let reserve = if self.settings.obeys(Rule::Reserve) { self.policy.reserve } else { Blocks(0) };
         let most = self.volume.unclaimed()?.saturating_sub(reserve);
-        // On its way to the wanted blocks a capture takes others for a moment: it needs room for them.
-        Ok(most.saturating_sub(Blocks((most.0 / 2).min(ROOM_FOR_OTHERS.0))))
+        // On its way to the wanted blocks a capture takes others for a moment: where there is little, it needs room for them.
+        Ok(if most < LITTLE_ROOM { Blocks(most.0 / 2) } else { most })
     }
 
     /// Captures what the units from `from` on need free, as far as the window goes.

@@ -217,7 +217,7 @@ fn words(options: &[u8]) -> Vec<String> {
 }
 
 /// Undoes the octal escapes (`\040`) by which the kernel writes blanks, line feeds and backslashes in names.
-fn unescape(field: &[u8]) -> PathBuf {
+pub(crate) fn unescape(field: &[u8]) -> PathBuf {
     let mut name = Vec::with_capacity(field.len());
     let mut at = 0;
     while let Some(&byte) = field.get(at) {

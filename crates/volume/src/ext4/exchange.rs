@@ -137,7 +137,7 @@ impl Mover<'_> {
         if cached.is_none_or(|state| state.cached_pages > 0) {
             work.was_cached = true;
             let around = widened(range);
-            self.write_back(work, around)?;
+            self.files.write_back(&work.file, around)?;
             let _ = longrun_sys::drop_cache(&work.file, around);
             self.check_folios(work, range)?;
         }
@@ -167,10 +167,6 @@ impl Mover<'_> {
         Ok(())
     }
 
-    fn write_back(&self, work: &Work, range: ByteRange) -> Result<(), MoveError> {
-        longrun_sys::wait_writeback(&work.file, range).map_err(|errno| self.files.refusal("writing back a file", errno))
-    }
-
     /// Makes the exchange, again after write-back when the file is being written to. Returns how many blocks went.
     fn perform(&self, work: &mut Work, at: LogicalBlock, stock: &Stock) -> Result<Blocks, MoveError> {
         let exchange = Exchange { file_start: at, donor_start: stock.logical, length: stock.extent.length };
@@ -190,7 +186,7 @@ impl Mover<'_> {
                 Err(MoveFailure { moved: Moved(blocks), .. }) if blocks.0 > 0 => return Ok(blocks),
                 Err(MoveFailure { errno: Errno::BUSY | Errno::NODATA | Errno::AGAIN, .. }) if tries < RETRIES => {
                     tries += 1;
-                    self.write_back(work, ByteRange::of_blocks(self.block_size, at, exchange.length))?;
+                    self.files.write_back(&work.file, ByteRange::of_blocks(self.block_size, at, exchange.length))?;
                 }
                 Err(MoveFailure { errno, .. }) => {
                     if stock.donor.is_revoked() {

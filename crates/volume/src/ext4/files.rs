@@ -4,16 +4,18 @@
 //! for writing just while its blocks are exchanged, because nobody can execute it meanwhile.
 
 use super::Named;
+use crate::target::unescape;
 use crate::{MoveError, SkipReason};
 use longrun_layout::{BlockSize, Bytes, FileId, Pin, Run};
-use longrun_sys::{ByteRange, Errno, FileExtent, InodeAttributes, Mapping, OFlags};
-use std::fs::{File, Metadata};
+use longrun_sys::{ByteRange, Errno, InodeAttributes, Mapping, OFlags};
+use std::fs::{self, File, Metadata};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Neither the access time nor anybody's lease is to suffer: opening without waiting fails where a lease would have to be
-/// broken first.
+/// The access time is not to suffer, and nobody's lease to be waited for. Whoever holds one is told all the same that it
+/// is to be given up; until then opening fails, and the file is left alone.
 const QUIETLY: OFlags = OFlags::NOATIME.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::LARGEFILE);
 
 const EXECUTE_BITS: u32 = 0o111;
@@ -23,6 +25,7 @@ const EXECUTE_BITS: u32 = 0o111;
 pub(super) struct OpenFile {
     id: FileId,
     file: File,
+    device: u64,
     /// Somebody might execute it.
     pub(super) executable: bool,
     /// Its length when it was opened.
@@ -71,7 +74,8 @@ impl Files {
         if let Some(reason) = reason_to_skip(attributes) {
             return Err(MoveError::Skip(reason));
         }
-        let opened = Arc::new(OpenFile { id, executable: is_executable(&meta), length: Bytes(meta.len()), file });
+        let (device, executable, length) = (meta.dev(), is_executable(&meta), Bytes(meta.len()));
+        let opened = Arc::new(OpenFile { id, file, device, executable, length });
         self.latest = Some(Arc::clone(&opened));
         Ok(opened)
     }
@@ -85,10 +89,39 @@ impl Files {
     /// As [`Self::refusal`], knowing the file.
     pub(super) fn refusal_of(&self, file: &OpenFile, act: &'static str, errno: Errno) -> MoveError {
         match errno {
-            // Nothing without an execute bit is executed: it is in use as swap space then.
-            Errno::TXTBSY if !file.executable => MoveError::Skip(SkipReason::Pinned(Pin::Swap)),
+            Errno::TXTBSY if is_swap_space(file) => MoveError::Skip(SkipReason::Pinned(Pin::Swap)),
+            // The kernel is reading it for a purpose of its own, or it could be executed when that began.
+            Errno::TXTBSY if !file.executable => MoveError::Skip(SkipReason::Busy),
             errno => self.refusal(act, errno),
         }
+    }
+
+    /// Writes back a part of a file.
+    pub(super) fn write_back(&self, file: &OpenFile, range: ByteRange) -> Result<(), MoveError> {
+        longrun_sys::wait_writeback(file, range).map_err(|errno| self.unwritten(errno))
+    }
+
+    fn unwritten(&self, errno: Errno) -> MoveError {
+        let act = "writing back a file";
+        match errno {
+            // It may be data that we moved: only once is it told that this has not reached the device.
+            Errno::IO => MoveError::Fatal(self.name.failed(act)(errno)),
+            errno => self.refusal(act, errno),
+        }
+    }
+
+    /// Where the blocks of `file` lie; data that has no place yet is written back first.
+    pub(super) fn map(&self, file: &OpenFile, block_size: BlockSize) -> Result<Vec<Run>, MoveError> {
+        let ask = || {
+            longrun_sys::map_file(file, ByteRange::ALL, Mapping::AsIs)
+                .map_err(|errno| self.refusal("mapping a file", errno))
+        };
+        let mut extents = ask()?;
+        if extents.iter().any(|extent| extent.flags.is_delayed()) {
+            self.write_back(file, ByteRange::ALL)?;
+            extents = ask()?;
+        }
+        Ok(extents.iter().filter_map(|extent| extent.run(block_size)).collect())
     }
 
     /// Closes what is kept open.
@@ -130,15 +163,25 @@ fn reason_to_skip(attributes: InodeAttributes) -> Option<SkipReason> {
     pin.or(other).or_else(|| (!attributes.has_extents()).then_some(SkipReason::Pinned(Pin::Indirect)))
 }
 
-/// Where the blocks of `file` lie; data that has no place yet is written back first.
-pub(super) fn map(file: &OpenFile, block_size: BlockSize) -> Result<Vec<Run>, Errno> {
-    let extents = longrun_sys::map_file(file, ByteRange::ALL, Mapping::AsIs)?;
-    let delayed = |extent: &FileExtent| extent.flags.is_delayed();
-    let extents = if extents.iter().any(delayed) {
-        longrun_sys::wait_writeback(file, ByteRange::ALL)?;
-        longrun_sys::map_file(file, ByteRange::ALL, Mapping::AsIs)?
-    } else {
-        extents
-    };
-    Ok(extents.iter().filter_map(|extent| extent.run(block_size)).collect())
+/// Whether the file is in use as swap space; not known where its path cannot be reached.
+fn is_swap_space(file: &OpenFile) -> bool {
+    let table = fs::read("/proc/swaps").unwrap_or_default();
+    let is_it =
+        |path: PathBuf| fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (file.device, file.id.inode.0));
+    let paths =
+        table.split(|byte| *byte == b'\n').skip(1).filter_map(|line| line.split(u8::is_ascii_whitespace).next());
+    paths.map(unescape).any(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VolumeError;
+
+    #[test]
+    fn data_that_was_not_written_ends_the_run_while_data_that_cannot_be_read_is_left_alone() {
+        let files = Files::new(Named("/volume".into()), tempfile::tempfile().unwrap());
+        assert!(matches!(files.unwritten(Errno::IO), MoveError::Fatal(VolumeError::Io { .. })));
+        assert!(matches!(files.refusal("reading", Errno::IO), MoveError::Skip(SkipReason::Unreadable)));
+    }
 }

@@ -4,7 +4,7 @@ use super::Named;
 use super::admission::{Admitted, admit};
 use super::balloon::{Capturer, Guard, Shared, Tripwire};
 use super::exchange::Mover;
-use super::files::{self, Files};
+use super::files::Files;
 use super::pipeline::Pipeline;
 use super::scan::{Ext4Reader, FreeSpace, Geometry, ScanOptions};
 use super::tuning::Tuning;
@@ -113,7 +113,7 @@ impl Volume for Ext4Volume {
 
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
         let open = self.files.open(file)?;
-        files::map(&open, self.geometry.block_size).map_err(|errno| self.files.refusal("mapping a file", errno))
+        self.files.map(&open, self.geometry.block_size)
     }
 
     fn exchange(

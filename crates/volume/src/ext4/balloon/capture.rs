@@ -20,7 +20,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 
-/// Where the first block of a donor goes: in the middle, so that the distance to any other place fits on either side.
+/// Where the first block of a donor goes: in the middle, so that there is as much room on either side. Places further from
+/// it than 2^30 blocks (4 TiB at 4 KiB) cannot be aimed at: in larger volumes captures there bring nothing, and files are
+/// not moved to them. Where it comes to lie is up to the kernel, which prefers the group of the root directory.
 const ANCHOR: LogicalBlock = LogicalBlock(1 << 30);
 
 /// After so many requests that brought nothing wanted, a group is given up: somebody else is allocating there.
@@ -238,8 +240,8 @@ impl Session<'_> {
         let Some(filling) = &mut self.filling else { return Ok(None) };
         let range = ByteRange::of_blocks(block_size, slot, request.lands.length);
         match longrun_sys::allocate(&filling.donor, range) {
-            // What it allocated before it ran out of space shows in the map.
-            Ok(()) | Err(Errno::NOSPC) => {}
+            // What it allocated before it ran out of space, or of the quota of whoever owns our files, shows in the map.
+            Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => {}
             Err(errno) => return Err(self.capturer.name.failed("allocating free space")(errno)),
         }
         let runs = filling
@@ -274,12 +276,12 @@ impl Session<'_> {
         let failed = |act| self.capturer.name.failed(act);
         let donor = match Donor::create(self.capturer.root, block_size) {
             Ok(donor) => Arc::new(donor),
-            Err(Errno::NOSPC) => return Ok(None),
+            Err(Errno::NOSPC | Errno::DQUOT) => return Ok(None),
             Err(errno) => return Err(failed("making a temporary file")(errno)),
         };
         match longrun_sys::allocate(&donor, ByteRange::of_blocks(block_size, ANCHOR, Blocks(1))) {
             Ok(()) => {}
-            Err(Errno::NOSPC) => return Ok(None),
+            Err(Errno::NOSPC | Errno::DQUOT) => return Ok(None),
             Err(errno) => return Err(failed("allocating free space")(errno)),
         }
         let runs = donor.map(block_size, ANCHOR, Blocks(1)).map_err(failed("mapping allocated space"))?;

@@ -1,13 +1,13 @@
 //! One existing file in as many fragments as wanted: its blocks are exchanged, by the kernel and atomically, with free
 //! blocks that are chosen so that no two pieces touch.
 
-use crate::AgeError;
+use crate::{AgeError, precautions};
 use longrun_layout::{BlockSize, Blocks, Bytes, LogicalBlock, Run, count_fragments};
-use longrun_sys::{ByteRange, Errno, Exchange, Mapping};
+use longrun_sys::{ByteRange, Errno, Exchange, Mapping, OFlags};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Blocks exchanged by one call at most.
@@ -27,19 +27,23 @@ pub struct Fragmented {
 }
 
 /// Lays the data of the file at `path` into `fragments` fragments of about equal size. Content, size, times and
-/// attributes stay. Needs free space for a whole copy of the data while it runs, and a file system that can exchange
-/// blocks (ext4).
+/// attributes stay. Needs to be the owner or root, free space for a whole copy of the data and a reserve for others while
+/// it runs, and ext4 that writes data before it commits (data=ordered).
 ///
 /// # Errors
 /// [`AgeError::TooManyFragments`] and [`AgeError::Unsuitable`] before anything is changed; [`AgeError::Io`] at any
 /// time: every block then has its old or its new place.
 pub fn fragment_file(path: &Path, fragments: u64) -> Result<Fragmented, AgeError> {
     let unsuitable = |reason| AgeError::Unsuitable { path: path.to_owned(), reason };
-    let file = File::options().read(true).write(true).open(path).map_err(|e| AgeError::io("open", path, e))?;
+    // Reading it must not change its time of access.
+    let mut options = File::options();
+    let file = options.read(true).write(true).custom_flags(OFlags::NOATIME.bits().cast_signed()).open(path);
+    let file = file.map_err(|e| AgeError::io("open", path, e))?;
     let meta = file.metadata().map_err(|e| AgeError::io("stat", path, e))?;
     if !meta.is_file() {
         return Err(unsuitable("it is not a regular file"));
     }
+    precautions::require_ordered_data(&file, path)?;
     let block_size =
         longrun_sys::capacity(&file).map_err(|e| AgeError::io("read the block size of", path, e))?.block_size;
     longrun_sys::sync_file(&file).map_err(|e| AgeError::io("sync", path, e))?;
@@ -53,6 +57,7 @@ pub fn fragment_file(path: &Path, fragments: u64) -> Result<Fragmented, AgeError
     let alignment = Blocks((rustix::param::page_size() as u64 / u64::from(block_size.bytes())).max(1));
     // Between two pieces one block stays free, and as many as alignment may cost.
     let wanted = Blocks(blocks + (fragments + before.len() as u64) * (1 + alignment.0));
+    precautions::keep_reserve(&file, path, wanted)?;
     let donor = donor(path, block_size, wanted)?;
     let range = ByteRange::of_blocks(block_size, LogicalBlock(0), wanted);
     let mut room = Room { runs: map(&donor, range, block_size, path)?.into(), alignment };

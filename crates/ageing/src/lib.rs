@@ -8,6 +8,7 @@ mod buffer;
 mod content;
 mod error;
 mod fragment;
+mod precautions;
 mod recipe;
 mod recipes;
 mod tree;

@@ -182,6 +182,11 @@ pub struct FragmentArgs {
     /// Age the whole volume that holds this directory, in a new directory there
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["fragments", "size"])]
     pub volume: Option<PathBuf>,
+    /// Also age a volume that others use: the recipe fills it
+    ///
+    /// Without this a volume is refused unless it is nearly empty, or has nothing but earlier aged directories on it.
+    #[arg(long, requires = "volume")]
+    pub force: bool,
     /// How the volume has been used
     #[arg(long, value_name = "NAME", default_value = "aged", value_parser = recipe_names())]
     pub recipe: Recipe,

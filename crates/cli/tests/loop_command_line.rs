@@ -240,3 +240,34 @@ fn loop_map_names_the_owner_of_a_block() {
     assert!(named.contains(&format!("its block {}", run_two.logical.0 + 1)), "{named}");
     assert!(at(0).contains("metadata: superblock"), "{}", at(0));
 }
+
+#[test]
+fn loop_fragmenting_is_refused_where_it_could_cost_somebody_something() {
+    let writeback = LoopVolume::create(&VolumeSpec::ext4(64).mkfs(&["-b", "4096"]).mount("data=writeback")).unwrap();
+    let path = writeback.mount_point().join("file");
+    fs::write(&path, vec![1; 1 << 20]).unwrap();
+    check(&run("fragment", &path, &["--fragments", "4"]), 3, "data=ordered");
+
+    let volume = volume(64);
+    let (mount, path) = (volume.mount_point(), volume.mount_point().join("file"));
+    fs::write(&path, vec![1; 20 << 20]).unwrap();
+    fs::write(mount.join("another"), vec![1; 16 << 20]).unwrap();
+    let before = dump(&mount).unwrap();
+    check(&run("fragment", &path, &["--fragments", "4"]), 3, "too little free space");
+    let whole = |more: &[&str]| {
+        let arguments = ["fragment".as_ref(), "--volume".as_ref(), mount.as_os_str()];
+        longrun(arguments.into_iter().chain(more.iter().map(OsStr::new)))
+    };
+    check(&whole(&[]), 3, "the volume is in use");
+    compare(&before, &dump(&mount).unwrap()).unwrap();
+
+    fs::remove_file(mount.join("another")).unwrap();
+    let accessed = fs::metadata(&path).unwrap().accessed().unwrap();
+    check(&run("fragment", &path, &["--fragments", "4"]), 0, "");
+    assert_eq!(fs::metadata(&path).unwrap().accessed().unwrap(), accessed);
+    check(&whole(&["--recipe", "media"]), 3, "the volume is in use");
+    fs::create_dir(mount.join("aged-before")).unwrap();
+    fs::rename(&path, mount.join("aged-before/file")).unwrap();
+    check(&whole(&["--recipe", "media"]), 0, "");
+    check(&whole(&["--recipe", "media"]), 3, "exists already");
+}

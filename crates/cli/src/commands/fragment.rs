@@ -13,9 +13,12 @@ use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
+/// A volume of which less than one block in so many is used is as good as empty.
+const IN_USE: u64 = 20;
 /// Steps that the share of a recipe is shown in.
 const STEPS: f64 = 1000.0;
 
@@ -82,6 +85,9 @@ fn fill(file: &mut File, bytes: Bytes, seed: u64) -> io::Result<()> {
 }
 
 fn whole_volume(directory: &Path, args: &FragmentArgs) -> Result<(), Failure> {
+    if !args.force {
+        refuse_a_volume_in_use(directory)?;
+    }
     let started = Instant::now();
     let watch = Watch::start()?;
     watch.refuse_stops()?;
@@ -104,6 +110,39 @@ fn whole_volume(directory: &Path, args: &FragmentArgs) -> Result<(), Failure> {
         size(Bytes(summary.bytes_written)),
         duration(started.elapsed())
     ))
+}
+
+/// A recipe fills the volume: one that somebody may have a use for is not aged by mistake.
+fn refuse_a_volume_in_use(directory: &Path) -> Result<(), Failure> {
+    let failed = |e| Failure::io(directory, "looking at the volume", &e);
+    if is_nearly_empty(directory).map_err(failed)? || has_only_aged_files(directory).map_err(failed)? {
+        return Ok(());
+    }
+    let text = "the volume is in use, and ageing would fill it; take a new one, or say --force";
+    Err(Failure::new(Status::Refused, format!("{}: {text}", directory.display())))
+}
+
+fn is_nearly_empty(directory: &Path) -> io::Result<bool> {
+    let capacity = longrun_sys::capacity(File::open(directory)?)?;
+    let used = capacity.total.0.saturating_sub(capacity.free.0);
+    Ok(used.saturating_mul(IN_USE) < capacity.total.0)
+}
+
+/// Whether the volume that holds `directory` has nothing at its root but what ageing makes.
+fn has_only_aged_files(directory: &Path) -> io::Result<bool> {
+    let directory = fs::canonicalize(directory)?;
+    let device = fs::metadata(&directory)?.dev();
+    let is_there = |path: &&Path| fs::metadata(path).is_ok_and(|meta| meta.dev() == device);
+    let Some(root) = directory.ancestors().take_while(is_there).last() else { return Ok(false) };
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_expected = name == "lost+found" || name.as_encoded_bytes().starts_with(b"aged-");
+        if !is_expected || !entry.file_type()?.is_dir() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl From<AgeError> for Failure {

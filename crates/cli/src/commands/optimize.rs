@@ -17,6 +17,7 @@ use longrun_volume::{NoProgress, Target, Volume, VolumeError};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -120,9 +121,16 @@ fn files_below(top: &Path) -> Result<BTreeSet<InodeNumber>, Failure> {
     let device = fs::metadata(top).map_err(|e| failed(top, e))?.dev();
     let (mut found, mut open) = (BTreeSet::new(), vec![top.to_owned()]);
     while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(&directory).map_err(|e| failed(&directory, e))? {
-            let entry = entry.map_err(|e| failed(&directory, e))?;
+        let entries = match fs::read_dir(&directory) {
             // What vanishes while it is looked at is not to be optimized.
+            Err(error) if directory != top && has_vanished(&error) => continue,
+            entries => entries.map_err(|e| failed(&directory, e))?,
+        };
+        for entry in entries {
+            let entry = match entry {
+                Err(error) if has_vanished(&error) => break,
+                entry => entry.map_err(|e| failed(&directory, e))?,
+            };
             let Ok(meta) = entry.metadata() else { continue };
             if meta.dev() != device {
                 continue;
@@ -135,6 +143,11 @@ fn files_below(top: &Path) -> Result<BTreeSet<InodeNumber>, Failure> {
         }
     }
     Ok(found)
+}
+
+/// Whether a directory is gone, or is none any more.
+fn has_vanished(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// The volume as it is, and the plan for it. Holds a layout only meanwhile.
@@ -210,5 +223,34 @@ impl From<PassError> for Failure {
             moved => format!("{error} ({} had been moved before)", size(moved)),
         };
         Self::from(error.cause).with_message(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn directories_that_vanish_during_the_walk_are_no_error() {
+        let top = tempfile::tempdir().unwrap();
+        fs::write(top.path().join("stays"), "").unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for number in 0..20 {
+                        fs::create_dir(top.path().join(number.to_string())).unwrap();
+                    }
+                    for number in 0..20 {
+                        fs::remove_dir(top.path().join(number.to_string())).unwrap();
+                    }
+                }
+            });
+            let walked = (0..300).all(|_| files_below(top.path()).is_ok_and(|found| found.len() == 1));
+            done.store(true, Ordering::Relaxed);
+            assert!(walked);
+        });
+        assert!(files_below(&top.path().join("none")).is_err(), "what the user named must be there");
     }
 }

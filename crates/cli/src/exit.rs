@@ -108,11 +108,21 @@ impl From<VolumeError> for Failure {
         };
         let needs_root = matches!(error, VolumeError::NotPermitted { .. });
         let message = match error {
+            VolumeError::NotPermitted { path, .. } if longrun_sys::is_root() => locked_out(&path),
             VolumeError::Interrupted => "interrupted; everything that was held has been given back".to_owned(),
             other => other.to_string(),
         };
         Self { status, needs_root, message }
     }
+}
+
+/// To root it is no use to say that it takes root.
+fn locked_out(path: &Path) -> String {
+    format!(
+        "{}: the device cannot be opened, not even as root; a container or a security policy keeps it: run it outside, or \
+         give it the device",
+        path.display()
+    )
 }
 
 #[cfg(test)]
@@ -134,6 +144,14 @@ mod tests {
         let wrong = VolumeError::NotAVolume { path, problem: "is a socket".into() };
         assert_eq!(Failure::from(wrong).status, Status::Usage);
         assert_eq!(Failure::from(VolumeError::Interrupted).status, Status::Interrupted);
+    }
+
+    #[test]
+    fn root_is_not_told_to_become_root() {
+        let error = VolumeError::NotPermitted { path: PathBuf::from("/dev/x"), act: "reading the device".into() };
+        let failure = Failure::from(error);
+        assert!(failure.needs_root && failure.status == Status::Refused);
+        assert_eq!(failure.to_string().contains("needs root"), !longrun_sys::is_root(), "{failure}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ struct Registry {
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { children: Vec::new(), volumes: BTreeMap::new() });
 static START: Once = Once::new();
+/// A signal is taking the process down.
+static SIGNALLED: AtomicBool = AtomicBool::new(false);
 
 fn registry() -> MutexGuard<'static, Registry> {
     // A panic while the lock was held does not make the list wrong, and cleaning up matters most then.
@@ -132,6 +135,14 @@ fn report<T>(result: Result<T>) {
     }
 }
 
+/// Waits for the end of the process when a signal is taking it down: what fails meanwhile, because its volume vanishes, is
+/// not what it ends for.
+pub fn yield_to_signal() {
+    while SIGNALLED.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
+}
+
 fn watch_signals() {
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else {
         eprintln!("signals cannot be watched: an interrupted run will be swept at the next start");
@@ -139,6 +150,7 @@ fn watch_signals() {
     };
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
+            SIGNALLED.store(true, Ordering::SeqCst);
             // Held to the end: nothing may be attached any more.
             let mut registry = registry();
             for child in registry.children.drain(..) {

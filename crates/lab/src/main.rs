@@ -114,6 +114,12 @@ enum Command {
 }
 
 fn main() -> Result<()> {
+    let result = run();
+    longrun_lab::cleanup::yield_to_signal();
+    result
+}
+
+fn run() -> Result<()> {
     let mut out = std::io::stdout();
     match Arguments::parse().command {
         Command::Crash { runs, seed, mebibytes, optimizer } => {

@@ -185,16 +185,19 @@ fn skip_of(result: Result<longrun_volume::Exchanged, MoveError>) -> SkipReason {
 #[test]
 fn loop_files_that_must_not_move_are_skipped_with_their_reason() {
     let volume = fresh(128, &[]);
-    let names = ["immutable", "appended", "program", "swap", "gone", "plain"];
-    let [immutable, appended, program, swap, gone, plain] = names.map(|name| write(&volume, name, 64 << 10));
+    let names = ["immutable", "appended", "program", "former", "swap", "gone", "plain"];
+    let [immutable, appended, program, former, swap, gone, plain] = names.map(|name| write(&volume, name, 64 << 10));
     tool::run("chattr", ["+i", immutable.to_str().unwrap()]).unwrap();
     tool::run("chattr", ["+a", appended.to_str().unwrap()]).unwrap();
-    fs::copy("/bin/sleep", &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    for path in [&program, &former] {
+        fs::copy("/bin/sleep", path).unwrap();
+    }
     tool::run("mkswap", [&swap]).unwrap();
-    fs::set_permissions(&swap, fs::Permissions::from_mode(0o600)).unwrap();
+    // What the permissions say must not decide: see `former` too.
+    fs::set_permissions(&swap, fs::Permissions::from_mode(0o700)).unwrap();
     rustix::fs::sync();
-    let _running = Running(Command::new(&program).arg("100").spawn().unwrap());
+    let _running = [&program, &former].map(|path| Running(Command::new(path).arg("100").spawn().unwrap()));
+    fs::set_permissions(&former, fs::Permissions::from_mode(0o600)).unwrap();
     tool::run("swapon", [&swap]).unwrap();
     let _swapped = Swapped(swap.clone());
     let gone_id = id(&gone);
@@ -207,6 +210,7 @@ fn loop_files_that_must_not_move_are_skipped_with_their_reason() {
         skip_of(attempt(id(&immutable))),
         skip_of(attempt(id(&appended))),
         skip_of(attempt(id(&program))),
+        skip_of(attempt(id(&former))),
         skip_of(attempt(id(&swap))),
         skip_of(attempt(gone_id)),
         skip_of(attempt(FileId { generation: 0, ..id(&plain) })),
@@ -218,6 +222,7 @@ fn loop_files_that_must_not_move_are_skipped_with_their_reason() {
         SkipReason::Pinned(Pin::Immutable),
         SkipReason::Pinned(Pin::Immutable),
         SkipReason::Executing,
+        SkipReason::Busy,
         SkipReason::Pinned(Pin::Swap),
         SkipReason::Vanished,
         SkipReason::Vanished,
@@ -382,6 +387,24 @@ fn loop_whoever_fills_the_volume_gets_all_the_space() {
         drop(file);
         volume.check().unwrap();
     }
+}
+
+/// The guard looks less often while there is ample space: one request for more than that must meet it all the same.
+#[test]
+fn loop_one_request_for_more_than_we_left_gets_all_the_space() {
+    let volume = fresh(8 << 10, &["-m", "0"]);
+    let mut moved = open(&volume);
+    let unclaimed = moved.unclaimed().unwrap();
+    let mut wanted = ExtentSet::new();
+    for extent in free(&mut moved).iter() {
+        let room = (unclaimed.0 / 2).saturating_sub(wanted.total().0);
+        wanted.insert(Extent::new(extent.start.0, extent.length.0.min(room)));
+    }
+    assert!(moved.capture(&wanted).unwrap().total().0 * 5 > unclaimed.0 * 2);
+    let path = volume.mount_point().join("filler");
+    let bytes = (unclaimed.0 - 8192) * 4096;
+    tool::run("fallocate", ["-l", &bytes.to_string(), path.to_str().unwrap()]).unwrap();
+    assert!(moved.owned().unwrap().is_empty(), "everything was given back");
 }
 
 /// A small file on the full volume: room is made by shortening the filler.

@@ -31,17 +31,19 @@ pub(crate) fn require_ordered_data(file: &File, path: &Path) -> Result<(), AgeEr
 /// Refuses to take `wanted` blocks when that would leave others less than a reserve.
 pub(crate) fn keep_reserve(file: &File, path: &Path, wanted: Blocks) -> Result<(), AgeError> {
     let capacity = longrun_sys::capacity(file).map_err(|e| AgeError::io("ask for the free space of", path, e))?;
-    if leaves_reserve(&capacity, wanted) {
+    // What is set aside for root is room for root only.
+    let room = if longrun_sys::is_root() { capacity.free } else { capacity.available };
+    if leaves_reserve(&capacity, room, wanted) {
         return Ok(());
     }
     let reason = "its volume has too little free space for a copy of it and a reserve for others";
     Err(AgeError::Unsuitable { path: path.to_owned(), reason })
 }
 
-fn leaves_reserve(capacity: &Capacity, wanted: Blocks) -> bool {
+fn leaves_reserve(capacity: &Capacity, room: Blocks, wanted: Blocks) -> bool {
     let bytes = u64::from(capacity.block_size.bytes());
     let reserve = RESERVE_BYTES.div_ceil(bytes).max(capacity.total.0 / RESERVE_PART);
-    wanted.0.checked_add(reserve).is_some_and(|needed| needed <= capacity.available.0)
+    wanted.0.checked_add(reserve).is_some_and(|needed| needed <= room.0)
 }
 
 #[cfg(test)]
@@ -51,18 +53,18 @@ mod tests {
 
     #[test]
     fn a_copy_is_taken_only_where_it_leaves_the_reserve() {
-        let volume = |total, available| Capacity {
-            block_size: BlockSize::new(4096).unwrap(),
-            total: Blocks(total),
-            free: Blocks(total),
-            available: Blocks(available),
+        let leaves = |total, room, wanted| {
+            let block_size = BlockSize::new(4096).unwrap();
+            let (free, available) = (Blocks(room), Blocks(room));
+            let capacity = Capacity { block_size, total: Blocks(total), free, available };
+            leaves_reserve(&capacity, Blocks(room), Blocks(wanted))
         };
         // 4 MiB are 1024 blocks, which is more than a hundredth of the small volume and less than that of the large one.
-        for (volume, room) in [(volume(50_000, 3_000), 1_976), (volume(500_000, 30_000), 25_000)] {
-            assert!(leaves_reserve(&volume, Blocks(room)));
-            assert!(!leaves_reserve(&volume, Blocks(room + 1)));
+        for (total, room, most) in [(50_000, 3_000, 1_976), (500_000, 30_000, 25_000)] {
+            assert!(leaves(total, room, most));
+            assert!(!leaves(total, room, most + 1));
         }
-        assert!(!leaves_reserve(&volume(1, 1), Blocks(u64::MAX)));
+        assert!(!leaves(1, 1, u64::MAX));
     }
 
     #[test]

@@ -66,8 +66,11 @@ pub(crate) fn attached(directory: &Path, device: &Path) {
 
 /// Takes down what belongs to `directory`: mounts, loop device, files. Reports what did not work on standard error.
 pub(crate) fn take_down(directory: &Path) {
-    let device = registry().volumes.remove(directory).flatten();
+    // Held to the end: a signal meanwhile must not end the process half-way.
+    let mut registry = registry();
+    let device = registry.volumes.remove(directory).flatten();
     remove(directory, device.as_deref(), Holder::Stranger);
+    drop(registry);
 }
 
 /// Notes a child that must not outlive us.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The laboratory at work in `base`, with a volume mounted there.
 fn start(base: &Path) -> Child {
     let child = Command::new(env!("CARGO_BIN_EXE_longrun-lab"))
-        .args(["torture", "--optimizer", "e4defrag", "--mebibytes", "128", "--seconds", "600"])
+        .args(["torture", "--optimizer", "e4defrag", "--mebibytes", "512", "--seconds", "600"])
         .env("LONGRUN_LAB_DIR", base)
         .stdout(Stdio::null())
         .spawn()

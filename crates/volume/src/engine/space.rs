@@ -24,7 +24,7 @@ impl Pass<'_> {
         let reserve = if self.settings.obeys(Rule::Reserve) { self.policy.reserve } else { Blocks(0) };
         let most = self.volume.unclaimed()?.saturating_sub(reserve);
         // On its way to the wanted blocks a capture takes others for a moment: where there is little, it needs room for them.
-        Ok(if most < LITTLE_ROOM { Blocks(most.0 / 2) } else { most })
+        Ok(if most < LITTLE_ROOM { Blocks(most.0.div_ceil(2)) } else { most })
     }
 
     /// Captures what the units from `from` on need free, as far as the window goes.

@@ -152,7 +152,7 @@ fn run() -> Result<()> {
         Command::Torture { seed, seconds, mebibytes, optimizer } => {
             let beside = Duration::from_secs(seconds);
             let settings = TortureSettings { seed, alone: beside / 2, beside };
-            let spec = VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096"]);
+            let spec = VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096", "-m", "0"]);
             let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, seed)?;
             let report = torture(&volume, &Optimizer::by_name(&optimizer)?, &settings)?;
             writeln!(out, "0 bytes wrong\n{}", serde_json::to_string_pretty(&report)?)?;

@@ -36,6 +36,8 @@ pub(super) struct Pass<'a> {
     pub(super) tally: Tally,
     pub(super) block_size: BlockSize,
     pub(super) policy: Policy,
+    /// What rounds after the first may add up to, the first included: of all used bytes a little less than each once.
+    most_bytes: Bytes,
     /// What the first round set out for, told to the later ones.
     goal: Option<Goal>,
     /// Files that cannot be exchanged at all: no use to try them again in a later round.
@@ -80,6 +82,7 @@ pub(super) fn run(
         tally: Tally::default(),
         block_size: layout.block_size(),
         policy: settings.policy(&layout, Bytes(0)),
+        most_bytes: Bytes(layout.fragmentation().used_bytes.0 / 100 * 95),
         goal: None,
         hopeless: BTreeSet::new(),
         out_of_reach: ExtentSet::new(),
@@ -169,7 +172,14 @@ impl Pass<'_> {
     }
 
     fn round(&mut self, layout: &VolumeLayout, plans: &dyn PlanSource) -> Result<(), Halt> {
-        self.policy = Policy { goal: self.goal, ..self.settings.policy(layout, self.tally.bytes_moved) };
+        let mut policy = Policy { goal: self.goal, ..self.settings.policy(layout, self.tally.bytes_moved) };
+        if self.round > 1 {
+            // Later rounds finish what the first one began, within what one pass may cost at most.
+            let left = self.most_bytes.saturating_sub(self.tally.bytes_moved);
+            let left = Blocks(left.0 / u64::from(self.block_size.bytes()));
+            policy.budget = Some(policy.budget.map_or(left, |budget| budget.min(left)));
+        }
+        self.policy = policy;
         if self.settings.reserve.is_none() {
             // Not all that is free is for everybody: what is kept for root is no part of the bargain.
             self.policy.reserve = self.policy.reserve.min(Blocks(self.volume.unclaimed()?.0 / 2));

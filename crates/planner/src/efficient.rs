@@ -1,15 +1,15 @@
 //! Efficient mode: about 95 % of the excess for the fewest bytes; free space never gets worse.
 
-use crate::board::Board;
 use crate::cut::cut;
 use crate::keep::keep;
 use crate::plan::Why;
+use crate::policy::movable_excess;
 use crate::schedule::{Limits, Scheduled, Scheduler};
 use crate::target::{Packer, Packing, Target, outside};
 use crate::unit::{Unit, UnitIndex};
 use crate::window::Window;
 use crate::{Goal, zone};
-use longrun_layout::{Extent, FileView, VolumeLayout};
+use longrun_layout::{Extent, VolumeLayout};
 use std::collections::BTreeSet;
 
 /// Attempts to find a place for everything; what found none is left where it is in the next one.
@@ -37,8 +37,7 @@ impl Aim {
     pub(crate) fn of(layout: &VolumeLayout, goal: Option<Goal>) -> Option<Self> {
         const MANY: u64 = 32;
         let now = Goal::efficient(layout);
-        let excess = layout.files().filter(FileView::is_movable).map(|f| f.fragments().saturating_sub(1));
-        let (excess, worst) = excess.fold((0, 0), |(sum, most), e| (sum + e, e.max(most)));
+        let (excess, worst) = movable_excess(layout).fold((0, 0), |(sum, most), e| (sum + e, e.max(most)));
         let Some(goal) = goal else {
             let good = excess * 100 <= 3 * layout.file_count() as u64 && worst < MANY;
             return (!good).then_some(Self::FIRST);
@@ -155,17 +154,8 @@ fn leave(units: &mut Vec<Unit>, homeless: &[UnitIndex]) {
 
 fn attempt(window: &Window, protected: &[Extent], pieces: u64) -> (Target, Vec<UnitIndex>) {
     let space = outside(&window.segments, protected);
-    let mut board = Board::new(space.iter());
-    let mut placed = BTreeSet::new();
-    for (unit, start) in keep(&window.units, &space) {
-        let size = window.units.get(unit).map_or(0, |u| u.size);
-        if board.occupy(start, size, unit) {
-            placed.insert(unit);
-        }
-    }
-    let movers: Vec<UnitIndex> = (0..window.units.len()).filter(|u| !placed.contains(u)).collect();
     let packing = Packing { large: 1, unkeep: 0, merge_limit: 0 };
-    let mut packer = Packer::new(&window.units, board, &movers, packing);
+    let mut packer = Packer::around(&window.units, &space, &keep(&window.units, &space), packing);
     let homeless = packer.place_large();
     // Where fragments leave, holes appear: not more pieces of free space than before, with a margin for units that do
     // not reach their place in the end.

@@ -1,6 +1,5 @@
 //! Full mode: every file whole, and the free space in as few pieces as the obstacles allow.
 
-use crate::board::Board;
 use crate::keep::keep;
 use crate::plan::Why;
 use crate::schedule::{Limits, Scheduled, Scheduler};
@@ -8,7 +7,6 @@ use crate::target::{Packer, Packing, Target, outside, place_at_edge};
 use crate::unit::{Unit, UnitIndex};
 use crate::window::Window;
 use longrun_layout::{Extent, ExtentSet};
-use std::collections::BTreeSet;
 
 /// Windows with more units than this are packed in the first way that is good enough.
 const MANY_UNITS: usize = 50_000;
@@ -76,16 +74,7 @@ fn attempt(
     kept: &[(UnitIndex, u64)],
     packing: Packing,
 ) -> Attempt {
-    let mut board = Board::new(space.iter());
-    let mut placed = BTreeSet::new();
-    for &(unit, start) in kept {
-        let size = window.units.get(unit).map_or(0, |u| u.size);
-        if board.occupy(start, size, unit) {
-            placed.insert(unit);
-        }
-    }
-    let movers: Vec<UnitIndex> = (0..window.units.len()).filter(|u| !placed.contains(u)).collect();
-    let mut packer = Packer::new(&window.units, board, &movers, packing);
+    let mut packer = Packer::around(&window.units, space, kept, packing);
     let homeless = packer.place_large();
     packer.fill_exactly();
     let (mut target, left, holes) = packer.finish(homeless);

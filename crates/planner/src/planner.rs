@@ -2,10 +2,11 @@
 
 use crate::agenda::{Agenda, Job, WindowSize};
 use crate::efficient::Aim;
+use crate::policy::movable_excess;
 use crate::schedule::{Limits, Scheduled};
 use crate::window::Window;
 use crate::{Batch, Mode, Policy, efficient, files, full};
-use longrun_layout::{FileIndex, FileView, VolumeLayout};
+use longrun_layout::{FileIndex, VolumeLayout};
 
 /// Yields the batches of a plan, in the order in which they must be carried out. Each batch is planned when it is asked
 /// for: apart from 17 bytes a movable file and 30 bytes a free piece, memory is bounded by one window.
@@ -34,9 +35,8 @@ impl<'a> Planner<'a> {
     #[must_use]
     pub fn with_windows(layout: &'a VolumeLayout, policy: Policy, size: WindowSize) -> Self {
         let agenda = Agenda::new(layout, policy.mode == Mode::Full, size);
-        let aim = Aim::of(layout, policy.goal);
-        let movable = layout.files().filter(FileView::is_movable);
-        let excess_ahead = movable.map(|f| f.fragments().saturating_sub(1)).sum();
+        let aim = if policy.mode == Mode::Efficient { Aim::of(layout, policy.goal) } else { None };
+        let excess_ahead = movable_excess(layout).sum();
         Self { layout, policy, agenda, aim, chosen: None, moved: 0, excess_ahead }
     }
 

@@ -46,11 +46,15 @@ impl Goal {
     /// What an efficient pass over `layout` sets out for: a twentieth of the excess, and free space no worse than now.
     #[must_use]
     pub fn efficient(layout: &VolumeLayout) -> Self {
-        let movable = |f: &FileView<'_>| f.is_movable();
         Self {
-            excess_fragments: layout.files().filter(movable).map(|f| f.fragments().saturating_sub(1)).sum::<u64>() / 20,
+            excess_fragments: movable_excess(layout).sum::<u64>() / 20,
             free_pieces: layout.free().len() as u64,
             largest_free: layout.free().iter().map(|e| e.length).max().unwrap_or_default(),
         }
     }
+}
+
+/// The excess fragments of each file that may move.
+pub(crate) fn movable_excess(layout: &VolumeLayout) -> impl Iterator<Item = u64> {
+    layout.files().filter(FileView::is_movable).map(|f| f.fragments().saturating_sub(1))
 }

@@ -45,12 +45,26 @@ pub(crate) struct Packer<'a> {
 const CLEARING_PATIENCE: usize = 40_000;
 
 impl<'a> Packer<'a> {
-    pub(crate) fn new(units: &'a [Unit], board: Board, movers: &[UnitIndex], packing: Packing) -> Self {
+    fn new(units: &'a [Unit], board: Board, movers: &[UnitIndex], packing: Packing) -> Self {
         let mut packer = Self { units, board, pool: Pool::new(), packing, given_up: 0 };
         for &unit in movers {
             packer.pool_unit(unit);
         }
         packer
+    }
+
+    /// A packer for all units of a window: the kept ones have their place in `space`, the others wait for one.
+    pub(crate) fn around(units: &'a [Unit], space: &ExtentSet, kept: &[(UnitIndex, u64)], packing: Packing) -> Self {
+        let mut board = Board::new(space.iter());
+        let mut placed = BTreeSet::new();
+        for &(unit, start) in kept {
+            let size = units.get(unit).map_or(0, |u| u.size);
+            if board.occupy(start, size, unit) {
+                placed.insert(unit);
+            }
+        }
+        let movers: Vec<UnitIndex> = (0..units.len()).filter(|u| !placed.contains(u)).collect();
+        Self::new(units, board, &movers, packing)
     }
 
     fn unit(&self, unit: UnitIndex) -> Option<&'a Unit> {

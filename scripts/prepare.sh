@@ -8,15 +8,16 @@ fail() {
     exit 1
 }
 
-# command:package
-needed=(cc:build-essential)
+# command:package, or file:package. The BPF program is compiled by clang, and loaded by libbpf, which reads ELF files.
+needed=(cc:build-essential make:make clang:clang pkg-config:pkg-config
+    /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev)
 case "${1:-}" in
     build) ;;
     run) needed+=(mkfs.ext4:e2fsprogs losetup:mount mount:mount flock:util-linux) ;;
     test)
         needed+=(mkfs.ext4:e2fsprogs filefrag:e2fsprogs e2freefrag:e2fsprogs e4defrag:e2fsprogs debugfs:e2fsprogs
             losetup:mount mount:mount setpriv:util-linux blockdev:util-linux setfattr:attr setfacl:acl
-            setcap:libcap2-bin)
+            setcap:libcap2-bin mkfs.xfs:xfsprogs xfs_repair:xfsprogs mkfs.btrfs:btrfs-progs)
         ;;
     *) fail "usage: prepare.sh build|run|test" ;;
 esac
@@ -25,7 +26,7 @@ esac
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 packages=()
 for entry in "${needed[@]}"; do
-    command -v "${entry%%:*}" >/dev/null || packages+=("${entry##*:}")
+    [[ -e ${entry%%:*} ]] || command -v "${entry%%:*}" >/dev/null || packages+=("${entry##*:}")
 done
 
 if ((${#packages[@]})); then

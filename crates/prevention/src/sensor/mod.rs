@@ -1,0 +1,62 @@
+//! Notices which files grow in pieces, without asking any writer to wait.
+//!
+//! Owns the kernel's events and their translation to [`Signal`]s. Never touches a file, never decides about a runway.
+
+use crate::{FileKey, SensorKind, Signal, Watched};
+use longrun_layout::Bytes;
+use longrun_sys::{DeviceNumber, Errno};
+use std::fs::File;
+use std::time::Duration;
+
+/// A source of signals. Called from many threads at once, but for [`Sensor::poll`], which one thread calls.
+pub trait Sensor: Send + Sync {
+    /// What it is, for `status`.
+    fn kind(&self) -> SensorKind;
+
+    /// Begins to report about a volume.
+    ///
+    /// # Errors
+    /// [`SensorError`]; the volume is then not watched.
+    fn watch(&self, volume: &Watched) -> Result<(), SensorError>;
+
+    /// Ends reporting about a volume; files armed on it are disarmed. Unknown volumes are no error: they may be gone.
+    fn unwatch(&self, volume: DeviceNumber);
+
+    /// `file` has a runway: wants [`crate::SignalKind::HalfUsed`] once, when it is written beyond `half` (offset in the
+    /// file), and [`crate::SignalKind::Closed`] at each last close by a writer. Arming again replaces `half`.
+    ///
+    /// # Errors
+    /// [`SensorError`]; then only the caller's own looking tells when the file is closed.
+    fn arm(&self, key: &FileKey, file: &File, half: Bytes) -> Result<(), SensorError>;
+
+    /// Nothing more about this file but new fragmentation.
+    fn disarm(&self, key: &FileKey);
+
+    /// Waits up to `timeout` for events, and gives `sink` those that came, oldest first.
+    ///
+    /// # Errors
+    /// [`SensorError`] when the source is broken for good.
+    fn poll(&self, timeout: Duration, sink: &mut dyn FnMut(Signal)) -> Result<(), SensorError>;
+
+    /// How many events the kernel could not deliver since the start (full ring, overflowed queue).
+    fn lost(&self) -> u64;
+}
+
+/// Why a source of signals does not work.
+#[derive(Debug, thiserror::Error)]
+pub enum SensorError {
+    /// The kernel refused {act}: {source}
+    #[error("the kernel refused {act}: {source}")]
+    Refused {
+        /// What was asked.
+        act: &'static str,
+        /// Its answer.
+        source: Errno,
+    },
+    /// The BPF program could not be loaded or attached: {detail}
+    #[error("the BPF program could not be loaded or attached: {detail}")]
+    Bpf {
+        /// What libbpf says.
+        detail: String,
+    },
+}

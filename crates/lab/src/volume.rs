@@ -8,22 +8,86 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The file systems that the laboratory makes volumes of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileSystemKind {
+    /// ext4.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// btrfs.
+    Btrfs,
+}
+
+impl FileSystemKind {
+    /// All of them, for tests that hold for each.
+    pub const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
+
+    /// The kernel's name of the type.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+
+    /// The tool that makes one, and what keeps it from asking or talking.
+    fn maker(self) -> (&'static str, [&'static str; 2]) {
+        match self {
+            Self::Ext4 => ("mkfs.ext4", ["-q", "-F"]),
+            Self::Xfs => ("mkfs.xfs", ["-q", "-f"]),
+            Self::Btrfs => ("mkfs.btrfs", ["-q", "-f"]),
+        }
+    }
+
+    /// The tool that checks an unmounted one without writing to it.
+    fn checker(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Ext4 => ("e2fsck", &["-f", "-n"]),
+            Self::Xfs => ("xfs_repair", &["-n"]),
+            Self::Btrfs => ("btrfs", &["check", "--readonly"]),
+        }
+    }
+}
+
 /// What kind of volume to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSpec {
+    /// Its file system.
+    pub kind: FileSystemKind,
     /// Size of the image in bytes.
     pub bytes: u64,
-    /// Arguments for mkfs.ext4, the device excepted.
+    /// Arguments for mkfs, the device excepted.
     pub mkfs: Vec<String>,
     /// Mount options; empty for the defaults.
     pub mount: String,
 }
 
 impl VolumeSpec {
-    /// ext4 as mkfs makes it by default, `mebibytes` MiB large.
+    /// A file system as its mkfs makes it by default, `mebibytes` MiB large.
+    #[must_use]
+    pub fn of(kind: FileSystemKind, mebibytes: u64) -> Self {
+        Self { kind, bytes: mebibytes << 20, mkfs: Vec::new(), mount: String::new() }
+    }
+
+    /// ext4.
     #[must_use]
     pub fn ext4(mebibytes: u64) -> Self {
-        Self { bytes: mebibytes << 20, mkfs: Vec::new(), mount: String::new() }
+        Self::of(FileSystemKind::Ext4, mebibytes)
+    }
+
+    /// XFS; its mkfs wants at least 300 MiB.
+    #[must_use]
+    pub fn xfs(mebibytes: u64) -> Self {
+        Self::of(FileSystemKind::Xfs, mebibytes)
+    }
+
+    /// btrfs; its mkfs wants at least 110 MiB.
+    #[must_use]
+    pub fn btrfs(mebibytes: u64) -> Self {
+        Self::of(FileSystemKind::Btrfs, mebibytes)
     }
 
     /// With these mkfs arguments.
@@ -77,9 +141,10 @@ impl LoopVolume {
             Ok(())
         })?;
         let device = volume.device.as_os_str();
+        let (maker, quietly) = spec.kind.maker();
         tool::run(
-            "mkfs.ext4",
-            ["-q", "-F"].map(AsRef::as_ref).into_iter().chain(spec.mkfs.iter().map(AsRef::as_ref)).chain([device]),
+            maker,
+            quietly.map(AsRef::as_ref).into_iter().chain(spec.mkfs.iter().map(AsRef::as_ref)).chain([device]),
         )?;
         volume.mount()?;
         Ok(volume)
@@ -106,7 +171,14 @@ impl LoopVolume {
         if mounted {
             self.unmount()?;
         }
-        let spec = self.spec.clone().mount(mount);
+        // XFS refuses to mount two volumes with the same name beside each other.
+        let options = match self.spec.kind {
+            FileSystemKind::Xfs => {
+                [mount, "nouuid"].into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>().join(",")
+            }
+            FileSystemKind::Ext4 | FileSystemKind::Btrfs => mount.to_owned(),
+        };
+        let spec = self.spec.clone().mount(&options);
         let copy = Self::attach(&spec, |image| {
             let from = self.image();
             tool::run("cp", ["--sparse=auto", "--reflink=auto"].map(Path::new).into_iter().chain([&*from, image]))?;
@@ -134,6 +206,12 @@ impl LoopVolume {
         volume.device = PathBuf::from(device.trim());
         cleanup::attached(&volume.directory, &volume.device);
         Ok(volume)
+    }
+
+    /// Its file system.
+    #[must_use]
+    pub fn kind(&self) -> FileSystemKind {
+        self.spec.kind
     }
 
     /// The image file.
@@ -188,17 +266,18 @@ impl LoopVolume {
         self.mount()
     }
 
-    /// Checks the file system with `e2fsck -fn`; it is unmounted meanwhile and left as it was.
+    /// Checks the file system with its own checker, which must not write; it is unmounted meanwhile and left as it was.
     ///
     /// # Errors
-    /// With what e2fsck said, when it is not clean.
+    /// With what the checker said, when it is not clean.
     pub fn check(&self) -> Result<()> {
         let mounted = self.is_mounted();
         if mounted {
             self.unmount()?;
         }
-        let mut command = Command::new("e2fsck");
-        command.args(["-f", "-n"]).arg(&self.device);
+        let (checker, arguments) = self.spec.kind.checker();
+        let mut command = Command::new(checker);
+        command.args(arguments).arg(&self.device);
         let output = tool::output(&mut command)?;
         if !output.status.success() {
             bail!("the file system is not clean: {}", tool::describe(&command, &output));

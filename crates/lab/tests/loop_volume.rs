@@ -1,10 +1,12 @@
 //! The laboratory itself, on real loop volumes: what the other tests build on.
 
 use longrun_ageing::{Recipe, age, fragment_file};
-use longrun_lab::oracle::{compare, dump, e2freefrag, filefrag};
-use longrun_lab::{LoopVolume, VolumeSpec};
+use longrun_lab::oracle::{bytes_beyond_end, compare, dump, e2freefrag, excess_of, filefrag};
+use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, tool};
+use longrun_layout::Bytes;
 use std::fs;
 use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 #[test]
@@ -70,4 +72,55 @@ fn loop_ageing_refuses_what_it_cannot_do_and_stops_when_asked() {
     fs::write(mount.join("full"), vec![1; 40 << 20]).unwrap();
     let error = age(&mount, Recipe::Office, 2, &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(error.to_string().contains("choose a larger or emptier volume"), "{error}");
+}
+
+#[test]
+fn loop_volumes_of_every_kind_are_made_copied_checked_and_judged() {
+    for kind in FileSystemKind::ALL {
+        let volume = LoopVolume::create(&VolumeSpec::of(kind, 320)).unwrap();
+        let mount = volume.mount_point();
+        let told = tool::run("stat", ["--file-system", "--format=%T", &mount.to_string_lossy()]).unwrap();
+        assert!(told.contains(&kind.name()[..3]), "{kind:?}: {told}");
+        fs::write(mount.join("file"), vec![7; 100_000]).unwrap();
+        fs::write(mount.join("allocated"), [1]).unwrap();
+        let allocated = fs::File::options().write(true).open(mount.join("allocated")).unwrap();
+        let block = longrun_sys::capacity(&allocated).unwrap().block_size.bytes();
+        longrun_sys::allocate(&allocated, range(0, 1 << 20)).unwrap();
+        drop(allocated);
+        assert_eq!(bytes_beyond_end(&mount.join("file")).unwrap(), 0, "{kind:?}");
+        assert_eq!(bytes_beyond_end(&mount.join("allocated")).unwrap(), (1 << 20) - u64::from(block), "{kind:?}");
+        let content: Vec<u8> = (0..300_001_u32).map(|n| n as u8).collect();
+        longrun_lab::write_in_pieces(kind, &mount.join("pieces"), &content, Bytes(16 << 10), 1).unwrap();
+        assert!(excess_of(&mount.join("pieces")).unwrap() > 4, "{kind:?}");
+        assert!(fs::read(mount.join("pieces")).unwrap() == content, "{kind:?}");
+        assert_eq!(excess_of(&mount.join("file")).unwrap(), 0, "{kind:?}");
+
+        let before = dump(&mount).unwrap();
+        volume.check().unwrap();
+        let copy = volume.copy("").unwrap();
+        compare(&before, &dump(&copy.mount_point()).unwrap()).unwrap();
+        copy.check().unwrap();
+        volume.remount().unwrap();
+        assert!(volume.traffic().unwrap().written > 0);
+    }
+}
+
+#[test]
+fn loop_a_damaged_volume_of_any_kind_is_not_called_clean() {
+    for kind in FileSystemKind::ALL {
+        let volume = LoopVolume::create(&VolumeSpec::of(kind, 320)).unwrap();
+        fs::write(volume.mount_point().join("file"), vec![7; 100_000]).unwrap();
+        volume.unmount().unwrap();
+        volume.check().unwrap();
+        // Of each the first mebibytes hold what the rest is found by; the superblock alone is kept.
+        let image = fs::OpenOptions::new().write(true).open(volume.device()).unwrap();
+        let from = if kind == FileSystemKind::Btrfs { 20 << 20 } else { 8192 };
+        image.write_all_at(&vec![0xA5; 24 << 20], from).unwrap();
+        image.sync_all().unwrap();
+        assert!(volume.check().is_err(), "{kind:?}");
+    }
+}
+
+fn range(start: u64, length: u64) -> longrun_sys::ByteRange {
+    longrun_sys::ByteRange { start: Bytes(start), length: Bytes(length) }
 }

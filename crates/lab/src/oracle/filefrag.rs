@@ -63,6 +63,16 @@ pub fn filefrag(root: &Path) -> Result<FileFragments> {
     Ok(sum)
 }
 
+/// The excess fragments of one file, by filefrag.
+///
+/// # Errors
+/// When the tool fails.
+pub fn excess_of(file: &Path) -> Result<u64> {
+    let text = tool::run("filefrag", [Path::new("-v"), file])?;
+    let fragments = parse(&text).first().copied().with_context(|| format!("filefrag does not tell:\n{text}"))?;
+    Ok(fragments.saturating_sub(1))
+}
+
 fn collect(directory: &Path, device: u64, seen: &mut BTreeSet<u64>, paths: &mut Vec<PathBuf>) -> Result<()> {
     paths.push(directory.to_owned());
     for entry in fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))? {

@@ -8,11 +8,15 @@
 
 pub mod model;
 pub mod policy;
+mod prevention;
 pub mod runway;
 pub mod sensor;
 mod watched;
 
 pub use model::{
     FileKey, FileSystem, Happening, LeaveReason, Nanos, ProcessName, SensorKind, Signal, SignalKind, Sink,
+};
+pub use prevention::{
+    GivenBack, Options, Prevention, PreventionError, Reaction, SensorSnapshot, Snapshot, Swept, Totals, VolumeSnapshot,
 };
 pub use watched::Watched;

@@ -8,6 +8,18 @@ use longrun_sys::{DeviceNumber, Errno};
 use std::fs::File;
 use std::time::Duration;
 
+/// Which source is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The best that works.
+    #[default]
+    Auto,
+    /// BPF or nothing.
+    Bpf,
+    /// fanotify or nothing.
+    Fanotify,
+}
+
 /// A source of signals. Called from many threads at once, but for [`Sensor::poll`], which one thread calls.
 pub trait Sensor: Send + Sync {
     /// What it is, for `status`.

@@ -11,6 +11,7 @@ pub mod policy;
 mod prevention;
 pub mod runway;
 pub mod sensor;
+mod text;
 mod watched;
 
 pub use model::{

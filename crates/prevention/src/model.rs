@@ -53,12 +53,14 @@ impl fmt::Display for FileSystem {
 }
 
 /// A file of a mounted volume, by names that the kernel gives: nobody's rename changes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FileKey {
     /// The file system's own number, as /proc/self/mountinfo shows it. On btrfs that is not what stat tells about a file,
     /// whose subvolume has a number of its own.
+    #[serde(with = "crate::text::device")]
     pub volume: DeviceNumber,
     /// The file on it.
+    #[serde(with = "crate::text::handle")]
     pub handle: FileHandle,
 }
 
@@ -84,22 +86,24 @@ impl fmt::Debug for ProcessName {
 }
 
 /// Something noticed about a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signal {
     /// When.
     pub at: Nanos,
     /// Which file.
     pub file: FileKey,
-    /// Its length at that moment.
+    /// Its length at that moment, a direct write that is under way included; 0 with [`SignalKind::Closed`], which does not
+    /// tell.
     pub size: Bytes,
-    /// Who wrote; a kernel thread when the data was written back later.
+    /// Who wrote; a kernel thread when the data was written back later, nobody where that is not told.
     pub by: ProcessName,
     /// What.
     pub kind: SignalKind,
 }
 
 /// What was noticed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SignalKind {
     /// The file is growing at its end in small pieces that do not lie behind each other.
     Fragmenting {

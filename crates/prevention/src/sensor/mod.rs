@@ -6,6 +6,7 @@ use crate::{FileKey, SensorKind, Signal, Watched};
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceNumber, Errno};
 use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Which source is wanted.
@@ -18,6 +19,23 @@ pub enum Choice {
     Bpf,
     /// fanotify or nothing.
     Fanotify,
+}
+
+/// A source of signals that works.
+pub struct Opened {
+    /// The source.
+    pub sensor: Arc<dyn Sensor>,
+    /// Why it is not the better one, when that was tried and refused: for `status`.
+    pub refused: Option<SensorError>,
+}
+
+/// Opens a source of signals. What works is found out by trying it.
+///
+/// # Errors
+/// [`SensorError`] when nothing of what was chosen works.
+pub fn open(choice: Choice) -> Result<Opened, SensorError> {
+    let _ = choice;
+    Err(SensorError::Bpf { detail: "not built yet".into() })
 }
 
 /// A source of signals. Called from many threads at once, but for [`Sensor::poll`], which one thread calls.
@@ -57,7 +75,7 @@ pub trait Sensor: Send + Sync {
 /// Why a source of signals does not work.
 #[derive(Debug, thiserror::Error)]
 pub enum SensorError {
-    /// The kernel refused {act}: {source}
+    /// The kernel refused a call.
     #[error("the kernel refused {act}: {source}")]
     Refused {
         /// What was asked.
@@ -65,7 +83,7 @@ pub enum SensorError {
         /// Its answer.
         source: Errno,
     },
-    /// The BPF program could not be loaded or attached: {detail}
+    /// The BPF programs do not work here.
     #[error("the BPF program could not be loaded or attached: {detail}")]
     Bpf {
         /// What libbpf says.

@@ -4,13 +4,17 @@ use crate::raw::{KernelRecord, update};
 use rustix::fs::{AtFlags, IFlags, StatxFlags, statx};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
+use std::time::SystemTime;
 
 /// The attribute flags of an inode, as `lsattr` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeAttributes(u32);
 
 impl InodeAttributes {
+    const COMPRESSED: u32 = 0x4;
     const IMMUTABLE: u32 = 0x10;
+    const NO_COMPRESSION: u32 = 0x400;
+    const IN_PLACE: u32 = 0x80_0000;
     const APPEND_ONLY: u32 = 0x20;
     const ENCRYPTED: u32 = 0x800;
     const JOURNAL_DATA: u32 = 0x4000;
@@ -18,6 +22,18 @@ impl InodeAttributes {
     const VERITY: u32 = 0x10_0000;
     const DAX: u32 = 0x200_0000;
     const INLINE: u32 = 0x1000_0000;
+
+    /// btrfs: its data is to be stored compressed.
+    #[must_use]
+    pub fn is_compressed(self) -> bool {
+        self.0 & Self::COMPRESSED != 0
+    }
+
+    /// btrfs: its data is never stored compressed, whatever the mount says: it was asked for, or the file is written in place.
+    #[must_use]
+    pub fn refuses_compression(self) -> bool {
+        self.0 & (Self::NO_COMPRESSION | Self::IN_PLACE) != 0
+    }
 
     /// Must not change at all.
     #[must_use]
@@ -108,4 +124,49 @@ pub fn mount_of_file(file: impl AsFd) -> Result<u64, Errno> {
         return Err(Errno::OPNOTSUPP);
     }
     Ok(stat.stx_mnt_id)
+}
+
+#[repr(C)]
+struct Identity {
+    length: u8,
+    bytes: [u8; 16],
+}
+
+// SAFETY: repr(C), bytes only, 17 of them.
+unsafe impl KernelRecord for Identity {}
+
+const GET_IDENTITY: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Identity>(0x15, 0);
+
+/// The UUID of the volume that `file` lies on: the same after each mount.
+///
+/// # Errors
+/// `ENOTTY` before Linux 6.9, and where the volume has none.
+pub fn volume_uuid(file: impl AsFd) -> Result<[u8; 16], Errno> {
+    let mut identity = Identity { length: 0, bytes: [0; 16] };
+    // SAFETY: the kernel writes one record.
+    unsafe { update(file, GET_IDENTITY, &mut identity) }?;
+    if usize::from(identity.length) == identity.bytes.len() { Ok(identity.bytes) } else { Err(Errno::NOTTY) }
+}
+
+/// Sets the time of the last modification of `file`, and leaves that of the last access.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_modified(file: impl AsFd, modified: SystemTime) -> Result<(), Errno> {
+    // Times before 1970 have a negative second and a nanosecond that counts forward from it.
+    let (seconds, nanoseconds) = match modified.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => (since.as_secs() as i64, i64::from(since.subsec_nanos())),
+        Err(before) => {
+            let before = before.duration();
+            match before.subsec_nanos() {
+                0 => (-(before.as_secs() as i64), 0),
+                some => (-(before.as_secs() as i64) - 1, 1_000_000_000 - i64::from(some)),
+            }
+        }
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        last_modification: rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanoseconds },
+    };
+    rustix::fs::futimens(file, &times)
 }

@@ -16,11 +16,13 @@ mod folio;
 mod fsmap;
 mod handle;
 mod inode;
+mod lease;
 mod mmap;
 mod process;
 mod raw;
 mod shutdown;
 mod space;
+mod xfs;
 
 pub use cache::{
     CacheState, cache_state, drop_cache, expect_random_reads, read_ahead, start_writeback, wait_writeback,
@@ -31,17 +33,19 @@ pub use fiemap::{ExtentFlags, FileExtent, Mapping, for_each_extent, map_file};
 pub use folio::has_large_folios;
 pub use fsmap::{SpaceOwner, SpaceRecord, map_space};
 pub use handle::{FileHandle, id_of_file, open_by_id};
-pub use inode::{InodeAttributes, attributes, generation, mount_of_file};
+pub use inode::{InodeAttributes, attributes, generation, mount_of_file, set_modified, volume_uuid};
+pub use lease::ExclusiveLease;
 pub use mmap::SharedMapping;
-pub use process::{ignore_terminal_stops, is_root, raise_open_file_limit, run_before_others};
+pub use process::{ignore_terminal_stops, is_root, raise_open_file_limit, run_before_others, set_nice};
 pub use rustix::fs::{FlockOperation, OFlags};
 pub use rustix::io::Errno;
 pub use rustix::param::page_size;
 pub use shutdown::{Shutdown, shutdown};
 pub use space::{
-    Capacity, allocate, capacity, lock_file, punch, reopen_directory, set_length, sync_file, sync_file_data,
-    sync_volume, temporary_file,
+    Capacity, allocate, capacity, capacity_at, lock_file, punch, reopen_directory, set_length, sync_file,
+    sync_file_data, sync_volume, temporary_file,
 };
+pub use xfs::{ExtendedAttributes, extended_attributes, open_without_times};
 
 use longrun_layout::Bytes;
 

@@ -44,3 +44,12 @@ pub fn run_before_others() -> Result<(), rustix::io::Errno> {
     let rc = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameters) };
     crate::raw::checked(libc::c_long::from(rc)).map(drop)
 }
+
+/// Gives the calling thread a place among the ordinary ones: 19 the last, -20 the first, which needs CAP_SYS_NICE.
+///
+/// # Errors
+/// `EACCES` without that.
+pub fn set_nice(nice: i32) -> Result<(), rustix::io::Errno> {
+    // Of this call the kernel means the thread, not the process, whatever the manual of POSIX says.
+    rustix::process::setpriority_process(None, nice)
+}

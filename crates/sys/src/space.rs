@@ -5,6 +5,7 @@ use longrun_layout::{BlockSize, Blocks, Bytes};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 /// How full a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,10 @@ pub struct Capacity {
 /// # Errors
 /// The kernel's.
 pub fn capacity(file: impl AsFd) -> Result<Capacity, Errno> {
-    let stat = rustix::fs::fstatfs(file)?;
+    rustix::fs::fstatfs(file).and_then(|stat| capacity_of(&stat))
+}
+
+fn capacity_of(stat: &rustix::fs::StatFs) -> Result<Capacity, Errno> {
     let block_size = u32::try_from(stat.f_bsize).ok().and_then(BlockSize::new).ok_or(Errno::INVAL)?;
     Ok(Capacity {
         block_size,
@@ -32,6 +36,14 @@ pub fn capacity(file: impl AsFd) -> Result<Capacity, Errno> {
         free: Blocks(stat.f_bfree),
         available: Blocks(stat.f_bavail),
     })
+}
+
+/// How full the volume below `path` is. Unlike [`capacity`] it holds nothing open.
+///
+/// # Errors
+/// The kernel's.
+pub fn capacity_at(path: &Path) -> Result<Capacity, Errno> {
+    rustix::fs::statfs(path).and_then(|stat| capacity_of(&stat))
 }
 
 /// A file without a name in the volume of `directory`, open for reading and writing; it vanishes with its last

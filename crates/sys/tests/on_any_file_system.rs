@@ -73,3 +73,16 @@ fn capacity_is_consistent() {
     assert!(capacity.available <= capacity.free && capacity.free <= capacity.total);
     assert!(capacity.block_size.to_bytes(capacity.total) > Bytes(0));
 }
+
+#[test]
+fn a_modification_time_is_set_to_the_nanosecond_also_before_1970() {
+    use std::time::{Duration, SystemTime};
+    let file = file_of(1);
+    let since = Duration::new(12_345, 678_000_000);
+    for time in [SystemTime::UNIX_EPOCH + since, SystemTime::UNIX_EPOCH - since, SystemTime::UNIX_EPOCH] {
+        let accessed = file.metadata().unwrap().accessed().unwrap();
+        longrun_sys::set_modified(&file, time).unwrap();
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), time);
+        assert_eq!(file.metadata().unwrap().accessed().unwrap(), accessed);
+    }
+}

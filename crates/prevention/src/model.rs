@@ -169,6 +169,8 @@ pub enum LeaveReason {
     TimesSet,
     /// The kernel keeps such files in few pieces by itself.
     KeptWhole,
+    /// The free space is in pieces hardly longer than the file's own: a runway would not help.
+    ScatteredSpace,
     /// Excluded by configuration.
     Excluded,
     /// It is gone.

@@ -1,0 +1,228 @@
+//! The decision itself: a signal and the facts in, a runway or the reason against it out.
+
+use super::glob::Globs;
+use super::{FileFacts, Growth, History, Modified, Settings, SettingsError, SpaceFacts, SpaceHealth};
+use crate::{FileSystem, LeaveReason, Nanos, Signal, SignalKind};
+use longrun_layout::Bytes;
+use longrun_sys::ByteRange;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+/// On ext4, which keeps most files in few pieces by itself, nothing shorter helps: measured, 4 MiB made it worse.
+const EXT4_LEAST: u64 = 16 * MIB;
+/// On ext4 it takes so many pieces to prove that a file fragments.
+const EXT4_EVIDENCE: u64 = 4;
+/// From so many files on, a kind that stays small gets shorter runways than an unknown one.
+const SMALL_EVIDENCE: u64 = 3;
+
+/// The policy of one volume: its settings, and what was learned about its free space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    settings: Settings,
+    excluded: Globs,
+    health: SpaceHealth,
+}
+
+/// All that a decision rests on.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    /// What was noticed; its time is the time of the decision.
+    pub signal: &'a Signal,
+    /// The file.
+    pub file: &'a FileFacts,
+    /// Its growth, with this signal noted already ([`Growth::note`]).
+    pub growth: &'a Growth,
+    /// The volume's space.
+    pub space: SpaceFacts,
+    /// What became of files like it.
+    pub history: &'a History,
+}
+
+/// What to do about a file that fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Preallocate `range` without changing the file's length.
+    Runway {
+        /// From the end of the file, or of its last runway.
+        range: ByteRange,
+        /// Ask for the next one when the file is written up to here.
+        arm_half: Bytes,
+    },
+    /// Preallocate what are holes in `range`, which lies inside the file. Map it first: what is allocated there already
+    /// is not ours to give back.
+    Window {
+        /// The window.
+        range: ByteRange,
+    },
+    /// Leave the file alone.
+    Leave(LeaveReason),
+}
+
+impl Policy {
+    /// A policy by `settings`.
+    ///
+    /// # Errors
+    /// When they make no sense.
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        settings.validate()?;
+        let excluded = Globs::new(&settings.exclude)?;
+        Ok(Self { settings, excluded, health: SpaceHealth::default() })
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The same volume under other settings: what was learned stays.
+    ///
+    /// # Errors
+    /// When they make no sense; nothing has changed then.
+    pub fn change(&mut self, settings: Settings) -> Result<(), SettingsError> {
+        let health = std::mem::take(&mut Self::new(settings).map(|new| std::mem::replace(self, new))?.health);
+        self.health = health;
+        Ok(())
+    }
+
+    /// What was learned about the free space.
+    #[must_use]
+    pub fn health(&self) -> &SpaceHealth {
+        &self.health
+    }
+
+    /// A runway of `length` bytes was granted in `pieces`: call it for each, windows excepted.
+    pub fn granted(&mut self, length: Bytes, pieces: u32, now: Nanos) {
+        self.health.learn(length, pieces, now);
+    }
+
+    /// What to do about a signal.
+    #[must_use]
+    pub fn decide(&self, case: &Case<'_>) -> Decision {
+        if let Some(reason) = self.forbidden(case.file) {
+            return Decision::Leave(reason);
+        }
+        let decided = match case.signal.kind {
+            SignalKind::Fragmenting { end, .. } | SignalKind::HalfUsed { end } => self.runway(case, end),
+            SignalKind::Scattered { at, .. } => self.window(case, at),
+            SignalKind::Closed => Err(LeaveReason::KeptWhole),
+        };
+        decided.unwrap_or_else(Decision::Leave)
+    }
+
+    /// Whether the free space is below the floor: nothing is granted, and what can be taken back should be.
+    #[must_use]
+    pub fn is_short(&self, space: SpaceFacts) -> bool {
+        space.free <= self.floor(space)
+    }
+
+    /// The most that one runway may have now.
+    #[must_use]
+    pub fn room(&self, space: SpaceFacts) -> Bytes {
+        if self.is_short(space) {
+            return Bytes(0);
+        }
+        let floor = self.floor(space);
+        // What would be free without us, above the floor: a share of it is all that runways may hold, and a quarter of
+        // that is all that one may get, so that the next ones find something.
+        let without_us = Bytes(space.free.0.saturating_add(space.held.0)).saturating_sub(floor);
+        let share = self.settings.held_share.of(without_us);
+        let left = share.saturating_sub(space.held);
+        Bytes(left.0.min(share.0 / 4)).min(space.free.saturating_sub(floor))
+    }
+
+    fn floor(&self, space: SpaceFacts) -> Bytes {
+        self.settings.floor_share.of(space.total).min(self.settings.floor_bytes)
+    }
+
+    fn forbidden(&self, file: &FileFacts) -> Option<LeaveReason> {
+        // Through an XFS handle a preallocation changes no times; elsewhere it would undo what somebody set.
+        let times_matter = file.filesystem != FileSystem::Xfs;
+        let times_set = match file.modified {
+            Modified::Ago(age) => age > Duration::from_millis(self.settings.recent_ms),
+            Modified::Ahead(by) => by > Duration::from_secs(1),
+        };
+        let excluded = !self.settings.enabled || file.path.as_deref().is_some_and(|path| self.excluded.matches(path));
+        [
+            (excluded, LeaveReason::Excluded),
+            (file.links == 0, LeaveReason::Gone),
+            (file.compressed, LeaveReason::Compressed),
+            (file.attributes.forbid(), LeaveReason::Attributes),
+            (file.executable, LeaveReason::Executable),
+            (file.size_hint, LeaveReason::SizeHint),
+            (times_matter && times_set, LeaveReason::TimesSet),
+        ]
+        .into_iter()
+        .find_map(|(forbids, reason)| forbids.then_some(reason))
+    }
+
+    fn runway(&self, case: &Case<'_>, end: Bytes) -> Result<Decision, LeaveReason> {
+        let Case { file, growth, signal, .. } = case;
+        let ext4 = file.filesystem == FileSystem::Ext4;
+        if ext4 && growth.grants() == 0 && growth.alone().count < EXT4_EVIDENCE {
+            return Err(LeaveReason::KeptWhole);
+        }
+        // The signal knows of writes that are under way, the file only of those that are done.
+        let start = file.size.max(signal.size).max(end).max(growth.runway_end());
+        let least =
+            if ext4 { Bytes(EXT4_LEAST).min(self.settings.longest_runway) } else { self.settings.fragmented_runway };
+        let wanted = self.wanted(case, start);
+        let room = self.room(case.space);
+        // A file that is known to stay small may have less than what is worth its while otherwise.
+        let (length, piece) = self.health.choose(wanted.min(room), least, signal.at);
+        if length < Bytes(MIB) || (ext4 && length < least.min(wanted)) {
+            return Err(LeaveReason::LowSpace);
+        }
+        if growth.mean_alone().is_some_and(|mean| piece.0 / 5 < mean.0 / 4) {
+            return Err(LeaveReason::ScatteredSpace);
+        }
+        let stop = start.0.checked_add(length.0).filter(|stop| i64::try_from(*stop).is_ok());
+        let stop = stop.ok_or(LeaveReason::Refused)?;
+        // Ends lie at whole MiB, so that what follows is not cut at odd places.
+        let whole = stop / MIB * MIB;
+        let stop = if whole > start.0 && whole - start.0 >= length.0 / 2 { whole } else { stop };
+        let range = ByteRange { start, length: Bytes(stop - start.0) };
+        Ok(Decision::Runway { range, arm_half: Bytes(start.0 + range.length.0 / 2) })
+    }
+
+    /// How much the file should get, were there space without end.
+    fn wanted(&self, case: &Case<'_>, start: Bytes) -> Bytes {
+        let Settings { first_runway, longest_runway, history, .. } = &self.settings;
+        let usual = match case.growth.last_length() {
+            Bytes(0) => *first_runway,
+            last => Bytes(last.0.saturating_mul(2)).max(*first_runway),
+        };
+        let expected = history.then(|| case.history.expect(&case.file.kind)).flatten();
+        let learned = expected.and_then(|expected| {
+            let missing = expected.size.saturating_sub(start);
+            let missing = Bytes(missing.0.div_ceil(MIB).saturating_mul(MIB));
+            match missing {
+                Bytes(0) => None,
+                _ if missing >= usual => Some(missing),
+                _ => (expected.files >= SMALL_EVIDENCE).then_some(missing),
+            }
+        });
+        learned.unwrap_or(usual).min(*longest_runway)
+    }
+
+    fn window(&self, case: &Case<'_>, at: Bytes) -> Result<Decision, LeaveReason> {
+        let Case { file, growth, .. } = case;
+        let window = self.settings.sparse_window;
+        if file.filesystem == FileSystem::Ext4 {
+            return Err(LeaveReason::KeptWhole);
+        }
+        if !self.settings.sparse_windows {
+            return Err(LeaveReason::Excluded);
+        }
+        let start = Bytes(at.0 & !(window.0 - 1));
+        if at >= file.size || growth.has_window(start) || !growth.has_room_for_windows() {
+            return Err(LeaveReason::KeptWhole);
+        }
+        let length = Bytes(file.size.saturating_sub(start).0.min(window.0));
+        // Files that are sparse for good may be open for months: half of what runways may hold stays for those that grow.
+        if length.0 > self.room(case.space).0 / 2 {
+            return Err(LeaveReason::LowSpace);
+        }
+        Ok(Decision::Window { range: ByteRange { start, length } })
+    }
+}

@@ -1,0 +1,90 @@
+//! What must be known about a file and its volume before anything is decided.
+
+use super::FileKind;
+use crate::FileSystem;
+use longrun_layout::Bytes;
+use longrun_sys::InodeAttributes;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A file at the moment of the question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileFacts {
+    /// Where it lies.
+    pub filesystem: FileSystem,
+    /// Its name, when it has one: compared with what is excluded.
+    pub path: Option<PathBuf>,
+    /// What kind of file it is: looked up in the history.
+    pub kind: FileKind,
+    /// Its length.
+    pub size: Bytes,
+    /// What it occupies, unused runways included.
+    pub allocated: Bytes,
+    /// How many names it has.
+    pub links: u64,
+    /// Whether anybody may execute it.
+    pub executable: bool,
+    /// Whether btrfs stores it compressed (by its own attribute, its directory's or the mount's).
+    pub compressed: bool,
+    /// Whether it has an extent-size hint of its own or inherited.
+    pub size_hint: bool,
+    /// What its attributes forbid.
+    pub attributes: Attributes,
+    /// When it was modified last.
+    pub modified: Modified,
+    /// In how many fragments it is, when that is known.
+    pub fragments: Option<u64>,
+}
+
+/// Attributes of a file that forbid runways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Must not change, or may only grow: a runway could not be taken back.
+    pub fixed: bool,
+    /// Encrypted or protected by fs-verity.
+    pub sealed: bool,
+    /// In use as swap space.
+    pub swap: bool,
+    /// Not mapped by extents, or its content lies in the inode.
+    pub no_extents: bool,
+}
+
+impl Attributes {
+    /// What `lsattr` shows, read for `filesystem`; `swap` is known from elsewhere.
+    #[must_use]
+    pub fn new(filesystem: FileSystem, flags: InodeAttributes, swap: bool) -> Self {
+        let ext4 = filesystem == FileSystem::Ext4;
+        Self {
+            fixed: flags.is_immutable() || flags.is_append_only(),
+            sealed: flags.is_encrypted() || flags.has_verity(),
+            swap,
+            no_extents: ext4 && (!flags.has_extents() || flags.is_inline()),
+        }
+    }
+
+    /// Whether any of them forbids a runway.
+    #[must_use]
+    pub fn forbid(self) -> bool {
+        self.fixed || self.sealed || self.swap || self.no_extents
+    }
+}
+
+/// When a file was modified last, by its own time stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Modified {
+    /// So long ago.
+    Ago(Duration),
+    /// In the future, by so much.
+    Ahead(Duration),
+}
+
+/// The space of a volume at the moment of the question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceFacts {
+    /// All there is.
+    pub total: Bytes,
+    /// What is free for everybody (not only for root): runways are not part of it.
+    pub free: Bytes,
+    /// What our unused runways and windows hold.
+    pub held: Bytes,
+}

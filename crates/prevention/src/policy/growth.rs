@@ -1,0 +1,120 @@
+//! What is known of one file's growth: how it fragmented by itself, and what it was granted since.
+
+use crate::SignalKind;
+use longrun_layout::Bytes;
+use longrun_sys::ByteRange;
+use std::collections::BTreeSet;
+
+/// So many windows are remembered per file; a file with more gets no others before it is settled.
+const WINDOWS: usize = 65_536;
+
+/// The growth of one file, kept beside it by whoever grants its runways.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Growth {
+    /// Small allocations that did not lie behind each other, and their bytes, before the first runway or window.
+    alone: Pieces,
+    runways: u32,
+    pieces: u64,
+    last_length: Bytes,
+    runway_end: Bytes,
+    windows: BTreeSet<u64>,
+}
+
+/// A number of allocations and their bytes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pieces {
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+}
+
+/// How many excess fragments the runways of a file have saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prevented(pub u64);
+
+impl Growth {
+    /// A signal about the file has come. Call it before asking for a decision.
+    pub fn note(&mut self, signal: &SignalKind) {
+        if self.runways > 0 {
+            return;
+        }
+        if let SignalKind::Fragmenting { allocations, bytes, .. } | SignalKind::Scattered { allocations, bytes, .. } =
+            signal
+        {
+            self.alone.count = self.alone.count.saturating_add(u64::from(*allocations));
+            self.alone.bytes = self.alone.bytes.saturating_add(bytes.0);
+        }
+    }
+
+    /// A runway was granted at `range`, in so many pieces.
+    pub fn granted_runway(&mut self, range: ByteRange, pieces: u32) {
+        self.count(pieces);
+        self.last_length = range.length;
+        self.runway_end = self.runway_end.max(Bytes(range.start.0.saturating_add(range.length.0)));
+    }
+
+    /// A window was granted at `range`, in so many pieces.
+    pub fn granted_window(&mut self, range: ByteRange, pieces: u32) {
+        self.count(pieces);
+        self.windows.insert(range.start.0);
+    }
+
+    /// Where the last runway ends; zero when there was none.
+    #[must_use]
+    pub fn runway_end(&self) -> Bytes {
+        self.runway_end
+    }
+
+    /// How many runways and windows there were.
+    #[must_use]
+    pub fn grants(&self) -> u32 {
+        self.runways
+    }
+
+    /// How many windows there were.
+    #[must_use]
+    pub fn windows(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// How many excess fragments were saved, when `used` bytes of the runways have been written.
+    ///
+    /// By itself the file needed one piece per `mean` bytes, as counted before its first runway; so the used part would
+    /// have been `used / mean` pieces, and is in as many as the runways were granted in:
+    ///
+    /// `prevented = max(0, ⌊used ÷ mean⌋ − pieces)`
+    ///
+    /// The limits: the rate is that of the file's beginning; a writer that changes its request size, or is left alone by
+    /// the others later on, would have fared otherwise. Pieces that were given back unused count as needed, and pieces that
+    /// happen to adjoin count apart; both make the figure smaller. A file whose rate is unknown prevented nothing.
+    #[must_use]
+    pub fn prevented(&self, used: Bytes) -> Prevented {
+        let Some(mean) = self.mean_alone() else { return Prevented(0) };
+        Prevented((used.0 / mean.0).saturating_sub(self.pieces))
+    }
+
+    /// How long the pieces were that the file got by itself, on average; at least a block.
+    pub(super) fn mean_alone(&self) -> Option<Bytes> {
+        self.alone.bytes.checked_div(self.alone.count).map(|mean| Bytes(mean.max(4096)))
+    }
+
+    pub(super) fn alone(&self) -> Pieces {
+        self.alone
+    }
+
+    pub(super) fn last_length(&self) -> Bytes {
+        self.last_length
+    }
+
+    pub(super) fn has_window(&self, start: Bytes) -> bool {
+        self.windows.contains(&start.0)
+    }
+
+    pub(super) fn has_room_for_windows(&self) -> bool {
+        self.windows.len() < WINDOWS
+    }
+
+    fn count(&mut self, pieces: u32) {
+        self.runways = self.runways.saturating_add(1);
+        self.pieces = self.pieces.saturating_add(u64::from(pieces.max(1)));
+    }
+}

@@ -1,1 +1,23 @@
 //! Benchmarks that show what Longrun does, or that it does nothing.
+//!
+//! Owns the workloads ([`workload`]), what is measured beside them ([`device`], [`layout_of`], [`Service`]), and the
+//! protocol that compares a volume with the service and without it ([`protocol`]). Never writes outside the directory that
+//! it makes for itself, never prints, and never judges kindly: where there is no benefit, the report says so.
+
+pub mod device;
+mod error;
+mod extents;
+pub mod protocol;
+mod reread;
+mod scratch;
+mod service;
+mod space;
+pub mod workload;
+
+pub use error::BenchError;
+pub use extents::{Layout, Splits, layout_of};
+pub use reread::{READ_REQUEST, Reread, reread};
+pub use scratch::Scratch;
+pub use service::{Service, Usage};
+pub use space::SpaceState;
+pub use workload::{Done, Job, Parameters, Profile};

@@ -1,0 +1,230 @@
+//! What a block device does: the kernel's own counters, before and after.
+//!
+//! Owns finding the device under a directory (loop devices and partitions too) and turning counters into rates. Never
+//! touches a device.
+
+use crate::BenchError;
+use longrun_layout::Bytes;
+use longrun_sys::DeviceNumber;
+use longrun_volume::target::{Mount, parse_mountinfo};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The kernel counts in sectors of this size, whatever the device has.
+const SECTOR: u64 = 512;
+
+/// The mount that a directory is reached through.
+///
+/// # Errors
+/// [`BenchError::Io`]; [`BenchError::Unsuitable`] when the table of mounts does not have it.
+pub fn mount_of(directory: &Path) -> Result<Mount, BenchError> {
+    let id = File::open(directory)
+        .and_then(|opened| longrun_sys::mount_of_file(opened).map_err(std::io::Error::from))
+        .map_err(|e| BenchError::io("finding its mount", directory, e))?;
+    let table = Path::new("/proc/self/mountinfo");
+    let text = fs::read(table).map_err(|e| BenchError::io("reading the table of mounts", table, e))?;
+    parse_mountinfo(&text).into_iter().find(|mount| mount.id == id).ok_or_else(|| BenchError::Unsuitable {
+        path: directory.to_owned(),
+        problem: "its mount is not in the table of mounts; use a directory on a mounted volume".to_owned(),
+    })
+}
+
+/// A block device whose counters are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    number: DeviceNumber,
+    name: String,
+}
+
+impl Device {
+    /// The device under a mount. Of a volume on several devices, the one that it was mounted by.
+    ///
+    /// # Errors
+    /// [`BenchError::Unsuitable`] when there is none, as under tmpfs or a network.
+    pub fn under(mount: &Mount) -> Result<Self, BenchError> {
+        // btrfs gives its volumes numbers of their own, which no device has.
+        let by_source =
+            fs::metadata(&mount.source).ok().filter(|meta| meta.file_type().is_block_device()).map(|meta| meta.rdev());
+        let numbers = [Some(mount.device), by_source.map(DeviceNumber::from_stat)];
+        numbers.into_iter().flatten().find_map(Self::numbered).ok_or_else(|| BenchError::Unsuitable {
+            path: mount.point.clone(),
+            problem: "there is no block device under it to be measured; use a directory on a disk".to_owned(),
+        })
+    }
+
+    fn numbered(number: DeviceNumber) -> Option<Self> {
+        let link = fs::read_link(format!("/sys/dev/block/{number}")).ok()?;
+        let device = Self { number, name: link.file_name()?.to_string_lossy().into_owned() };
+        device.sample().is_ok().then_some(device)
+    }
+
+    /// The kernel's name of it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The counters now.
+    ///
+    /// # Errors
+    /// [`BenchError::Io`] when the device is gone.
+    pub fn sample(&self) -> Result<Sample, BenchError> {
+        let path = PathBuf::from(format!("/sys/dev/block/{}/stat", self.number));
+        let at = Instant::now();
+        // Containers may hide /sys; the same fields stand in /proc/diskstats behind number and name.
+        let fields = fs::read_to_string(&path).or_else(|error| {
+            let table = fs::read_to_string("/proc/diskstats")?;
+            let wanted = [self.number.major.to_string(), self.number.minor.to_string()];
+            let line = table.lines().find(|line| line.split_whitespace().take(2).eq(&wanted)).ok_or(error)?;
+            Ok(line.split_whitespace().skip(3).collect::<Vec<_>>().join(" "))
+        });
+        let fields =
+            fields.map_err(|e: std::io::Error| BenchError::io("reading the counters of the device", &path, e))?;
+        Sample::parse(at, &fields).ok_or_else(|| BenchError::Unsuitable {
+            path,
+            problem: format!("counters of an unknown form: {}", fields.trim()),
+        })
+    }
+}
+
+/// The counters of a device at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    at: Instant,
+    reads: u64,
+    read_sectors: u64,
+    writes: u64,
+    written_sectors: u64,
+    busy: Duration,
+    waited: Duration,
+}
+
+impl Sample {
+    fn parse(at: Instant, text: &str) -> Option<Self> {
+        let fields: Vec<u64> = text.split_whitespace().map_while(|field| field.parse().ok()).collect();
+        let &[reads, _, read_sectors, _, writes, _, written_sectors, _, _, busy, waited, ..] = fields.as_slice() else {
+            return None;
+        };
+        let (busy, waited) = (Duration::from_millis(busy), Duration::from_millis(waited));
+        Some(Self { at, reads, read_sectors, writes, written_sectors, busy, waited })
+    }
+
+    /// What the device did since an earlier moment.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Activity {
+        let bytes = |now: u64, then: u64| Bytes(now.saturating_sub(then) * SECTOR);
+        Activity {
+            seconds: self.at.saturating_duration_since(earlier.at).as_secs_f64(),
+            reads: self.reads.saturating_sub(earlier.reads),
+            writes: self.writes.saturating_sub(earlier.writes),
+            read_bytes: bytes(self.read_sectors, earlier.read_sectors),
+            written_bytes: bytes(self.written_sectors, earlier.written_sectors),
+            busy_seconds: self.busy.saturating_sub(earlier.busy).as_secs_f64(),
+            waited_seconds: self.waited.saturating_sub(earlier.waited).as_secs_f64(),
+        }
+    }
+}
+
+/// What a device did during some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Activity {
+    /// How long.
+    pub seconds: f64,
+    /// Transfers from it.
+    pub reads: u64,
+    /// Transfers to it.
+    pub writes: u64,
+    /// Bytes from it.
+    pub read_bytes: Bytes,
+    /// Bytes to it.
+    pub written_bytes: Bytes,
+    /// How long at least one transfer was under way.
+    pub busy_seconds: f64,
+    /// The times of all transfers, added up.
+    pub waited_seconds: f64,
+}
+
+impl Activity {
+    /// Transfers in both directions.
+    #[must_use]
+    pub fn transfers(&self) -> u64 {
+        self.reads + self.writes
+    }
+
+    /// Transfers a second.
+    #[must_use]
+    pub fn transfers_per_second(&self) -> f64 {
+        per(self.transfers() as f64, self.seconds)
+    }
+
+    /// KiB of the average transfer.
+    #[must_use]
+    pub fn kib_per_transfer(&self) -> f64 {
+        per(self.bytes() / 1024.0, self.transfers() as f64)
+    }
+
+    /// MB (millions of bytes) a second.
+    #[must_use]
+    pub fn mb_per_second(&self) -> f64 {
+        per(self.bytes() / 1e6, self.seconds)
+    }
+
+    /// How many transfers were under way on average.
+    #[must_use]
+    pub fn queue_length(&self) -> f64 {
+        per(self.waited_seconds, self.seconds)
+    }
+
+    /// How much of the time nothing was under way, in per cent.
+    #[must_use]
+    pub fn idle_percent(&self) -> f64 {
+        100.0 * (1.0 - per(self.busy_seconds, self.seconds)).clamp(0.0, 1.0)
+    }
+
+    fn bytes(&self) -> f64 {
+        (self.read_bytes + self.written_bytes).0 as f64
+    }
+}
+
+/// A quotient that is 0 where there is nothing to divide by.
+pub(crate) fn per(amount: f64, unit: f64) -> f64 {
+    if unit > 0.0 { amount / unit } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_become_rates() {
+        let start = Instant::now();
+        let before = Sample::parse(start, "  10 1 80 5 20 2 160 9 0 1000 14 0 0 0 0 0 0\n").unwrap();
+        let after =
+            Sample::parse(start + Duration::from_secs(2), "110 1 1680 5 120 2 1760 9 0 1500 6014 0 0 0 0 0 0").unwrap();
+        let activity = after.since(&before);
+        assert_eq!((activity.reads, activity.writes), (100, 100));
+        assert_eq!(activity.transfers_per_second(), 100.0);
+        assert_eq!(activity.kib_per_transfer(), 8.0);
+        assert_eq!(activity.queue_length(), 3.0);
+        assert_eq!(activity.idle_percent(), 75.0);
+        assert!((activity.mb_per_second() - 0.8192).abs() < 1e-9);
+        assert_eq!(Activity::default().kib_per_transfer(), 0.0);
+    }
+
+    #[test]
+    fn counters_of_another_form_are_not_taken_for_something() {
+        for text in ["", "1 2 3", "a b c d e f g h i j k", "1 2 3 4 5 6 7 8 9 10"] {
+            assert_eq!(Sample::parse(Instant::now(), text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_block_device_is_named() {
+        let mount = mount_of(Path::new("/proc")).unwrap();
+        let error = Device::under(&mount).unwrap_err().to_string();
+        assert!(error.contains("/proc: there is no block device"), "{error}");
+    }
+}

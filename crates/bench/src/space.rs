@@ -1,0 +1,83 @@
+//! The free space of a volume, to see whether two measurements begin alike.
+
+use crate::BenchError;
+use longrun_layout::{Bytes, Extent};
+use longrun_sys::{SpaceOwner, capacity, map_space};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Free space in figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceState {
+    /// All of it.
+    pub free: Bytes,
+    /// Contiguous free ranges, where the file system tells (ext4 and XFS, to root).
+    pub pieces: Option<u64>,
+    /// The longest of them.
+    pub largest: Option<Bytes>,
+}
+
+/// File systems give deleted blocks back a moment later.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Metadata that a file system keeps for itself once it has needed it.
+const TOLERANCE: u64 = 4 << 20;
+
+impl SpaceState {
+    /// The free space of the volume that has `directory`, after everything has been made durable.
+    ///
+    /// # Errors
+    /// [`BenchError::Io`].
+    pub fn of(directory: &Path) -> Result<Self, BenchError> {
+        let failed = |e: std::io::Error| BenchError::io("asking for the free space of", directory, e);
+        let opened = File::open(directory).map_err(failed)?;
+        longrun_sys::sync_volume(&opened).map_err(|e| failed(e.into()))?;
+        let known = capacity(&opened).map_err(|e| failed(e.into()))?;
+        let size = u64::from(known.block_size.bytes());
+        let whole = Extent::new(0, u64::MAX / size);
+        // btrfs has no such map, and others than root may not see it.
+        let map = map_space(&opened, known.block_size, whole).ok();
+        let mut free: Vec<Extent> = Vec::new();
+        for record in map.iter().flatten().filter(|record| record.owner == SpaceOwner::Free) {
+            match free.last_mut() {
+                Some(last) if last.end() == record.extent.start => {
+                    *last = Extent::between(last.start, record.extent.end())
+                }
+                _ => free.push(record.extent),
+            }
+        }
+        Ok(Self {
+            free: known.block_size.to_bytes(known.free),
+            pieces: map.as_ref().map(|_| free.len() as u64),
+            largest: map.and(free.iter().map(|e| known.block_size.to_bytes(e.length)).max()),
+        })
+    }
+
+    /// As [`Self::of`], after waiting until as much is free as in `before`, for some seconds at most.
+    ///
+    /// # Errors
+    /// [`BenchError::Io`].
+    pub fn settled(directory: &Path, before: &Self) -> Result<Self, BenchError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let now = Self::of(directory)?;
+            if now.is_like(before) || Instant::now() > deadline {
+                return Ok(now);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Whether both are the same but for what a file system keeps for itself.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        let near = |one: Option<u64>, two: Option<u64>, tolerance: u64| match (one, two) {
+            (Some(one), Some(two)) => one.abs_diff(two) <= tolerance,
+            (one, two) => one == two,
+        };
+        near(Some(self.free.0), Some(other.free.0), TOLERANCE)
+            && near(self.pieces, other.pieces, 8 + other.pieces.unwrap_or_default() / 100)
+            && near(self.largest.map(|b| b.0), other.largest.map(|b| b.0), TOLERANCE)
+    }
+}

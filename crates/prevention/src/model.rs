@@ -171,6 +171,8 @@ pub enum LeaveReason {
     KeptWhole,
     /// The free space is in pieces hardly longer than the file's own: a runway would not help.
     ScatteredSpace,
+    /// It has one there already: where it fragments all the same, it is overwritten (copy-on-write), or the signal is old.
+    HasRunway,
     /// Excluded by configuration.
     Excluded,
     /// It is gone.

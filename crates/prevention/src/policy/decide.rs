@@ -1,7 +1,9 @@
 //! The decision itself: a signal and the facts in, a runway or the reason against it out.
 
 use super::glob::Globs;
-use super::{FileFacts, Growth, History, Modified, Settings, SettingsError, SpaceFacts, SpaceHealth};
+use super::{
+    Expectation, FileFacts, Growth, History, Modified, Pattern, Settings, SettingsError, SpaceFacts, SpaceHealth,
+};
 use crate::{FileSystem, LeaveReason, Nanos, Signal, SignalKind};
 use longrun_layout::Bytes;
 use longrun_sys::ByteRange;
@@ -14,6 +16,10 @@ const EXT4_LEAST: u64 = 16 * MIB;
 const EXT4_EVIDENCE: u64 = 4;
 /// From so many files on, a kind that stays small gets shorter runways than an unknown one.
 const SMALL_EVIDENCE: u64 = 3;
+/// A sparse file of so many windows is small.
+const SMALL_WINDOWS: u64 = 4;
+/// So many files can get a runway of full length at once.
+const FILES_AT_ONCE: u64 = 8;
 
 /// The policy of one volume: its settings, and what was learned about its free space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +97,7 @@ impl Policy {
         &self.health
     }
 
-    /// A runway of `length` bytes was granted in `pieces`: call it for each, windows excepted.
+    /// A runway of `length` bytes was granted in `pieces`: call it for each, and for windows that were holes throughout.
     pub fn granted(&mut self, length: Bytes, pieces: u32, now: Nanos) {
         self.health.learn(length, pieces, now);
     }
@@ -123,12 +129,12 @@ impl Policy {
             return Bytes(0);
         }
         let floor = self.floor(space);
-        // What would be free without us, above the floor: a share of it is all that runways may hold, and a quarter of
-        // that is all that one may get, so that the next ones find something.
+        // What would be free without us, above the floor: a share of it is all that runways may hold, and a part of that
+        // is all that one may get, so that the next ones find something.
         let without_us = Bytes(space.free.0.saturating_add(space.held.0)).saturating_sub(floor);
         let share = self.settings.held_share.of(without_us);
         let left = share.saturating_sub(space.held);
-        Bytes(left.0.min(share.0 / 4)).min(space.free.saturating_sub(floor))
+        Bytes(left.0.min(share.0 / FILES_AT_ONCE)).min(space.free.saturating_sub(floor))
     }
 
     fn floor(&self, space: SpaceFacts) -> Bytes {
@@ -159,21 +165,22 @@ impl Policy {
     fn runway(&self, case: &Case<'_>, end: Bytes) -> Result<Decision, LeaveReason> {
         let Case { file, growth, signal, .. } = case;
         let ext4 = file.filesystem == FileSystem::Ext4;
-        if ext4 && growth.grants() == 0 && growth.alone().count < EXT4_EVIDENCE {
-            return Err(LeaveReason::KeptWhole);
-        }
-        // The signal knows of writes that are under way, the file only of those that are done.
-        let start = file.size.max(signal.size).max(end).max(growth.runway_end());
-        let least =
-            if ext4 { Bytes(EXT4_LEAST).min(self.settings.longest_runway) } else { self.settings.fragmented_runway };
+        let start = file.size.max(signal.size).max(end);
+        let start = match signal.kind {
+            SignalKind::HalfUsed { .. } => start.max(growth.runway_end()),
+            // What allocates behind the start of a runway does not have it any more (the file was shortened meanwhile), or
+            // has got it since.
+            _ if growth.grants() > 0 && signal.at <= growth.last_at() => return Err(LeaveReason::HasRunway),
+            _ if ext4 && growth.grants() == 0 && !self.is_proven(case) => return Err(LeaveReason::KeptWhole),
+            _ => start,
+        };
         let wanted = self.wanted(case, start);
-        let room = self.room(case.space);
-        // A file that is known to stay small may have less than what is worth its while otherwise.
-        let (length, piece) = self.health.choose(wanted.min(room), least, signal.at);
-        if length < Bytes(MIB) || (ext4 && length < least.min(wanted)) {
+        let least = if ext4 { Bytes(EXT4_LEAST).min(wanted) } else { self.settings.fragmented_runway };
+        let (length, piece) = self.health.choose(wanted.min(self.room(case.space)), least, signal.at);
+        if length < Bytes(MIB) || (ext4 && length < least) {
             return Err(LeaveReason::LowSpace);
         }
-        if growth.mean_alone().is_some_and(|mean| piece.0 / 5 < mean.0 / 4) {
+        if !self.is_worth_it(case, piece) {
             return Err(LeaveReason::ScatteredSpace);
         }
         let stop = start.0.checked_add(length.0).filter(|stop| i64::try_from(*stop).is_ok());
@@ -185,15 +192,29 @@ impl Policy {
         Ok(Decision::Runway { range, arm_half: Bytes(start.0 + range.length.0 / 2) })
     }
 
+    /// ext4 keeps most files whole by itself: it takes more pieces, or that files like it have fragmented before.
+    fn is_proven(&self, case: &Case<'_>) -> bool {
+        case.growth.alone().count >= EXT4_EVIDENCE || self.expected(case).is_some()
+    }
+
+    /// Pieces of a runway that are hardly longer than the file's own would not help it, and cost others their free space.
+    fn is_worth_it(&self, case: &Case<'_>, piece: Bytes) -> bool {
+        let quarters = if case.file.filesystem == FileSystem::Ext4 { 12 } else { 5 };
+        case.growth.mean_alone().is_none_or(|mean| piece.0 / quarters >= mean.0 / 4)
+    }
+
+    fn expected(&self, case: &Case<'_>) -> Option<Expectation> {
+        self.settings.history.then(|| case.history.expect(&case.file.kind)).flatten()
+    }
+
     /// How much the file should get, were there space without end.
     fn wanted(&self, case: &Case<'_>, start: Bytes) -> Bytes {
-        let Settings { first_runway, longest_runway, history, .. } = &self.settings;
+        let Settings { first_runway, longest_runway, .. } = &self.settings;
         let usual = match case.growth.last_length() {
             Bytes(0) => *first_runway,
             last => Bytes(last.0.saturating_mul(2)).max(*first_runway),
         };
-        let expected = history.then(|| case.history.expect(&case.file.kind)).flatten();
-        let learned = expected.and_then(|expected| {
+        let learned = self.expected(case).and_then(|expected| {
             let missing = expected.size.saturating_sub(start);
             let missing = Bytes(missing.0.div_ceil(MIB).saturating_mul(MIB));
             match missing {
@@ -206,7 +227,7 @@ impl Policy {
     }
 
     fn window(&self, case: &Case<'_>, at: Bytes) -> Result<Decision, LeaveReason> {
-        let Case { file, growth, .. } = case;
+        let Case { file, growth, signal, .. } = case;
         let window = self.settings.sparse_window;
         if file.filesystem == FileSystem::Ext4 {
             return Err(LeaveReason::KeptWhole);
@@ -214,13 +235,24 @@ impl Policy {
         if !self.settings.sparse_windows {
             return Err(LeaveReason::Excluded);
         }
-        let start = Bytes(at.0 & !(window.0 - 1));
-        if at >= file.size || growth.has_window(start) || !growth.has_room_for_windows() {
-            return Err(LeaveReason::KeptWhole);
+        if growth.has_window_at(at) || at >= file.size || !growth.has_room_for_windows() {
+            return Err(LeaveReason::HasRunway);
         }
-        let length = Bytes(file.size.saturating_sub(start).0.min(window.0));
+        if !self.is_worth_it(case, self.health.expected_piece(window, signal.at)) {
+            return Err(LeaveReason::ScatteredSpace);
+        }
         // Files that are sparse for good may be open for months: half of what runways may hold stays for those that grow.
-        if length.0 > self.room(case.space).0 / 2 {
+        let room = Bytes(self.room(case.space).0 / 2);
+        // A small file that goes on, or whose like were written all over, is likely to be written all over.
+        let small = file.size.0 <= window.0.saturating_mul(SMALL_WINDOWS);
+        let known = self.expected(case).is_some_and(|expected| expected.pattern == Pattern::Scattered);
+        let whole = ByteRange { start: Bytes(0), length: file.size };
+        if small && (known || growth.windows() > 0) && file.size <= room {
+            return Ok(Decision::Window { range: whole });
+        }
+        let start = Bytes(at.0 & !(window.0 - 1));
+        let length = file.size.saturating_sub(start).min(window);
+        if length > room {
             return Err(LeaveReason::LowSpace);
         }
         Ok(Decision::Window { range: ByteRange { start, length } })

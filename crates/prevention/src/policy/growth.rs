@@ -1,12 +1,12 @@
 //! What is known of one file's growth: how it fragmented by itself, and what it was granted since.
 
-use crate::SignalKind;
+use crate::{Nanos, SignalKind};
 use longrun_layout::Bytes;
 use longrun_sys::ByteRange;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// So many windows are remembered per file; a file with more gets no others before it is settled.
-const WINDOWS: usize = 65_536;
+const WINDOWS: usize = 4096;
 
 /// The growth of one file, kept beside it by whoever grants its runways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,8 +16,10 @@ pub struct Growth {
     runways: u32,
     pieces: u64,
     last_length: Bytes,
+    last_at: Nanos,
     runway_end: Bytes,
-    windows: BTreeSet<u64>,
+    /// Start → end.
+    windows: BTreeMap<Bytes, Bytes>,
 }
 
 /// A number of allocations and their bytes together.
@@ -46,16 +48,17 @@ impl Growth {
     }
 
     /// A runway was granted at `range`, in so many pieces.
-    pub fn granted_runway(&mut self, range: ByteRange, pieces: u32) {
-        self.count(pieces);
+    pub fn granted_runway(&mut self, range: ByteRange, pieces: u32, now: Nanos) {
+        self.count(pieces, now);
         self.last_length = range.length;
-        self.runway_end = self.runway_end.max(Bytes(range.start.0.saturating_add(range.length.0)));
+        // Not the furthest: when the file was shortened, so was its runway.
+        self.runway_end = end_of(range);
     }
 
     /// A window was granted at `range`, in so many pieces.
-    pub fn granted_window(&mut self, range: ByteRange, pieces: u32) {
-        self.count(pieces);
-        self.windows.insert(range.start.0);
+    pub fn granted_window(&mut self, range: ByteRange, pieces: u32, now: Nanos) {
+        self.count(pieces, now);
+        self.windows.insert(range.start, end_of(range));
     }
 
     /// Where the last runway ends; zero when there was none.
@@ -105,16 +108,26 @@ impl Growth {
         self.last_length
     }
 
-    pub(super) fn has_window(&self, start: Bytes) -> bool {
-        self.windows.contains(&start.0)
+    /// When the last runway or window was granted.
+    pub(super) fn last_at(&self) -> Nanos {
+        self.last_at
+    }
+
+    pub(super) fn has_window_at(&self, offset: Bytes) -> bool {
+        self.windows.range(..=offset).next_back().is_some_and(|(_, end)| offset < *end)
     }
 
     pub(super) fn has_room_for_windows(&self) -> bool {
         self.windows.len() < WINDOWS
     }
 
-    fn count(&mut self, pieces: u32) {
+    fn count(&mut self, pieces: u32, now: Nanos) {
         self.runways = self.runways.saturating_add(1);
         self.pieces = self.pieces.saturating_add(u64::from(pieces.max(1)));
+        self.last_at = now;
     }
+}
+
+fn end_of(range: ByteRange) -> Bytes {
+    Bytes(range.start.0.saturating_add(range.length.0))
 }

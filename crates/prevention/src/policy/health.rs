@@ -68,14 +68,20 @@ impl SpaceHealth {
 
     /// Of all lengths from `least` to `wanted`, the one that comes in the longest pieces, and how long these are.
     ///
-    /// What was not tried is expected to come in one piece, unless something shorter did not. Longer runways are
-    /// preferred where it makes little difference, since each costs the writer less.
+    /// What was not tried is expected to come in one piece, unless something shorter did not; but when the length wanted
+    /// came in pieces, only the shortest is tried afresh. Longer runways are preferred where it makes little difference,
+    /// since each costs the writer less.
     #[must_use]
     pub fn choose(&self, wanted: Bytes, least: Bytes, now: Nanos) -> (Bytes, Bytes) {
         let mut best = (wanted, self.expected_piece(wanted, now));
+        let fragmented = self.is_fragmented(wanted, now);
         let mut length = wanted.0;
         while length / 2 >= least.0.max(MIB) {
-            length = floor_power(length / 2 + length % 2).max(least.0);
+            length = floor_power(length / 2).max(least.0);
+            let last = length / 2 < least.0.max(MIB);
+            if !last && fragmented && self.known(length, now).is_none() {
+                continue;
+            }
             let piece = self.expected_piece(Bytes(length), now);
             if piece.0 / 5 > best.1.0 / 4 {
                 best = (Bytes(length), piece);
@@ -96,6 +102,10 @@ impl SpaceHealth {
         let bad =
             shorter.filter_map(|(at, class)| Some((at, known(class)?))).find(|(at, mean)| *mean < (MIB << at) / 2);
         Bytes(bad.map_or(length.0, |(_, mean)| mean.min(length.0)))
+    }
+
+    fn known(&self, length: u64, now: Nanos) -> Option<u64> {
+        self.classes.get(class_of(Bytes(length))?)?.mean(now)
     }
 
     /// Whether the free space is in pieces, as far as runways of `length` are concerned.

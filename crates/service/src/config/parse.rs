@@ -1,0 +1,123 @@
+//! From text to [`Config`]. Pure.
+
+use super::table::{Problem, Problems, Table};
+use super::units::{PERCENT, parse_percent};
+use super::{Config, LogLevel, Matcher, ServiceSettings, VolumeChange, VolumeRule, VolumeSettings, schedule};
+use longrun_layout::Bytes;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use toml::de::DeTable;
+
+const KIB: u64 = 1 << 10;
+const GIB: u64 = 1 << 30;
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The configuration in `text`.
+///
+/// # Errors
+/// Everything that is wrong with it, by line; never empty.
+pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+    let mut problems = Problems::of(text);
+    let document = match DeTable::parse(text) {
+        Ok(document) => document,
+        Err(error) => {
+            let place = error.span().unwrap_or(0..0);
+            // The parser's words may quote the file, and end up in a terminal.
+            problems.add(&place, format!("this is no TOML: {}", error.message().escape_debug()));
+            return Err(problems.into_found());
+        }
+    };
+    let place = document.span();
+    let mut root = Table::new("the top of the file", place, document.into_inner());
+    let service = service(root.table(&mut problems, "service", "[service]"), &mut problems);
+    let defaults = defaults(root.table(&mut problems, "defaults", "[defaults]"), &mut problems);
+    let tables = root.tables(&mut problems, "volume", "[[volume]]");
+    let rules = tables.into_iter().filter_map(|table| rule(table, &defaults, &mut problems)).collect();
+    root.finish(&mut problems);
+    let found = problems.into_found();
+    if found.is_empty() { Ok(Config { service, defaults, rules }) } else { Err(found) }
+}
+
+fn service(mut table: Table<'_>, problems: &mut Problems<'_>) -> ServiceSettings {
+    let base = ServiceSettings::default();
+    let levels = LogLevel::ALL.map(LogLevel::name).join(", ");
+    let level = |text: &str| LogLevel::ALL.into_iter().find(|level| level.name() == text);
+    let address = "an address and a port such as \"127.0.0.1:9817\", or \"off\"";
+    let listen = |text: &str| if text == "off" { Some(None) } else { text.parse().ok().map(Some) };
+    let name = |text: &str| (!text.is_empty() && !text.contains(['/', ':', '\0'])).then(|| text.to_owned());
+    let settings = ServiceSettings {
+        socket: path(&mut table, problems, "socket").unwrap_or(base.socket),
+        state_directory: path(&mut table, problems, "state_directory").unwrap_or(base.state_directory),
+        metrics_listen: table.text(problems, "metrics_listen", address, listen).unwrap_or(base.metrics_listen),
+        group: table.text(problems, "group", "the name of a group", name).or(base.group),
+        readable_by_all: table.boolean(problems, "readable_by_all").unwrap_or(base.readable_by_all),
+        log_level: table.text(problems, "log_level", &format!("one of {levels}"), level).unwrap_or(base.log_level),
+    };
+    table.finish(problems);
+    settings
+}
+
+/// Absolute, so that it means the same wherever the service was started.
+fn path(table: &mut Table<'_>, problems: &mut Problems<'_>, key: &'static str) -> Option<PathBuf> {
+    table.text(problems, key, "an absolute path", absolute)
+}
+
+fn absolute(text: &str) -> Option<PathBuf> {
+    (Path::new(text).is_absolute() && !text.contains('\0')).then(|| PathBuf::from(text))
+}
+
+fn defaults(mut table: Table<'_>, problems: &mut Problems<'_>) -> VolumeSettings {
+    let place = table.place.clone();
+    let settings = change(&mut table, problems).applied_to(VolumeSettings::default());
+    table.finish(problems);
+    check_runways(&settings, &place, problems);
+    settings
+}
+
+fn rule(mut table: Table<'_>, defaults: &VolumeSettings, problems: &mut Problems<'_>) -> Option<VolumeRule> {
+    let place = table.place.clone();
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let uuid = |text: &str| some(text).filter(|t| t.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'));
+    let matchers = [
+        path(&mut table, problems, "mount").map(Matcher::Mount),
+        table.text(problems, "uuid", "a UUID as blkid shows it", uuid).map(|u| Matcher::Uuid(u.to_ascii_lowercase())),
+        table.text(problems, "label", "a label as blkid shows it", some).map(Matcher::Label),
+        path(&mut table, problems, "device").map(Matcher::Device),
+    ];
+    let change = change(&mut table, problems);
+    table.finish(problems);
+    check_runways(&change.applied_to(defaults.clone()), &place, problems);
+    let mut matchers = matchers.into_iter().flatten();
+    match (matchers.next(), matchers.next()) {
+        (Some(matcher), None) => Some(VolumeRule { matcher, change }),
+        _ => {
+            problems.add(&place, "each [[volume]] must name its volume by one of mount, uuid, label and device");
+            None
+        }
+    }
+}
+
+fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
+    let (least, most) = (Bytes(64 * KIB), Bytes(GIB));
+    VolumeChange {
+        enabled: table.boolean(problems, "enabled"),
+        prevention: table.boolean(problems, "prevention"),
+        first_runway: table.size(problems, "first_runway", least, most),
+        first_runway_fragmented: table.size(problems, "first_runway_fragmented", least, most),
+        largest_runway: table.size(problems, "largest_runway", least, most),
+        free_floor: table.text(problems, "free_floor", PERCENT, parse_percent),
+        mending: table.boolean(problems, "mending"),
+        mending_budget: table.size(problems, "mending_budget", Bytes(0), Bytes(1024 * 1024 * GIB)),
+        mending_quiet: table.duration(problems, "mending_quiet", Duration::from_millis(500), DAY),
+        mending_rests: table.texts(problems, "mending_rests", schedule::WINDOW, |text| text.parse().ok()),
+        scan_interval: table.duration(problems, "scan_interval", Duration::ZERO, DAY * 366),
+        scan_largest: table.size(problems, "scan_largest", Bytes(0), Bytes(i64::MAX as u64)),
+    }
+}
+
+/// Values that are right by themselves must also fit together.
+fn check_runways(settings: &VolumeSettings, place: &std::ops::Range<usize>, problems: &mut Problems<'_>) {
+    if settings.first_runway.max(settings.first_runway_fragmented) > settings.largest_runway {
+        problems.add(place, "largest_runway must be no smaller than first_runway and first_runway_fragmented");
+    }
+}

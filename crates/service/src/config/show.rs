@@ -1,0 +1,89 @@
+//! From [`Config`] back to text: every effective value, in a form that can be read again. Pure.
+
+use super::units::{show_duration, show_size};
+use super::{Config, Matcher, ServiceSettings, VolumeChange};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// The configuration as TOML, with everything that is not set at its default.
+#[must_use]
+pub fn show(config: &Config) -> String {
+    let mut text = String::from("[service]\n");
+    service(&mut text, &config.service);
+    text.push_str("\n[defaults]\n");
+    change(&mut text, &VolumeChange::from(&config.defaults));
+    for rule in &config.rules {
+        text.push_str("\n[[volume]]\n");
+        match &rule.matcher {
+            Matcher::Mount(point) => put(&mut text, "mount", path(point)),
+            Matcher::Uuid(uuid) => put(&mut text, "uuid", string(uuid)),
+            Matcher::Label(label) => put(&mut text, "label", string(label)),
+            Matcher::Device(node) => put(&mut text, "device", path(node)),
+        }
+        change(&mut text, &rule.change);
+    }
+    text
+}
+
+fn service(text: &mut String, settings: &ServiceSettings) {
+    put(text, "socket", path(&settings.socket));
+    put(text, "state_directory", path(&settings.state_directory));
+    put(text, "metrics_listen", string(&settings.metrics_listen.map_or("off".to_owned(), |a| a.to_string())));
+    match &settings.group {
+        Some(group) => put(text, "group", string(group)),
+        None => text.push_str("# group: none, only root\n"),
+    }
+    put(text, "readable_by_all", settings.readable_by_all.to_string());
+    put(text, "log_level", string(settings.log_level.name()));
+}
+
+fn change(text: &mut String, change: &VolumeChange) {
+    let mut some = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            put(text, key, value);
+        }
+    };
+    let size = |bytes| string(&show_size(bytes));
+    let duration = |time| string(&show_duration(time));
+    some("enabled", change.enabled.map(|v| v.to_string()));
+    some("prevention", change.prevention.map(|v| v.to_string()));
+    some("first_runway", change.first_runway.map(size));
+    some("first_runway_fragmented", change.first_runway_fragmented.map(size));
+    some("largest_runway", change.largest_runway.map(size));
+    some("free_floor", change.free_floor.map(|share| string(&format!("{}%", share.get()))));
+    some("mending", change.mending.map(|v| v.to_string()));
+    some("mending_budget", change.mending_budget.map(size));
+    some("mending_quiet", change.mending_quiet.map(duration));
+    let list = |windows: &Vec<super::Window>| {
+        let items: Vec<String> = windows.iter().map(|window| string(&window.to_string())).collect();
+        format!("[{}]", items.join(", "))
+    };
+    some("mending_rests", change.mending_rests.as_ref().map(list));
+    some("scan_interval", change.scan_interval.map(duration));
+    some("scan_largest", change.scan_largest.map(size));
+}
+
+fn put(text: &mut String, key: &str, value: String) {
+    // Writing to a String cannot fail.
+    _ = writeln!(text, "{key} = {value}");
+}
+
+fn path(path: &Path) -> String {
+    string(&path.to_string_lossy())
+}
+
+/// A TOML string, in which nothing is left that a terminal would obey.
+fn string(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() || !c.is_ascii() && !c.is_alphanumeric() => {
+                _ = write!(quoted, "\\U{:08X}", u32::from(c))
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,232 @@
+//! Reading one table of a TOML text: each value is asked for by name, and whatever is wrong or left over becomes a
+//! problem with its line. Pure.
+
+use super::units;
+use longrun_layout::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Something wrong with the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong, and what is allowed.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+/// Collects problems, and turns places in the text into lines.
+pub struct Problems<'t> {
+    text: &'t str,
+    found: Vec<Problem>,
+}
+
+impl<'t> Problems<'t> {
+    /// About `text`.
+    pub fn of(text: &'t str) -> Self {
+        Self { text, found: Vec::new() }
+    }
+
+    /// Adds one at `place`.
+    pub fn add(&mut self, place: &Range<usize>, what: impl Into<String>) {
+        let before = self.text.as_bytes().get(..place.start).unwrap_or(self.text.as_bytes());
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        self.found.push(Problem { line, what: what.into() });
+    }
+
+    /// All of them, by line.
+    pub fn into_found(mut self) -> Vec<Problem> {
+        self.found.sort_by_key(|problem| problem.line);
+        self.found
+    }
+}
+
+/// A table being read.
+pub struct Table<'t> {
+    /// As it is written in the file, for messages: `[service]`.
+    name: &'static str,
+    /// Where it begins.
+    pub place: Range<usize>,
+    values: BTreeMap<String, (Range<usize>, Spanned<DeValue<'t>>)>,
+    asked: Vec<&'static str>,
+}
+
+impl<'t> Table<'t> {
+    /// The table `table`, called `name`.
+    pub fn new(name: &'static str, place: Range<usize>, table: DeTable<'t>) -> Self {
+        let values = table.into_iter().map(|(key, value)| (key.get_ref().to_string(), (key.span(), value))).collect();
+        Self { name, place, values, asked: Vec::new() }
+    }
+
+    /// The value of `key` as `read` understands it; a problem that says what is `allowed` otherwise.
+    fn take<T>(
+        &mut self,
+        problems: &mut Problems<'_>,
+        key: &'static str,
+        allowed: &str,
+        read: impl FnOnce(&DeValue<'t>) -> Option<T>,
+    ) -> Option<T> {
+        self.asked.push(key);
+        let (_, value) = self.values.remove(key)?;
+        let read = read(value.get_ref());
+        if read.is_none() {
+            problems.add(&value.span(), format!("{key} in {} must be {allowed}", self.name));
+        }
+        read
+    }
+
+    /// `true` or `false`.
+    pub fn boolean(&mut self, problems: &mut Problems<'_>, key: &'static str) -> Option<bool> {
+        self.take(problems, key, "true or false", DeValue::as_bool)
+    }
+
+    /// A text that `read` understands.
+    pub fn text<T>(
+        &mut self,
+        problems: &mut Problems<'_>,
+        key: &'static str,
+        allowed: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        self.take(problems, key, allowed, |value| read(value.as_str()?))
+    }
+
+    /// A size between `least` and `most`.
+    pub fn size(&mut self, problems: &mut Problems<'_>, key: &'static str, least: Bytes, most: Bytes) -> Option<Bytes> {
+        let (from, to) = (units::show_size(least), units::show_size(most));
+        let allowed = format!("{}, from {from} to {to}", units::SIZE);
+        let inside = |bytes: &Bytes| (least..=most).contains(bytes);
+        self.text(problems, key, &allowed, |text| units::parse_size(text).filter(inside))
+    }
+
+    /// A duration between `least` and `most`.
+    pub fn duration(
+        &mut self,
+        problems: &mut Problems<'_>,
+        key: &'static str,
+        least: Duration,
+        most: Duration,
+    ) -> Option<Duration> {
+        let (from, to) = (units::show_duration(least), units::show_duration(most));
+        let allowed = format!("{}, from {from} to {to}", units::DURATION);
+        let inside = |time: &Duration| (least..=most).contains(time);
+        self.text(problems, key, &allowed, |text| units::parse_duration(text).filter(inside))
+    }
+
+    /// A whole number between `least` and `most`.
+    pub fn number(&mut self, problems: &mut Problems<'_>, key: &'static str, least: u32, most: u32) -> Option<u32> {
+        self.take(problems, key, &format!("a whole number from {least} to {most}"), |value| {
+            let number = value.as_integer()?;
+            let number = u32::from_str_radix(number.as_str(), number.radix()).ok()?;
+            (least..=most).contains(&number).then_some(number)
+        })
+    }
+
+    /// A list of texts, each of which `read` understands.
+    pub fn texts<T>(
+        &mut self,
+        problems: &mut Problems<'_>,
+        key: &'static str,
+        allowed: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let allowed = format!("a list, each {allowed}");
+        self.take(problems, key, &allowed, |value| {
+            value.as_array()?.iter().map(|item| read(item.get_ref().as_str()?)).collect()
+        })
+    }
+
+    /// A table inside this one; absent is empty.
+    pub fn table(&mut self, problems: &mut Problems<'_>, key: &'static str, name: &'static str) -> Table<'t> {
+        self.asked.push(key);
+        let (place, table) = match self.values.remove(key) {
+            Some((place, value)) => match value.into_inner() {
+                DeValue::Table(table) => (place, table),
+                _ => {
+                    problems.add(&place, format!("{key} must be a table: write {name}"));
+                    (place, DeTable::new())
+                }
+            },
+            None => (self.place.clone(), DeTable::new()),
+        };
+        Table::new(name, place, table)
+    }
+
+    /// The tables of a list of tables; absent is none.
+    pub fn tables(&mut self, problems: &mut Problems<'_>, key: &'static str, name: &'static str) -> Vec<Table<'t>> {
+        self.asked.push(key);
+        let Some((place, value)) = self.values.remove(key) else { return Vec::new() };
+        let DeValue::Array(items) = value.into_inner() else {
+            problems.add(&place, format!("{key} must be a list of tables: write {name}"));
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for item in items {
+            let place = item.span();
+            match item.into_inner() {
+                DeValue::Table(table) => tables.push(Table::new(name, place, table)),
+                _ => problems.add(&place, format!("{key} must be a list of tables: write {name}")),
+            }
+        }
+        tables
+    }
+
+    /// Ends the reading: what nobody asked for is unknown.
+    pub fn finish(self, problems: &mut Problems<'_>) {
+        for (key, (place, _)) in &self.values {
+            let near = nearest(key, &self.asked)
+                .map_or_else(|| format!("known are {}", self.asked.join(", ")), |near| format!("did you mean {near}?"));
+            problems.add(place, format!("unknown key {key:?} in {}; {near}", self.name));
+        }
+    }
+}
+
+/// The known key that is spelled most like `key`, if any is near enough to have been meant.
+fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    let (distance, near) = known.iter().map(|known| (distance(key, known), *known)).min()?;
+    (distance <= 2.max(near.len() / 3)).then_some(near)
+}
+
+/// How many letters must be put in, left out or replaced to make `b` of `a`.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (above, to) in row.iter_mut().skip(1).zip(&b) {
+            let best = (diagonal + usize::from(from != *to)).min(*above + 1).min(left + 1);
+            diagonal = std::mem::replace(above, best);
+            left = best;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_key_is_named_only_when_it_may_have_been_meant() {
+        assert_eq!((distance("kitten", "sitting"), distance("", "abc"), distance("abc", "abc")), (3, 3, 0));
+        let known = ["socket", "state_directory", "log_level"];
+        assert_eq!(nearest("sokcet", &known), Some("socket"));
+        assert_eq!(nearest("log-level", &known), Some("log_level"));
+        assert_eq!(nearest("colour", &known), None);
+        assert_eq!(nearest("x", &[]), None);
+    }
+}

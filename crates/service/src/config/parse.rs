@@ -1,14 +1,13 @@
 //! From text to [`Config`]. Pure.
 
 use super::table::{Problem, Problems, Table};
-use super::units::{PERCENT, parse_percent};
 use super::{Config, LogLevel, Matcher, ServiceSettings, VolumeChange, VolumeRule, VolumeSettings, schedule};
 use longrun_layout::Bytes;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::de::DeTable;
 
-const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -70,7 +69,7 @@ fn defaults(mut table: Table<'_>, problems: &mut Problems<'_>) -> VolumeSettings
     let place = table.place.clone();
     let settings = change(&mut table, problems).applied_to(VolumeSettings::default());
     table.finish(problems);
-    check_runways(&settings, &place, problems);
+    check_fit(&settings, &place, problems);
     settings
 }
 
@@ -86,7 +85,7 @@ fn rule(mut table: Table<'_>, defaults: &VolumeSettings, problems: &mut Problems
     ];
     let change = change(&mut table, problems);
     table.finish(problems);
-    check_runways(&change.applied_to(defaults.clone()), &place, problems);
+    check_fit(&change.applied_to(defaults.clone()), &place, problems);
     let mut matchers = matchers.into_iter().flatten();
     match (matchers.next(), matchers.next()) {
         (Some(matcher), None) => Some(VolumeRule { matcher, change }),
@@ -98,26 +97,40 @@ fn rule(mut table: Table<'_>, defaults: &VolumeSettings, problems: &mut Problems
 }
 
 fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
-    let (least, most) = (Bytes(64 * KIB), Bytes(GIB));
+    let (least, most) = (Bytes(MIB), Bytes(GIB));
+    let any = Bytes(i64::MAX as u64);
+    let some = |text: &str| (!text.is_empty() && !text.contains('\0')).then(|| text.to_owned());
     VolumeChange {
         enabled: table.boolean(problems, "enabled"),
         prevention: table.boolean(problems, "prevention"),
         first_runway: table.size(problems, "first_runway", least, most),
-        first_runway_fragmented: table.size(problems, "first_runway_fragmented", least, most),
-        largest_runway: table.size(problems, "largest_runway", least, most),
-        free_floor: table.text(problems, "free_floor", PERCENT, parse_percent),
+        fragmented_runway: table.size(problems, "fragmented_runway", least, Bytes(64 * MIB)),
+        longest_runway: table.size(problems, "longest_runway", least, most),
+        floor_share: table.percent(problems, "floor_share", 90),
+        floor_bytes: table.size(problems, "floor_bytes", Bytes(0), any),
+        held_share: table.percent(problems, "held_share", 50),
+        sparse_windows: table.boolean(problems, "sparse_windows"),
+        sparse_window: table.size(problems, "sparse_window", least, Bytes(256 * MIB)),
+        exclude: table.texts(problems, "exclude", "a pattern such as \"/srv/*.iso\"", some),
+        history: table.boolean(problems, "history"),
+        settle_after: table.duration(problems, "settle_after", Duration::from_millis(100), DAY / 24),
+        xfs_hint: table.boolean(problems, "xfs_hint"),
+        xfs_hint_files: table.number(problems, "xfs_hint_files", 2, 1_000_000),
         mending: table.boolean(problems, "mending"),
-        mending_budget: table.size(problems, "mending_budget", Bytes(0), Bytes(1024 * 1024 * GIB)),
+        mending_budget: table.size(problems, "mending_budget", Bytes(0), any),
         mending_quiet: table.duration(problems, "mending_quiet", Duration::from_millis(500), DAY),
         mending_rests: table.texts(problems, "mending_rests", schedule::WINDOW, |text| text.parse().ok()),
         scan_interval: table.duration(problems, "scan_interval", Duration::ZERO, DAY * 366),
-        scan_largest: table.size(problems, "scan_largest", Bytes(0), Bytes(i64::MAX as u64)),
+        scan_largest: table.size(problems, "scan_largest", Bytes(0), any),
     }
 }
 
 /// Values that are right by themselves must also fit together.
-fn check_runways(settings: &VolumeSettings, place: &std::ops::Range<usize>, problems: &mut Problems<'_>) {
-    if settings.first_runway.max(settings.first_runway_fragmented) > settings.largest_runway {
-        problems.add(place, "largest_runway must be no smaller than first_runway and first_runway_fragmented");
+fn check_fit(settings: &VolumeSettings, place: &std::ops::Range<usize>, problems: &mut Problems<'_>) {
+    if settings.fragmented_runway > settings.first_runway || settings.first_runway > settings.longest_runway {
+        problems.add(place, "fragmented_runway, first_runway and longest_runway must not decrease in this order");
+    }
+    if !settings.sparse_window.0.is_power_of_two() {
+        problems.add(place, "sparse_window must be a power of two such as \"16MiB\"");
     }
 }

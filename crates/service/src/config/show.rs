@@ -1,7 +1,7 @@
 //! From [`Config`] back to text: every effective value, in a form that can be read again. Pure.
 
 use super::units::{show_duration, show_size};
-use super::{Config, Matcher, ServiceSettings, VolumeChange};
+use super::{Config, Matcher, Percent, ServiceSettings, VolumeChange};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -45,22 +45,34 @@ fn change(text: &mut String, change: &VolumeChange) {
     };
     let size = |bytes| string(&show_size(bytes));
     let duration = |time| string(&show_duration(time));
-    some("enabled", change.enabled.map(|v| v.to_string()));
-    some("prevention", change.prevention.map(|v| v.to_string()));
+    let truth = |value: bool| value.to_string();
+    let share = |share: Percent| string(&format!("{}%", share.get()));
+    some("enabled", change.enabled.map(truth));
+    some("prevention", change.prevention.map(truth));
     some("first_runway", change.first_runway.map(size));
-    some("first_runway_fragmented", change.first_runway_fragmented.map(size));
-    some("largest_runway", change.largest_runway.map(size));
-    some("free_floor", change.free_floor.map(|share| string(&format!("{}%", share.get()))));
-    some("mending", change.mending.map(|v| v.to_string()));
+    some("fragmented_runway", change.fragmented_runway.map(size));
+    some("longest_runway", change.longest_runway.map(size));
+    some("floor_share", change.floor_share.map(share));
+    some("floor_bytes", change.floor_bytes.map(size));
+    some("held_share", change.held_share.map(share));
+    some("sparse_windows", change.sparse_windows.map(truth));
+    some("sparse_window", change.sparse_window.map(size));
+    some("exclude", change.exclude.as_ref().map(|patterns| list(patterns)));
+    some("history", change.history.map(truth));
+    some("settle_after", change.settle_after.map(duration));
+    some("xfs_hint", change.xfs_hint.map(truth));
+    some("xfs_hint_files", change.xfs_hint_files.map(|files| files.to_string()));
+    some("mending", change.mending.map(truth));
     some("mending_budget", change.mending_budget.map(size));
     some("mending_quiet", change.mending_quiet.map(duration));
-    let list = |windows: &Vec<super::Window>| {
-        let items: Vec<String> = windows.iter().map(|window| string(&window.to_string())).collect();
-        format!("[{}]", items.join(", "))
-    };
-    some("mending_rests", change.mending_rests.as_ref().map(list));
+    some("mending_rests", change.mending_rests.as_ref().map(|windows| list(windows)));
     some("scan_interval", change.scan_interval.map(duration));
     some("scan_largest", change.scan_largest.map(size));
+}
+
+fn list(items: &[impl ToString]) -> String {
+    let items: Vec<String> = items.iter().map(|item| string(&item.to_string())).collect();
+    format!("[{}]", items.join(", "))
 }
 
 fn put(text: &mut String, key: &str, value: String) {

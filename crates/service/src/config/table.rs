@@ -1,7 +1,7 @@
 //! Reading one table of a TOML text: each value is asked for by name, and whatever is wrong or left over becomes a
 //! problem with its line. Pure.
 
-use super::units;
+use super::units::{self, Percent};
 use longrun_layout::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -121,6 +121,13 @@ impl<'t> Table<'t> {
         let allowed = format!("{}, from {from} to {to}", units::DURATION);
         let inside = |time: &Duration| (least..=most).contains(time);
         self.text(problems, key, &allowed, |text| units::parse_duration(text).filter(inside))
+    }
+
+    /// A share of at most `most` per cent.
+    pub fn percent(&mut self, problems: &mut Problems<'_>, key: &'static str, most: u8) -> Option<Percent> {
+        let allowed = format!("{}, from 0% to {most}%", units::PERCENT);
+        let inside = |share: &Percent| share.get() <= most;
+        self.text(problems, key, &allowed, |text| units::parse_percent(text).filter(inside))
     }
 
     /// A whole number between `least` and `most`.

@@ -1,8 +1,10 @@
 //! The configuration as a whole: what is read, what is refused, and that what is shown can be read again.
 
 use super::*;
+use longrun_layout::Bytes;
 use proptest::prelude::*;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 fn problems(text: &str) -> String {
     let mut shown = String::new();
@@ -40,7 +42,7 @@ fn unknown_keys_are_refused_with_line_and_nearest_key() {
     insta::assert_snapshot!(problems("[service]\nsokcet = \"/x\"\n\n[defaults]\nmendign = true\ncolour = 3\n[vloume]\n"), @r#"
     line 2: unknown key "sokcet" in [service]; did you mean socket?
     line 5: unknown key "mendign" in [defaults]; did you mean mending?
-    line 6: unknown key "colour" in [defaults]; known are enabled, prevention, first_runway, first_runway_fragmented, largest_runway, free_floor, mending, mending_budget, mending_quiet, mending_rests, scan_interval, scan_largest
+    line 6: unknown key "colour" in [defaults]; known are enabled, prevention, first_runway, fragmented_runway, longest_runway, floor_share, floor_bytes, held_share, sparse_windows, sparse_window, exclude, history, settle_after, xfs_hint, xfs_hint_files, mending, mending_budget, mending_quiet, mending_rests, scan_interval, scan_largest
     line 7: unknown key "vloume" in the top of the file; did you mean volume?
     "#);
 }
@@ -48,14 +50,14 @@ fn unknown_keys_are_refused_with_line_and_nearest_key() {
 #[test]
 fn wrong_values_are_refused_with_what_is_allowed() {
     let text = "[service]\nsocket = \"relative\"\nlog_level = \"loud\"\nmetrics_listen = 9817\n[defaults]\nenabled = \"yes\"\n\
-        first_runway = \"2TiB\"\nfree_floor = \"101%\"\nmending_quiet = \"soon\"\nmending_rests = [\"mon 08:00-09:00\", \"never\"]\n";
+        first_runway = \"2TiB\"\nfloor_share = \"101%\"\nmending_quiet = \"soon\"\nmending_rests = [\"mon 08:00-09:00\", \"never\"]\n";
     insta::assert_snapshot!(problems(text), @r#"
     line 2: socket in [service] must be an absolute path
     line 3: log_level in [service] must be one of error, warn, info, debug, trace
     line 4: metrics_listen in [service] must be an address and a port such as "127.0.0.1:9817", or "off"
     line 6: enabled in [defaults] must be true or false
-    line 7: first_runway in [defaults] must be a size such as "16MiB", "2G" or "0", from 64KiB to 1GiB
-    line 8: free_floor in [defaults] must be a share such as "5%", from 0% to 100%
+    line 7: first_runway in [defaults] must be a size such as "16MiB", "2G" or "0", from 1MiB to 1GiB
+    line 8: floor_share in [defaults] must be a share such as "5%", from 0% to 90%
     line 9: mending_quiet in [defaults] must be a duration such as "500ms", "5s", "30min", "6h" or "1d", from 500ms to 1d
     line 10: mending_rests in [defaults] must be a list, each a window such as "mon-fri 08:00-18:00", "sat,sun 22:00-06:00" or "daily 00:00-24:00"
     "#);
@@ -64,11 +66,11 @@ fn wrong_values_are_refused_with_what_is_allowed() {
 #[test]
 fn a_rule_must_name_exactly_one_volume_and_values_must_fit_together() {
     let text = "[[volume]]\nenabled = false\n[[volume]]\nmount = \"/a\"\nlabel = \"b\"\n[[volume]]\nmount = \"/c\"\n\
-        largest_runway = \"1MiB\"\n[[volume]]\nuuid = \"not hex\"\n";
+        longest_runway = \"1MiB\"\n[[volume]]\nuuid = \"not hex\"\n";
     insta::assert_snapshot!(problems(text), @r#"
     line 1: each [[volume]] must name its volume by one of mount, uuid, label and device
     line 3: each [[volume]] must name its volume by one of mount, uuid, label and device
-    line 6: largest_runway must be no smaller than first_runway and first_runway_fragmented
+    line 6: fragmented_runway, first_runway and longest_runway must not decrease in this order
     line 9: each [[volume]] must name its volume by one of mount, uuid, label and device
     line 10: uuid in [[volume]] must be a UUID as blkid shows it
     "#);
@@ -90,12 +92,12 @@ fn what_is_no_toml_is_refused_with_its_line_and_cannot_drive_a_terminal() {
 #[test]
 fn rules_apply_in_order_over_the_defaults() {
     let config = parse(
-        "[defaults]\nmending = false\n[[volume]]\nmount = \"/srv\"\nmending = true\nfree_floor = \"9%\"\n\
-         [[volume]]\nuuid = \"ABCD-12\"\nfree_floor = \"3%\"\n[[volume]]\nlabel = \"scratch\"\nenabled = false\n",
+        "[defaults]\nmending = false\n[[volume]]\nmount = \"/srv\"\nmending = true\nfloor_share = \"9%\"\n\
+         [[volume]]\nuuid = \"ABCD-12\"\nfloor_share = \"3%\"\n[[volume]]\nlabel = \"scratch\"\nenabled = false\n",
     )
     .unwrap();
     let mounts = [PathBuf::from("/srv"), PathBuf::from("/other")];
-    let floor = |settings: &VolumeSettings| settings.free_floor.get();
+    let floor = |settings: &VolumeSettings| settings.floor_share.get();
     let by_mount = config.settings_for(&VolumeNames { mounts: &mounts, ..VolumeNames::default() });
     assert_eq!((by_mount.mending, floor(&by_mount)), (true, 9));
     let both = config.settings_for(&VolumeNames { mounts: &mounts, uuid: Some("abcd-12"), ..VolumeNames::default() });
@@ -119,22 +121,35 @@ fn any_change() -> impl Strategy<Value = VolumeChange> {
         let window = |(day, from, to): &(usize, u8, u8)| format!("{} {from}:00-{to}:30", names[*day]).parse().unwrap();
         windows.iter().map(window).collect::<Vec<Window>>()
     });
-    let flags = (any::<Option<bool>>(), any::<Option<bool>>(), any::<Option<bool>>());
-    let floor = prop::option::of((0..=100u8).prop_map(|p| Percent::new(p).unwrap()));
-    let rest = (prop::option::of(500..86_400_000u64), prop::option::of(windows), prop::option::of(0..400_000u64));
-    (flags, (size(), size()), floor, rest).prop_map(|(flags, sizes, free_floor, rest)| VolumeChange {
-        enabled: flags.0,
-        prevention: flags.1,
-        mending: flags.2,
-        first_runway: sizes.0,
-        first_runway_fragmented: None,
-        largest_runway: Some(Bytes(1 << 30)),
-        free_floor,
-        mending_budget: sizes.1,
-        mending_quiet: rest.0.map(Duration::from_millis),
-        mending_rests: rest.1,
-        scan_interval: rest.2.map(Duration::from_secs),
-        scan_largest: sizes.1,
+    let flags = prop::array::uniform7(any::<Option<bool>>());
+    let shares = prop::array::uniform2(prop::option::of((0..=50u8).prop_map(Percent::of)));
+    let times =
+        (prop::option::of(500..3_600_000u64), prop::option::of(500..86_400_000u64), prop::option::of(0..400_000u64));
+    let lists = (prop::option::of(windows), prop::option::of(prop::collection::vec("/\\PC*", 0..3)));
+    (flags, prop::array::uniform3(size()), shares, times, lists).prop_map(|(flags, sizes, shares, times, lists)| {
+        VolumeChange {
+            enabled: flags[0],
+            prevention: flags[1],
+            mending: flags[2],
+            sparse_windows: flags[3],
+            history: flags[4],
+            xfs_hint: flags[5],
+            xfs_hint_files: flags[6].map(|many| if many { 1000 } else { 2 }),
+            first_runway: Some(Bytes(1 << 29)),
+            fragmented_runway: Some(Bytes(1 << 22)),
+            longest_runway: Some(Bytes(1 << 30)),
+            sparse_window: flags[0].map(|_| Bytes(1 << 21)),
+            floor_share: shares[0],
+            held_share: shares[1],
+            floor_bytes: sizes[0],
+            mending_budget: sizes[1],
+            scan_largest: sizes[2],
+            settle_after: times.0.map(Duration::from_millis),
+            mending_quiet: times.1.map(Duration::from_millis),
+            scan_interval: times.2.map(Duration::from_secs),
+            mending_rests: lists.0,
+            exclude: lists.1,
+        }
     })
 }
 

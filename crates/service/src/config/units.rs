@@ -8,20 +8,23 @@ pub const SIZE: &str = "a size such as \"16MiB\", \"2G\" or \"0\"";
 /// What a duration looks like, for messages.
 pub const DURATION: &str = "a duration such as \"500ms\", \"5s\", \"30min\", \"6h\" or \"1d\"";
 /// What a share looks like, for messages.
-pub const PERCENT: &str = "a share such as \"5%\", from 0% to 100%";
+pub const PERCENT: &str = "a share such as \"5%\"";
 
 /// A share of a whole in per cent: 0 to 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Percent(u8);
-
-/// Nothing.
-pub const ZERO_PERCENT: Percent = Percent(0);
 
 impl Percent {
     /// `None` above 100.
     #[must_use]
     pub const fn new(percent: u8) -> Option<Self> {
         if percent <= 100 { Some(Self(percent)) } else { None }
+    }
+
+    /// The share nearest to `percent`.
+    #[must_use]
+    pub const fn of(percent: u8) -> Self {
+        Self(if percent < 100 { percent } else { 100 })
     }
 
     /// The number before the sign.

@@ -1,0 +1,90 @@
+//! What can be set for a volume: each setting is written once, and is then a value with a default, and a change that a
+//! rule may make.
+
+use super::{Percent, Window};
+use longrun_layout::Bytes;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr;)+) => {
+        /// What holds for one volume.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct VolumeSettings {
+            $($(#[doc = $doc])+ pub $name: $type,)+
+        }
+
+        impl Default for VolumeSettings {
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+
+        /// Settings that a rule changes; what is absent stays as it is.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct VolumeChange {
+            $($(#[doc = $doc])+ pub $name: Option<$type>,)+
+        }
+
+        impl VolumeChange {
+            /// `base` with these changes.
+            #[must_use]
+            pub fn applied_to(&self, base: VolumeSettings) -> VolumeSettings {
+                VolumeSettings { $($name: self.$name.clone().unwrap_or(base.$name),)+ }
+            }
+        }
+
+        impl From<&VolumeSettings> for VolumeChange {
+            fn from(all: &VolumeSettings) -> Self {
+                Self { $($name: Some(all.$name.clone()),)+ }
+            }
+        }
+    };
+}
+
+settings! {
+    /// Whether the volume is looked after at all.
+    enabled: bool = true;
+    /// Whether growing files get runways.
+    prevention: bool = true;
+    /// The first runway of a file where the free space is in long runs.
+    first_runway: Bytes = Bytes(16 * MIB);
+    /// The first runway of a file where the free space is in pieces.
+    fragmented_runway: Bytes = Bytes(4 * MIB);
+    /// The longest runway.
+    longest_runway: Bytes = Bytes(128 * MIB);
+    /// Nothing is granted while less than this share of the volume is free …
+    floor_share: Percent = Percent::of(5);
+    /// … or less than this, whichever is smaller.
+    floor_bytes: Bytes = Bytes(4 * GIB);
+    /// All unused runways together hold at most this share of what is free above the floor.
+    held_share: Percent = Percent::of(10);
+    /// Whether sparse files that are written at scattered places get windows (XFS and btrfs).
+    sparse_windows: bool = true;
+    /// The size of such a window, a power of two.
+    sparse_window: Bytes = Bytes(16 * MIB);
+    /// Files and directories that are left alone.
+    exclude: Vec<String> = Vec::new();
+    /// Whether what became of files is remembered for the next of their kind.
+    history: bool = true;
+    /// For how long a file must have been closed before its unused runway is taken back.
+    settle_after: Duration = Duration::from_millis(500);
+    /// Whether directories on XFS whose files keep fragmenting get an inherited extent-size hint.
+    xfs_hint: bool = false;
+    /// After how many such files in a directory.
+    xfs_hint_files: u32 = 8;
+    /// Whether files that fragmented all the same are mended.
+    mending: bool = true;
+    /// How much mending may write in a day; 0 is without bound.
+    mending_budget: Bytes = Bytes(10 * GIB);
+    /// How long a file must have been quiet before it is mended.
+    mending_quiet: Duration = Duration::from_secs(5);
+    /// When mending rests.
+    mending_rests: Vec<Window> = Vec::new();
+    /// How often the whole volume is read for its figures; 0 is never.
+    scan_interval: Duration = Duration::from_secs(86_400);
+    /// Volumes with more bytes than this are never read as a whole by themselves.
+    scan_largest: Bytes = Bytes(16 << 40);
+}

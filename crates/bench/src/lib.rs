@@ -8,6 +8,7 @@ pub mod device;
 mod error;
 mod extents;
 pub mod protocol;
+pub mod report;
 mod reread;
 mod scratch;
 mod service;

@@ -1,5 +1,7 @@
 //! The command line as the user types it. Owns the words; does nothing.
 
+pub mod bench;
+
 use crate::text::{parse_duration, parse_size};
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -55,6 +57,9 @@ pub enum Command {
     /// Either one file with a given number of fragments, or a whole volume that is filled, thinned out and filled again
     /// by a seeded recipe. Only for volumes that you made for the purpose: a recipe fills the volume it is given.
     Fragment(FragmentArgs),
+    /// Measure what Longrun brings on a volume, and what it costs
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Print the completion script for a shell
     Completions {
         /// For which shell.
@@ -236,6 +241,11 @@ mod tests {
             "longrun fragment FILE",
             "longrun fragment FILE --fragments 5 --volume /mnt --recipe aged",
             "longrun prevent",
+            "longrun bench",
+            "longrun bench prevention",
+            "longrun bench prevention /mnt --profile fast",
+            "longrun bench prevention /mnt --bytes 100k",
+            "longrun bench prevention /mnt --writers 0",
         ] {
             let error = Cli::try_parse_from(words.split(' ')).err();
             assert!(error.is_some_and(|e| e.exit_code() == 2), "accepted: {words}");

@@ -76,8 +76,18 @@ impl Watch {
         }
     }
 
+    /// Set when the user wants the work to stop, for workers that look at a flag.
+    pub fn stop(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    /// Takes the bar away while something else is printed.
+    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+
     /// Says what is being done now without starting the phase anew.
-    fn rename(&self, name: &str) {
+    pub fn rename(&self, name: &str) {
         let mut shown = self.lock();
         if shown.name != name {
             name.clone_into(&mut shown.name);

@@ -1,6 +1,7 @@
 //! The commands: each takes its arguments and does its work with the other modules.
 
 pub mod analyze;
+pub mod bench;
 pub mod fragment;
 pub mod map;
 pub mod optimize;

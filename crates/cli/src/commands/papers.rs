@@ -19,8 +19,8 @@ pub fn completions(shell: Shell) -> Result<(), Failure> {
 pub fn man(directory: &Path) -> Result<(), Failure> {
     let mut command = Cli::command();
     command.build();
-    let mut pages = vec![page(&command, "longrun".to_owned())];
-    pages.extend(command.get_subcommands().map(|sub| page(sub, format!("longrun-{}", sub.get_name()))));
+    let mut pages = Vec::new();
+    add_pages(&command, "longrun".to_owned(), &mut pages);
     for (name, content) in pages {
         let path = directory.join(format!("{name}.1"));
         let content = content.map_err(|e| Failure::io(&path, "making the page", &e))?;
@@ -29,29 +29,39 @@ pub fn man(directory: &Path) -> Result<(), Failure> {
     print(&format!("Manual pages written to {}\n", crate::text::printable_path(directory)))
 }
 
-fn page(command: &Command, name: String) -> (String, std::io::Result<Vec<u8>>) {
+type Page = (String, std::io::Result<Vec<u8>>);
+
+/// The page of a command, and those of the commands within it.
+fn add_pages(command: &Command, name: String, pages: &mut Vec<Page>) {
     let mut content = Vec::new();
     let written = clap_mangen::Man::new(command.clone()).render(&mut content);
-    (name, written.map(|()| content))
+    let within = command.get_subcommands().filter(|within| within.get_name() != "help");
+    let within: Vec<(&Command, String)> =
+        within.map(|within| (within, format!("{name}-{}", within.get_name()))).collect();
+    pages.push((name, written.map(|()| content)));
+    within.into_iter().for_each(|(within, name)| add_pages(within, name, pages));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn every_command_gets_its_page() {
         let directory = tempfile::tempdir().unwrap();
         man(directory.path()).unwrap();
-        let mut names: Vec<String> = fs::read_dir(directory.path())
+        let names: BTreeSet<String> = fs::read_dir(directory.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
-        names.sort();
-        let mut expected =
-            ["", "-analyze", "-completions", "-fragment", "-man", "-map", "-optimize"].map(|n| format!("longrun{n}.1"));
-        expected.sort();
-        assert_eq!(names, expected);
+        for command in Cli::command().get_subcommands() {
+            assert!(names.contains(&format!("longrun-{}.1", command.get_name())), "{names:?}");
+        }
+        for name in ["longrun.1", "longrun-optimize.1", "longrun-bench-prevention.1"] {
+            assert!(names.contains(name), "{names:?}");
+        }
+        assert!(!names.iter().any(|name| name.contains("help")), "{names:?}");
         let page = fs::read_to_string(directory.path().join("longrun-optimize.1")).unwrap();
         assert!(page.contains("longrun\\-optimize") && page.contains("budget"), "{page}");
     }

@@ -2,6 +2,7 @@
 
 pub mod analysis;
 pub mod optimization;
+pub mod prevention;
 pub mod reasons;
 pub mod verdict;
 

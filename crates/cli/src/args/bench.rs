@@ -1,0 +1,93 @@
+//! Arguments of `bench`.
+
+use crate::text::parse_size;
+use clap::builder::TypedValueParser as _;
+use clap::{Args, Subcommand, ValueHint};
+use longrun_bench::Profile;
+use longrun_layout::Bytes;
+use std::path::PathBuf;
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Compare writing files with prevention and without it
+    ///
+    /// Does the same work several times, by turns with `longrun prevent` at work on the volume and without it, and puts
+    /// the averages beside each other: fragments, split I/Os, what the device had to do, and what the service cost. Writes
+    /// only into a new directory in TARGETDIR, which it removes in the end, also when it is interrupted. Needs root. Take a
+    /// volume that nobody else uses meanwhile: what others do there is measured too.
+    Prevention(PreventionArgs),
+}
+
+/// Arguments of `bench prevention`.
+#[derive(Debug, Args)]
+pub struct PreventionArgs {
+    /// A directory on the volume to measure (ext4, XFS or btrfs)
+    #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
+    pub target: PathBuf,
+    /// What to write; may be given several times
+    ///
+    /// direct, dsync, slow-append, office, sparse and logs are where files fragment ("all"); buffered, single, short, compile
+    /// and sqlite are where nothing should change ("controls").
+    #[arg(long = "profile", value_name = "NAME", default_value = "all", value_parser = profile_names())]
+    pub profiles: Vec<Profiles>,
+    /// How often with the service, and as often without it
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub iterations: u32,
+    /// How many write at the same time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub writers: u32,
+    /// How large the file of each becomes (k, M, G: powers of 1024)
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = file_size)]
+    pub bytes: Bytes,
+    /// The same seed does the same work
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Write a page with tables and charts, too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+}
+
+/// A profile, or several under one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profiles {
+    /// Those that fragment.
+    All,
+    /// Those that do not.
+    Controls,
+    /// Just this one.
+    One(Profile),
+}
+
+impl Profiles {
+    /// The profiles meant.
+    pub fn list(self) -> Vec<Profile> {
+        match self {
+            Self::All => Profile::GROWING.to_vec(),
+            Self::Controls => Profile::CONTROLS.to_vec(),
+            Self::One(profile) => vec![profile],
+        }
+    }
+}
+
+/// The profiles by name, so that help, completion and errors list them.
+fn profile_names() -> impl clap::builder::TypedValueParser<Value = Profiles> {
+    let names = ["all", "controls"].into_iter().chain(Profile::ALL.map(Profile::name));
+    clap::builder::PossibleValuesParser::new(names).try_map(|name| match name.as_str() {
+        "all" => Ok(Profiles::All),
+        "controls" => Ok(Profiles::Controls),
+        one => one.parse().map(Profiles::One),
+    })
+}
+
+/// Direct writes want whole blocks, and less than a few requests show nothing.
+fn file_size(text: &str) -> Result<Bytes, String> {
+    let bytes = parse_size(text)?;
+    if bytes < Bytes(1 << 20) || !bytes.0.is_multiple_of(4096) {
+        return Err("at least 1M, in whole blocks of 4k".to_owned());
+    }
+    Ok(bytes)
+}

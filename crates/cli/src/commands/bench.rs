@@ -1,0 +1,91 @@
+//! `bench`: measures what the service brings, and what it costs.
+
+use crate::args::bench::{Bench as Benchmark, PreventionArgs};
+use crate::exit::{Failure, Status};
+use crate::fresh;
+use crate::progress::{Unit, Watch};
+use crate::report::prevention::{Report, page, text};
+use crate::report::{print, print_json};
+use longrun_bench::protocol::{Bench, Comparison, Settings, Side};
+use longrun_bench::{BenchError, Parameters, Profile};
+use longrun_volume::Progress as _;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Runs the benchmark that was asked for.
+pub fn run(benchmark: &Benchmark) -> Result<(), Failure> {
+    match benchmark {
+        Benchmark::Prevention(args) => prevention(args),
+    }
+}
+
+fn prevention(args: &PreventionArgs) -> Result<(), Failure> {
+    if !longrun_sys::is_root() {
+        return Err(Failure::new(Status::Refused, "the service that is measured needs root; run it with sudo"));
+    }
+    let mut profiles: Vec<Profile> = args.profiles.iter().flat_map(|profiles| profiles.list()).collect();
+    profiles.sort();
+    profiles.dedup();
+    let started = Instant::now();
+    let watch = Watch::start()?;
+    let parameters = Parameters { writers: args.writers, bytes: args.bytes, seed: args.seed };
+    let settings = Settings { program: this_program()?, iterations: args.iterations, parameters, reread: true };
+    let bench = Bench::new(&args.target, &profiles, settings, watch.stop())?;
+    watch.phase("measuring", Unit::Steps);
+    let all = profiles.len() as u64 * u64::from(args.iterations) * 2;
+    let (mut done, mut comparisons) = (0, Vec::new());
+    for profile in profiles {
+        let compared = bench.compare(profile, &mut |profile, side, iteration| {
+            watch.rename(&format!("{profile}, {}, iteration {}", side_name(side), iteration + 1));
+            watch.at(done, all);
+            done += 1;
+        });
+        let comparison = compared?;
+        // One at a time: whoever waits sees what is known.
+        if !args.json {
+            watch.suspend(|| print(&text(&comparison)))?;
+        }
+        comparisons.push(comparison);
+    }
+    watch.finish();
+    finish(args, &bench, comparisons, started)
+}
+
+fn finish(
+    args: &PreventionArgs,
+    bench: &Bench<'_>,
+    comparisons: Vec<Comparison>,
+    started: Instant,
+) -> Result<(), Failure> {
+    let report = Report::new(&args.target, bench, comparisons, started.elapsed());
+    if let Some(path) = &args.html {
+        fresh::write(path, |file| file.write_all(page(&report).as_bytes()))
+            .map_err(|e| Failure::io(path, "writing the page", &e))?;
+    }
+    if args.json { print_json(&report) } else { print(&report.summary()) }
+}
+
+const fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Off => "without prevention",
+        Side::On => "with prevention",
+    }
+}
+
+/// What runs now is what is measured.
+fn this_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|e| Failure::new(Status::Failed, format!("finding this program failed: {e}; call it by its path")))
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Self {
+        let status = match &error {
+            BenchError::TooLittleSpace { .. } | BenchError::Unsuitable { .. } => Status::Refused,
+            BenchError::Interrupted => Status::Interrupted,
+            BenchError::Io { .. } | BenchError::Database { .. } | BenchError::Service { .. } => Status::Failed,
+        };
+        Self::new(status, error.to_string())
+    }
+}

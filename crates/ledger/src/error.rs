@@ -12,18 +12,18 @@ pub enum LedgerError {
         path: PathBuf,
     },
     /// The disk is full, or a quota is used up.
-    #[error("{path}: no space to {act}; free some space there, history goes on by itself then")]
+    #[error("{path}: no space to {act}: free some space there, history goes on by itself then")]
     Full {
         /// The database.
         path: PathBuf,
         /// What was being done.
         act: &'static str,
-        /// What SQLite says.
-        source: rusqlite::Error,
+        /// What the system says.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The place is read-only, or not ours.
     #[error(
-        "{path}: {act} is not permitted; check the owner and mode of the directory and whether its volume is read-only"
+        "{path}: not permitted to {act}: {source}; check the owner and mode of the directory and whether its volume is read-only"
     )]
     ReadOnly {
         /// The database.
@@ -71,6 +71,14 @@ pub enum LedgerError {
         /// What was found.
         detail: String,
     },
+    /// It knows no such volume.
+    #[error("{asked}: no volume of the history has this mount point, device, label or UUID; it knows {known}")]
+    UnknownVolume {
+        /// What was asked for.
+        asked: String,
+        /// Where the volumes that it knows were mounted.
+        known: String,
+    },
     /// Others keep it locked.
     #[error("{path}: another process keeps the history locked; look for a second service, or try again")]
     Busy {
@@ -80,7 +88,7 @@ pub enum LedgerError {
         source: rusqlite::Error,
     },
     /// Anything else that SQLite reports.
-    #[error("{path}: {act} failed: {source}; look at the system log for errors of the device")]
+    #[error("{path}: cannot {act}: {source}; look at the system log for errors of the device")]
     Sqlite {
         /// The database.
         path: PathBuf,
@@ -90,7 +98,7 @@ pub enum LedgerError {
         source: rusqlite::Error,
     },
     /// A system call on the file failed.
-    #[error("{path}: {act} failed: {source}; check the path")]
+    #[error("{path}: cannot {act}: {source}; check the path")]
     Io {
         /// The file.
         path: PathBuf,
@@ -104,10 +112,13 @@ pub enum LedgerError {
 impl LedgerError {
     /// What SQLite reports, told apart by what can be done about it.
     pub(crate) fn sqlite(path: &Path, act: &'static str, source: rusqlite::Error) -> Self {
-        use rusqlite::ErrorCode;
+        use rusqlite::{ErrorCode, ffi};
         let path = path.to_owned();
+        // Shared memory that cannot grow is reported as an error of its own: it is the disk that is full.
+        let no_memory_file = source.sqlite_error().is_some_and(|e| e.extended_code == ffi::SQLITE_IOERR_SHMSIZE);
         match source.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => Self::Full { path, act, source },
+            _ if no_memory_file => Self::Full { path, act, source: source.into() },
+            Some(ErrorCode::DiskFull) => Self::Full { path, act, source: source.into() },
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
                 Self::ReadOnly { path, act, source: source.into() }
             }
@@ -124,6 +135,7 @@ impl LedgerError {
         use std::io::ErrorKind;
         let path = path.to_owned();
         match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::Full { path, act, source: source.into() },
             ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
                 Self::ReadOnly { path, act, source: source.into() }
             }

@@ -4,9 +4,9 @@ use crate::Counter;
 use crate::time::{Day, Hour};
 use jiff::Timestamp;
 use longrun_layout::{Bytes, Fragmentation};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Whose counts they are: a volume's, or the service's own. Cheap to copy.
@@ -46,12 +46,19 @@ pub struct VolumeIdentity {
     pub uuid: String,
     /// Its label, when it has one.
     pub label: Option<String>,
-    /// Where it is mounted.
+    /// Where it is mounted. What is not UTF-8 is serialised as U+FFFD.
+    #[serde(serialize_with = "lossy")]
     pub point: PathBuf,
     /// The device that it lies on.
+    #[serde(serialize_with = "lossy")]
     pub device: PathBuf,
     /// Type of the file system.
     pub filesystem: String,
+}
+
+/// A name in a report must not make all of the report fail.
+fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 impl VolumeIdentity {
@@ -187,6 +194,25 @@ impl Batch {
     pub fn count(&mut self, account: &Account, counter: Counter, amount: u64, at: Timestamp) {
         let tally = self.tallies.entry((account.clone(), Hour::of(at), counter)).or_default();
         *tally = tally.saturating_add(amount);
+    }
+
+    /// Takes over what an earlier batch holds that could not be written. What is in both is younger here.
+    pub fn take_over(&mut self, mut earlier: Self) {
+        for (account, seen) in earlier.seen {
+            self.seen.entry(account).or_insert(seen);
+        }
+        for (key, amount) in earlier.tallies {
+            let tally = self.tallies.entry(key).or_default();
+            *tally = tally.saturating_add(amount);
+        }
+        earlier.gauges.append(&mut self.gauges);
+        self.gauges = earlier.gauges;
+        earlier.events.append(&mut self.events);
+        self.events = earlier.events;
+        for (key, bytes) in earlier.spent {
+            let spent = self.spent.entry(key).or_default();
+            *spent = spent.saturating_add(bytes);
+        }
     }
 
     /// Notes that `bytes` were written to a volume at our instance.

@@ -3,6 +3,9 @@
 //! Owns the form of a report and how it is read from the database. Never writes, and never claims a benefit that the
 //! figures do not show.
 
+mod benefit;
+pub(crate) mod read;
+
 use crate::{Counter, Gauge, Severity, Step, VolumeIdentity};
 use jiff::Timestamp;
 use serde::Serialize;

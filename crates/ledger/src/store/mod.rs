@@ -1,8 +1,19 @@
-//! The database.
+//! The database: opened, written by one process, read by any.
+//!
+//! Owns what may be done with it. The format is [`schema`]'s, the ways of opening it [`open`]'s, its size [`house`]'s.
 
+mod house;
+mod open;
+mod schema;
+mod write;
+
+use crate::report::read;
 use crate::{Account, Batch, Day, LedgerError, Query, Report};
 use jiff::Timestamp;
 use longrun_layout::Bytes;
+use rusqlite::{Connection, OptionalExtension};
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// How much history is kept.
@@ -36,6 +47,13 @@ pub enum Note {
     },
 }
 
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::SetAside { kept, detail } = self;
+        write!(f, "the history was damaged ({detail}); it is kept as {}, and a new one was begun", kept.display())
+    }
+}
+
 /// An opened database.
 #[derive(Debug)]
 pub struct Opened {
@@ -49,6 +67,10 @@ pub struct Opened {
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
+    limits: Limits,
+    connection: Connection,
+    /// Device and inode of the file.
+    file: (u64, u64),
 }
 
 impl Ledger {
@@ -57,8 +79,10 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`]: the caller goes on without history.
     pub fn open(path: &Path, limits: Limits, now: Timestamp) -> Result<Opened, LedgerError> {
-        _ = (limits, now);
-        Ok(Opened { ledger: Self { path: path.to_owned() }, note: None })
+        let (connection, note) = open::for_writing(path, now)?;
+        let found = path.metadata().map_err(|e| LedgerError::io(path, "look at it", e))?;
+        let file = (found.dev(), found.ino());
+        Ok(Opened { ledger: Self { path: path.to_owned(), limits, connection, file }, note })
     }
 
     /// Writes all of a batch, or nothing.
@@ -66,8 +90,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`].
     pub fn write(&mut self, batch: &Batch) -> Result<(), LedgerError> {
-        _ = batch;
-        Ok(())
+        write::write(&mut self.connection, batch).map_err(|e| LedgerError::sqlite(&self.path, "write it", e))
     }
 
     /// What was spent on a volume on a day.
@@ -75,17 +98,60 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`].
     pub fn spent(&self, account: &Account, day: Day) -> Result<Bytes, LedgerError> {
-        _ = (account, day);
-        Ok(Bytes(0))
+        let question = "SELECT bytes FROM spent JOIN volume ON volume.id = spent.volume WHERE uuid = ?1 AND day = ?2";
+        let answer = self.connection.query_row(question, (account.uuid(), day.start().as_second()), |row| row.get(0));
+        let bytes: Option<i64> = answer.optional().map_err(|e| LedgerError::sqlite(&self.path, "read it", e))?;
+        Ok(Bytes(bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default()))
     }
 
-    /// Rolls up what is old, and keeps the file below its limit.
+    /// What was spent on each volume on a day.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub fn spent_on(&self, day: Day) -> Result<Vec<(Account, Bytes)>, LedgerError> {
+        let read = || {
+            let question = "SELECT uuid, bytes FROM spent JOIN volume ON volume.id = spent.volume WHERE day = ?1";
+            let mut statement = self.connection.prepare(question)?;
+            let rows = statement.query_map([day.start().as_second()], |row| {
+                let (uuid, bytes): (String, i64) = (row.get(0)?, row.get(1)?);
+                Ok((Account::volume(&uuid), Bytes(u64::try_from(bytes).unwrap_or_default())))
+            })?;
+            rows.collect::<Result<Vec<_>, _>>()
+        };
+        read().map_err(|e| LedgerError::sqlite(&self.path, "read it", e))
+    }
+
+    /// Whether the file is still where it was opened: somebody may have removed or replaced it meanwhile.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        self.path.metadata().is_ok_and(|found| (found.dev(), found.ino()) == self.file)
+    }
+
+    /// How large the file is.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub fn bytes(&self) -> Result<u64, LedgerError> {
+        let found = self.path.metadata().map_err(|e| LedgerError::io(&self.path, "look at it", e))?;
+        Ok(found.len())
+    }
+
+    /// Rolls up what is old, and keeps the file below its limit. To be done now and then, and when
+    /// [`Self::is_too_large`].
     ///
     /// # Errors
     /// [`LedgerError`].
     pub fn keep_house(&mut self, now: Timestamp) -> Result<(), LedgerError> {
-        _ = now;
-        Ok(())
+        house::keep(&mut self.connection, &self.limits, now)
+            .map_err(|e| LedgerError::sqlite(&self.path, "roll up what is old", e))
+    }
+
+    /// Whether the file has outgrown its limit.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub fn is_too_large(&self) -> Result<bool, LedgerError> {
+        house::is_too_large(&self.connection, &self.limits).map_err(|e| LedgerError::sqlite(&self.path, "read it", e))
     }
 
     /// What it tells about a period.
@@ -93,7 +159,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`].
     pub fn report(&self, query: &Query) -> Result<Report, LedgerError> {
-        Err(LedgerError::Missing { path: self.path.clone() }).inspect(|_: &Report| _ = query)
+        read::report(&self.connection, &self.path, query)
     }
 }
 
@@ -101,6 +167,7 @@ impl Ledger {
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
+    connection: Connection,
 }
 
 impl Reader {
@@ -109,7 +176,7 @@ impl Reader {
     /// # Errors
     /// [`LedgerError`]; [`LedgerError::Missing`] when there is no history yet.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), connection: open::for_reading(path)? })
     }
 
     /// What it tells about a period.
@@ -117,6 +184,6 @@ impl Reader {
     /// # Errors
     /// [`LedgerError`].
     pub fn report(&self, query: &Query) -> Result<Report, LedgerError> {
-        Err(LedgerError::Missing { path: self.path.clone() }).inspect(|_: &Report| _ = query)
+        read::report(&self.connection, &self.path, query)
     }
 }

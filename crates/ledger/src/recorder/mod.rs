@@ -4,11 +4,19 @@
 //! read-only, damaged), that is said once, what fits is kept in memory, and writing is tried again now and then. Reads no
 //! clock of its own: the caller gives it one.
 
+mod keeper;
+mod pending;
+
 use crate::{Account, Counter, Event, Gauge, Limits, VolumeIdentity};
 use jiff::Timestamp;
+use keeper::Keeper;
 use longrun_layout::Bytes;
+use pending::Shared;
 use serde::Serialize;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// How a recorder works.
@@ -55,6 +63,8 @@ pub struct RecorderStatus {
 /// Keeps the books. Ends, having written what is pending, when dropped.
 pub struct Recorder {
     path: PathBuf,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Recorder {
@@ -67,8 +77,10 @@ impl Recorder {
         settings: Settings,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
-        _ = (settings, clock());
-        Ok(Self { path: path.to_owned() })
+        let shared = Arc::new(Shared::new(settings.pending, Box::new(clock)));
+        let keeper = Keeper::new(path.to_owned(), settings, Arc::clone(&shared));
+        let thread = thread::Builder::new().name("ledger".to_owned()).spawn(move || keeper.run())?;
+        Ok(Self { path: path.to_owned(), shared, thread: Some(thread) })
     }
 
     /// Where the database is: for [`crate::Reader::open`].
@@ -79,45 +91,63 @@ impl Recorder {
 
     /// Notes that a volume is there, and what it is called now.
     pub fn saw(&self, volume: VolumeIdentity) {
-        _ = volume;
+        let now = self.shared.now();
+        self.shared.add(|batch| batch.saw(volume, now));
     }
 
     /// Counts, in the present hour.
     pub fn count(&self, account: &Account, counter: Counter, amount: u64) {
-        _ = (account, counter, amount);
+        if amount > 0 {
+            self.shared.count(account, counter, amount);
+        }
     }
 
     /// Keeps the figures of a scan.
     pub fn scanned(&self, account: &Account, gauge: Gauge) {
-        _ = (account, gauge);
+        let now = self.shared.now();
+        self.shared.add(|batch| batch.gauges.push((account.clone(), now, gauge)));
     }
 
     /// Keeps an event.
     pub fn event(&self, event: Event) {
-        _ = event;
+        self.shared.add(|batch| batch.events.push(event));
     }
 
     /// Notes that `bytes` were written to a volume at our instance.
     pub fn spend(&self, account: &Account, bytes: Bytes) {
-        _ = (account, bytes);
+        self.shared.spend(account, bytes);
     }
 
     /// How much was spent on a volume today (UTC), also before this process began, and also while nothing can be written.
     #[must_use]
     pub fn spent_today(&self, account: &Account) -> Bytes {
-        _ = account;
-        Bytes(0)
+        self.shared.spent_today(account)
     }
 
     /// How the books stand.
     #[must_use]
     pub fn status(&self) -> RecorderStatus {
-        RecorderStatus::default()
+        self.shared.status()
     }
 
-    /// Writes what is pending; whether that worked within `patience`.
+    /// Writes what is pending; whether that worked within `patience`. A failure that is waited out is not waited for.
     pub fn flush(&self, patience: Duration) -> bool {
-        _ = patience;
-        true
+        self.shared.flush(patience)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.take() {
+            // It has said what there was to say; a panic in it is not worth another one here.
+            _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("path", &self.path).field("status", &self.status()).finish()
     }
 }

@@ -1,0 +1,189 @@
+//! What waits to be written, shared between callers and the thread that writes.
+//!
+//! Owns the bound on it. Nothing that takes long is ever done under its lock, so that callers pass at once.
+
+use super::RecorderStatus;
+use crate::{Account, Batch, Counter, Day, Hour};
+use jiff::Timestamp;
+use longrun_layout::Bytes;
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What callers and the writing thread share.
+pub struct Shared {
+    limit: usize,
+    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    batch: Batch,
+    status: RecorderStatus,
+    /// What this process has spent, by day: known whether or not it can be written.
+    spent: BTreeMap<(Account, Day), u64>,
+    /// What others spent before, from the database.
+    spent_before: BTreeMap<(Account, Day), u64>,
+    /// How many times it was asked to write at once, and up to which of these it has tried.
+    asked: u64,
+    tried: u64,
+    /// Up to which of these it succeeded.
+    served: u64,
+    stopping: bool,
+}
+
+impl State {
+    fn dropped(&mut self, rows: usize) {
+        self.status.dropped = self.status.dropped.saturating_add(u64::try_from(rows).unwrap_or(u64::MAX));
+    }
+}
+
+/// Why the writing thread was woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// The time is over.
+    Time,
+    /// Somebody waits for the outcome of the request of this number.
+    Asked(u64),
+    /// It is the end.
+    Stop,
+}
+
+impl Shared {
+    /// Holds at most `limit` rows.
+    pub fn new(limit: usize, clock: Box<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
+        Self { limit, clock, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// The present, as the caller's clock shows it.
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// A thread that died with the lock held leaves figures that are still better than none.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a row to what is pending, if there is room for it.
+    pub fn add(&self, change: impl FnOnce(&mut Batch)) {
+        let mut state = self.lock();
+        if state.batch.len() < self.limit {
+            change(&mut state.batch);
+        } else {
+            state.dropped(1);
+        }
+    }
+
+    /// Counts. What is counted already in this hour takes no further room, and is never dropped.
+    pub fn count(&self, account: &Account, counter: Counter, amount: u64) {
+        let now = self.now();
+        let mut state = self.lock();
+        let known = state.batch.tallies.contains_key(&(account.clone(), Hour::of(now), counter));
+        if known || state.batch.len() < self.limit {
+            state.batch.count(account, counter, amount, now);
+        } else {
+            state.dropped(1);
+        }
+    }
+
+    pub fn spend(&self, account: &Account, bytes: Bytes) {
+        let now = self.now();
+        let today = Day::of(now);
+        let mut state = self.lock();
+        state.spent.retain(|(_, day), _| *day >= today);
+        let spent = state.spent.entry((account.clone(), today)).or_default();
+        *spent = spent.saturating_add(bytes.0);
+        // A budget is a promise: it is bounded by volumes and days, and never dropped.
+        state.batch.spend(account, bytes, now);
+    }
+
+    pub fn spent_today(&self, account: &Account) -> Bytes {
+        let key = (account.clone(), Day::of(self.now()));
+        let state = self.lock();
+        let of = |map: &BTreeMap<(Account, Day), u64>| map.get(&key).copied().unwrap_or_default();
+        Bytes(of(&state.spent).saturating_add(of(&state.spent_before)))
+    }
+
+    pub fn status(&self) -> RecorderStatus {
+        let state = self.lock();
+        let pending = u64::try_from(state.batch.len()).unwrap_or(u64::MAX);
+        RecorderStatus { pending, ..state.status.clone() }
+    }
+
+    /// Changes what is told about the books.
+    pub fn tell(&self, change: impl FnOnce(&mut RecorderStatus)) {
+        change(&mut self.lock().status);
+    }
+
+    /// What had been spent before this process began.
+    pub fn learn_spent(&self, spent: BTreeMap<(Account, Day), u64>) {
+        self.lock().spent_before = spent;
+    }
+
+    pub fn stop(&self) {
+        self.lock().stopping = true;
+        self.changed.notify_all();
+    }
+
+    /// Takes what is pending, for writing.
+    pub fn take(&self) -> Batch {
+        std::mem::take(&mut self.lock().batch)
+    }
+
+    /// Puts back what could not be written, as far as there is room.
+    pub fn put_back(&self, batch: Batch) {
+        let mut state = self.lock();
+        state.batch.take_over(batch);
+        let excess = state.batch.len().saturating_sub(self.limit);
+        // The oldest goes first. Counts are the smallest and say the most: they go last.
+        let events = excess.min(state.batch.events.len());
+        state.batch.events.drain(..events);
+        let gauges = (excess - events).min(state.batch.gauges.len());
+        state.batch.gauges.drain(..gauges);
+        let tallies = (events + gauges..excess).map_while(|_| state.batch.tallies.pop_first()).count();
+        state.dropped(events + gauges + tallies);
+    }
+
+    /// Waits for `time`, or for somebody who wants something sooner.
+    pub fn wait(&self, time: Duration) -> Wake {
+        let woken = |state: &mut State| !state.stopping && state.asked == state.tried;
+        let state = self.lock();
+        let (state, _) = self.changed.wait_timeout_while(state, time, woken).unwrap_or_else(PoisonError::into_inner);
+        match *state {
+            State { stopping: true, .. } => Wake::Stop,
+            State { asked, tried, .. } if asked > tried => Wake::Asked(asked),
+            _ => Wake::Time,
+        }
+    }
+
+    /// The request of this number, and all before it, had this outcome.
+    pub fn answer(&self, request: u64, written: bool) {
+        let mut state = self.lock();
+        state.tried = state.tried.max(request);
+        if written {
+            state.served = state.served.max(request);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Asks for writing at once, and waits for the outcome.
+    pub fn flush(&self, patience: Duration) -> bool {
+        let end = Instant::now() + patience;
+        let mut state = self.lock();
+        state.asked += 1;
+        let request = state.asked;
+        self.changed.notify_all();
+        while state.tried < request {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.served >= request
+    }
+}

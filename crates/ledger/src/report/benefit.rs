@@ -1,0 +1,122 @@
+//! What it was good for: only what the counted figures show, and "none" where they show nothing.
+
+use super::{Benefit, GaugeShown, Tallies};
+use crate::Counter;
+
+/// The benefit of what was counted, and of what scans show, volume by volume.
+pub fn of<'a>(totals: &Tallies, scans: impl Iterator<Item = &'a [GaugeShown]>) -> Benefit {
+    let prevented = totals.get(Counter::FragmentsPrevented);
+    let mended = totals.get(Counter::FragmentsMended);
+    let avoided = prevented.saturating_add(mended);
+    let would_have = prevented.saturating_add(totals.get(Counter::FragmentsSlipped));
+    let share = (would_have > 0).then(|| per_mille(prevented, would_have));
+    let mut statements = Vec::new();
+    if prevented > 0 {
+        let share = share.map_or_else(String::new, |share| format!(", {} of those that were coming", percent(share)));
+        statements.push(format!("{} excess {} prevented{share}.", grouped(prevented), fragments(prevented)));
+    }
+    if mended > 0 {
+        let files = totals.get(Counter::FilesMended);
+        let noun = if files == 1 { "file" } else { "files" };
+        statements.push(format!(
+            "{} excess {} mended, in {} {noun}.",
+            grouped(mended),
+            fragments(mended),
+            grouped(files)
+        ));
+    }
+    if avoided > 0 {
+        let noun = if avoided == 1 { "request" } else { "requests" };
+        statements.push(format!(
+            "Reading all these files once from end to end takes up to {} device {noun} fewer.",
+            grouped(avoided)
+        ));
+    }
+    statements.extend(scanned(scans));
+    if statements.is_empty() {
+        statements.push("Benefit: none that the figures of this period show.".to_owned());
+    }
+    Benefit { excess_avoided: avoided, prevented_per_mille: share, requests_saved_per_full_read: avoided, statements }
+}
+
+/// The excess of the volumes that were scanned twice, at the first scan and at the last. Nothing when it has not fallen:
+/// that is no benefit, and the figures are there to be seen.
+fn scanned<'a>(scans: impl Iterator<Item = &'a [GaugeShown]>) -> Option<String> {
+    let (mut first, mut last) = (0u64, 0u64);
+    for scans in scans {
+        let mut known = scans.iter().filter_map(|scan| scan.gauge.excess_fragments);
+        if let (Some(oldest), Some(latest)) = (known.next(), known.next_back()) {
+            first = first.saturating_add(oldest);
+            last = last.saturating_add(latest);
+        }
+    }
+    let (from, to) = (grouped(first), grouped(last));
+    (last < first).then(|| format!("Excess fragments of the scanned volumes fell from {from} to {to}."))
+}
+
+fn per_mille(part: u64, whole: u64) -> u64 {
+    u64::try_from(u128::from(part) * 1000 / u128::from(whole).max(1)).unwrap_or_default()
+}
+
+/// Rounded down: what is not all is never called 100 %.
+fn percent(per_mille: u64) -> String {
+    match per_mille % 10 {
+        0 => format!("{} %", per_mille / 10),
+        tenth => format!("{}.{tenth} %", per_mille / 10),
+    }
+}
+
+fn fragments(count: u64) -> &'static str {
+    if count == 1 { "fragment" } else { "fragments" }
+}
+
+/// With its thousands set apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Gauge;
+    use jiff::Timestamp;
+
+    fn scan(excess: u64) -> GaugeShown {
+        GaugeShown { at: Timestamp::UNIX_EPOCH, gauge: Gauge { excess_fragments: Some(excess), ..Gauge::default() } }
+    }
+
+    #[test]
+    fn nothing_to_show_is_reported_as_none() {
+        let benefit = of(&Tallies::default(), [[scan(5), scan(9)].as_slice()].into_iter());
+        assert_eq!(benefit.statements, ["Benefit: none that the figures of this period show."]);
+        assert_eq!((benefit.excess_avoided, benefit.prevented_per_mille), (0, None));
+    }
+
+    #[test]
+    fn what_is_not_all_is_never_called_all() {
+        let mut totals = Tallies::default();
+        totals.add(Counter::FragmentsPrevented, 99_999);
+        totals.add(Counter::FragmentsSlipped, 1);
+        let benefit = of(&totals, std::iter::empty());
+        assert_eq!(benefit.prevented_per_mille, Some(999));
+        assert!(benefit.statements[0].contains("99.9 % of those"), "{:?}", benefit.statements);
+    }
+
+    #[test]
+    fn the_largest_numbers_do_no_harm() {
+        let mut totals = Tallies::default();
+        for counter in Counter::ALL {
+            totals.add(*counter, u64::MAX);
+        }
+        let benefit = of(&totals, [[scan(u64::MAX), scan(0)].as_slice(), &[scan(u64::MAX), scan(1)]].into_iter());
+        assert_eq!(benefit.excess_avoided, u64::MAX);
+    }
+}

@@ -1,0 +1,191 @@
+//! Opening the file: new, as it should be, of another version, damaged, or not to be had.
+//!
+//! Owns the rule that no history is ever deleted for being damaged: it is set aside under a name that says when.
+
+use super::{Note, schema};
+use crate::LedgerError;
+use jiff::Timestamp;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long another process is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What SQLite keeps beside a database.
+const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
+/// Small things are cached only: the service shall stay small.
+const CACHE_KIB: i64 = 512;
+
+/// After so many pages the log beside the database is worked into it: a small log, for small disks.
+const LOG_PAGES: i64 = 256;
+
+/// Opens for writing, brings the format up to date, and begins anew where the file is damaged.
+pub fn for_writing(path: &Path, now: Timestamp) -> Result<(Connection, Option<Note>), LedgerError> {
+    match attempt(path) {
+        Err(LedgerError::Damaged { detail, .. }) => {
+            let kept = set_aside(path, now)?;
+            Ok((attempt(path)?, Some(Note::SetAside { kept, detail })))
+        }
+        opened => Ok((opened?, None)),
+    }
+}
+
+fn attempt(path: &Path) -> Result<Connection, LedgerError> {
+    begin(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let failed = |act| move |e| refine(path, LedgerError::sqlite(path, act, e));
+    let mut connection = Connection::open_with_flags(path, flags).map_err(failed("open it"))?;
+    let settle = failed("open it");
+    connection.busy_timeout(PATIENCE).map_err(&settle)?;
+    // What turns out to be of a newer version is left exactly as it is.
+    let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+    connection.set_db_config(keep, true).map_err(&settle)?;
+    let version = schema::version(&connection, path, schema::STEPS).map_err(|e| refine(path, e))?;
+    connection.set_db_config(keep, false).map_err(&settle)?;
+    if connection.is_readonly("main").map_err(&settle)? {
+        let source = std::io::Error::from(ErrorKind::PermissionDenied);
+        return Err(LedgerError::io(path, "write to it", source));
+    }
+    if version > 0 {
+        check(&connection, path)?;
+    }
+    let prepare = || {
+        // Takes effect only before the first table is made.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+        // Answers with the mode it took. Where shared memory is not to be had, it stays with a journal: slower, not less safe.
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+        connection.pragma_update_and_check(None, "wal_autocheckpoint", LOG_PAGES, |_| Ok(()))?;
+        connection.pragma_update_and_check(None, "journal_size_limit", 4 * LOG_PAGES * 1024, |_| Ok(()))
+    };
+    prepare().map_err(failed("prepare it"))?;
+    schema::migrate(&mut connection, path, schema::STEPS)?;
+    Ok(connection)
+}
+
+/// Makes the file, for the eyes of its owner and group only: it holds names of other people's files.
+fn begin(path: &Path) -> Result<(), LedgerError> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o640).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(LedgerError::io(path, "make it", error)),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// SQLite says "unable to open" for most of what a system can say: asks the system itself.
+fn refine(path: &Path, error: LedgerError) -> LedgerError {
+    match &error {
+        LedgerError::Sqlite { source, act, .. } if source.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
+            match OpenOptions::new().write(true).open(path) {
+                Err(said) => LedgerError::io(path, act, said),
+                Ok(_) => error,
+            }
+        }
+        _ => error,
+    }
+}
+
+fn check(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
+    let verdict = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
+    match verdict.map_err(|e| LedgerError::sqlite(path, "check it", e))? {
+        ok if ok == "ok" => Ok(()),
+        detail => Err(LedgerError::Damaged { path: path.to_owned(), detail: detail.replace('\n', " ") }),
+    }
+}
+
+/// Gives a damaged database another name. Its companions go first: left beside a new database of the old name, they
+/// would be taken for its own.
+fn set_aside(path: &Path, now: Timestamp) -> Result<PathBuf, LedgerError> {
+    let date = now.strftime("%Y-%m-%d");
+    let named = |number: u32| match number {
+        0 => with_suffix(path, &format!(".damaged-{date}")),
+        n => with_suffix(path, &format!(".damaged-{date}.{n}")),
+    };
+    let taken = |kept: &PathBuf| {
+        kept.symlink_metadata().is_ok() || COMPANIONS.iter().any(|c| with_suffix(kept, c).symlink_metadata().is_ok())
+    };
+    let kept = (0..=u32::MAX).map(named).find(|kept| !taken(kept)).unwrap_or_else(|| named(u32::MAX));
+    for companion in COMPANIONS.into_iter().chain([""]) {
+        match fs::rename(with_suffix(path, companion), with_suffix(&kept, companion)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(LedgerError::io(path, "set the damaged history aside", error));
+            }
+            _ => {}
+        }
+    }
+    Ok(kept)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Opens for reading, beside whoever writes. Changes nothing in the database.
+pub fn for_reading(path: &Path) -> Result<Connection, LedgerError> {
+    match path.metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(LedgerError::Missing { path: path.to_owned() });
+        }
+        Err(error) => return Err(LedgerError::io(path, "open it", error)),
+        Ok(found) if !found.is_file() => {
+            let source = std::io::Error::other("it is no regular file");
+            return Err(LedgerError::io(path, "open it", source));
+        }
+        Ok(found) if found.len() == 0 => return Err(LedgerError::Missing { path: path.to_owned() }),
+        Ok(_) => {}
+    }
+    let failed = |e| LedgerError::sqlite(path, "open it", e);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = |path: &Path, flags| {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(PATIENCE)?;
+        connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
+        Ok(connection)
+    };
+    let connection = match open(path, flags) {
+        // Reading beside a writer takes a file of shared memory. Where none can be made and none is, nobody writes.
+        Err(error) if cannot_share(&error) && !with_suffix(path, "-wal").exists() => {
+            open(&as_unchanging(path), flags | OpenFlags::SQLITE_OPEN_URI).map_err(failed)?
+        }
+        opened => opened.map_err(|e| match OpenOptions::new().read(true).open(path) {
+            Err(said) => LedgerError::io(path, "open it", said),
+            Ok(_) => failed(e),
+        })?,
+    };
+    let known = schema::STEPS.len();
+    match schema::version(&connection, path, schema::STEPS)? {
+        0 => Err(LedgerError::Missing { path: path.to_owned() }),
+        version if version < known => {
+            let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
+            Err(LedgerError::Older { path: path.to_owned(), found: number(version), known: number(known) })
+        }
+        _ => Ok(connection),
+    }
+}
+
+fn cannot_share(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+}
+
+/// As the kind of name by which SQLite takes options. Every byte that could mean something there is escaped.
+fn as_unchanging(path: &Path) -> PathBuf {
+    use std::fmt::Write as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut name = String::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => name.push(char::from(*byte)),
+            other => _ = write!(name, "%{other:02x}"),
+        }
+    }
+    PathBuf::from(name + "?immutable=1")
+}

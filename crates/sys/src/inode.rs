@@ -23,6 +23,12 @@ impl InodeAttributes {
     const DAX: u32 = 0x200_0000;
     const INLINE: u32 = 0x1000_0000;
 
+    /// It is written in place and without checksums, on a file system that otherwise does not (btrfs).
+    #[must_use]
+    pub fn is_written_in_place(self) -> bool {
+        self.0 & Self::IN_PLACE != 0
+    }
+
     /// btrfs: its data is to be stored compressed.
     #[must_use]
     pub fn is_compressed(self) -> bool {
@@ -91,6 +97,18 @@ impl InodeAttributes {
 pub fn attributes(file: impl AsFd) -> Result<InodeAttributes, Errno> {
     let flags: IFlags = rustix::fs::ioctl_getflags(file)?;
     Ok(InodeAttributes(flags.bits()))
+}
+
+/// Has an empty file of ours written in place and without checksums, or not (btrfs); nor compressed, which excludes it.
+///
+/// # Errors
+/// `EINVAL` for a file that is not empty; `ENOTTY` or `EOPNOTSUPP` where the file system has no such thing.
+pub fn set_written_in_place(file: impl AsFd, in_place: bool) -> Result<(), Errno> {
+    let flags: IFlags = rustix::fs::ioctl_getflags(&file)?;
+    let flag = InodeAttributes::IN_PLACE;
+    let others = flags.bits() & !(flag | InodeAttributes::COMPRESSED);
+    let wanted = IFlags::from_bits_retain(if in_place { others | flag } else { others });
+    if wanted == flags { Ok(()) } else { rustix::fs::ioctl_setflags(file, wanted) }
 }
 
 /// The opcode says `long`, the kernel writes an `int`: room for both.

@@ -20,6 +20,7 @@ mod lease;
 mod mmap;
 mod process;
 mod raw;
+mod share;
 mod shutdown;
 mod space;
 mod xfs;
@@ -33,17 +34,22 @@ pub use fiemap::{ExtentFlags, FileExtent, Mapping, for_each_extent, map_file};
 pub use folio::has_large_folios;
 pub use fsmap::{SpaceOwner, SpaceRecord, map_space};
 pub use handle::{FileHandle, id_of_file, open_by_id};
-pub use inode::{InodeAttributes, attributes, generation, mount_of_file, set_modified, volume_uuid};
+pub use inode::{
+    InodeAttributes, attributes, generation, mount_of_file, set_modified, set_written_in_place, volume_uuid,
+};
 pub use lease::ExclusiveLease;
 pub use mmap::SharedMapping;
-pub use process::{ignore_terminal_stops, is_root, raise_open_file_limit, run_before_others, set_nice};
+pub use process::{
+    ignore_terminal_stops, is_root, raise_open_file_limit, run_before_others, set_nice, yield_io_to_others,
+};
 pub use rustix::fs::{FlockOperation, OFlags};
 pub use rustix::io::Errno;
 pub use rustix::param::page_size;
+pub use share::{Shared, share_if_same};
 pub use shutdown::{Shutdown, shutdown};
 pub use space::{
-    Capacity, allocate, capacity, capacity_at, lock_file, punch, reopen_directory, set_length, sync_file,
-    sync_file_data, sync_volume, temporary_file,
+    Capacity, FileSystemMagic, allocate, capacity, capacity_at, file_system_magic, lock_file, punch, reopen_directory,
+    set_length, sync_file, sync_file_data, sync_volume, temporary_file,
 };
 pub use xfs::{ExtendedAttributes, extended_attributes, open_without_times};
 

@@ -53,3 +53,16 @@ pub fn set_nice(nice: i32) -> Result<(), rustix::io::Errno> {
     // Of this call the kernel means the thread, not the process, whatever the manual of POSIX says.
     rustix::process::setpriority_process(None, nice)
 }
+
+/// Lets the I/O of the calling thread wait for everybody else's, as far as the device's scheduler heeds it.
+///
+/// # Errors
+/// The kernel's.
+pub fn yield_io_to_others() -> Result<(), rustix::io::Errno> {
+    const WHO_THREAD: libc::c_int = 1;
+    const CLASS_IDLE: libc::c_int = 3;
+    const CLASS_SHIFT: libc::c_int = 13;
+    // SAFETY: no memory is passed; 0 names the calling thread.
+    let rc = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_THREAD, 0, CLASS_IDLE << CLASS_SHIFT) };
+    crate::raw::checked(rc).map(drop)
+}

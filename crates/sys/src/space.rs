@@ -46,6 +46,31 @@ pub fn capacity_at(path: &Path) -> Result<Capacity, Errno> {
     rustix::fs::statfs(path).and_then(|stat| capacity_of(&stat))
 }
 
+/// Which file system it is, by the number in its superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystemMagic(
+    /// As statfs tells it.
+    pub u64,
+);
+
+impl FileSystemMagic {
+    /// ext4, and its forerunners.
+    pub const EXT4: Self = Self(0xEF53);
+    /// XFS.
+    pub const XFS: Self = Self(0x5846_5342);
+    /// btrfs.
+    pub const BTRFS: Self = Self(0x9123_683E);
+}
+
+/// Which file system `file` lies on.
+///
+/// # Errors
+/// The kernel's.
+pub fn file_system_magic(file: impl AsFd) -> Result<FileSystemMagic, Errno> {
+    // A signed word on some architectures, but a number of 32 bits everywhere.
+    Ok(FileSystemMagic(rustix::fs::fstatfs(file)?.f_type as u64 & u64::from(u32::MAX)))
+}
+
 /// A file without a name in the volume of `directory`, open for reading and writing; it vanishes with its last
 /// descriptor, and at journal recovery.
 ///

@@ -6,6 +6,7 @@
 pub mod engine;
 mod error;
 pub mod ext4;
+pub mod mend;
 pub mod probe;
 mod range_map;
 pub mod sim;

@@ -12,12 +12,12 @@ impl Slide for PhysicalBlock {
 
 /// Where each logical block of a file lies.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FileMap {
+pub(crate) struct FileMap {
     places: RangeMap<PhysicalBlock>,
 }
 
 impl FileMap {
-    pub(super) fn new(runs: impl IntoIterator<Item = Run>) -> Self {
+    pub(crate) fn new(runs: impl IntoIterator<Item = Run>) -> Self {
         let mut map = Self::default();
         for run in runs {
             map.put(run.logical, run.physical, run.length);
@@ -26,12 +26,12 @@ impl FileMap {
     }
 
     /// Maps a logical range to a place, whatever was known of it before.
-    pub(super) fn put(&mut self, logical: LogicalBlock, physical: PhysicalBlock, length: Blocks) {
+    pub(crate) fn put(&mut self, logical: LogicalBlock, physical: PhysicalBlock, length: Blocks) {
         self.places.assign(Extent::new(logical.0, length.0), physical);
     }
 
     /// How many blocks, at most `most`, lie from `physical` on, contiguously, starting with `logical`.
-    pub(super) fn lies(&self, logical: LogicalBlock, physical: PhysicalBlock, most: Blocks) -> Blocks {
+    pub(crate) fn lies(&self, logical: LogicalBlock, physical: PhysicalBlock, most: Blocks) -> Blocks {
         let mut found = Blocks(0);
         for (part, place) in self.places.overlapping(Extent::new(logical.0, most.0)) {
             if part.start.0 != logical.0 + found.0 || place != physical + found {
@@ -43,17 +43,22 @@ impl FileMap {
     }
 
     /// The known ranges, ascending; neighbours that continue each other may be apart.
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        self.within(Extent::new(0, u64::MAX))
+    }
+
+    /// The parts of the known ranges inside a range of logical blocks.
+    pub(crate) fn within(&self, logical: Extent) -> impl Iterator<Item = Run> + '_ {
         let run = |(part, physical): (Extent, PhysicalBlock)| Run {
             logical: LogicalBlock(part.start.0),
             physical,
             length: part.length,
         };
-        self.places.overlapping(Extent::new(0, u64::MAX)).map(run)
+        self.places.overlapping(logical).map(run)
     }
 
     /// The contiguous ranges, as reports count them.
-    pub(super) fn fragments(&self) -> u64 {
+    pub(crate) fn fragments(&self) -> u64 {
         count_fragments(self.runs())
     }
 }

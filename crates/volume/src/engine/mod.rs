@@ -6,7 +6,7 @@
 
 mod batch;
 mod dry_run;
-mod file_map;
+pub(crate) mod file_map;
 mod ledger;
 mod moving;
 mod observer;

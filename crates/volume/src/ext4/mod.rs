@@ -8,11 +8,13 @@ mod backing;
 mod balloon;
 mod exchange;
 mod files;
+mod one_file;
 mod pipeline;
 pub mod scan;
 mod tuning;
 mod volume;
 
+pub(crate) use one_file::mend;
 pub use volume::Ext4Volume;
 
 use crate::VolumeError;

@@ -19,17 +19,17 @@ use std::sync::Arc;
 /// the process dies.
 pub struct Ext4Volume {
     // First, so that it ends before what it watches.
-    guard: Guard,
-    pipeline: Pipeline,
-    files: Files,
-    shared: Arc<Shared>,
+    pub(super) guard: Guard,
+    pub(super) pipeline: Pipeline,
+    pub(super) files: Files,
+    pub(super) shared: Arc<Shared>,
     tuning: Tuning,
     reader: Ext4Reader,
-    geometry: Geometry,
+    pub(super) geometry: Geometry,
     info: VolumeInfo,
-    name: Named,
+    pub(super) name: Named,
     /// Holds the lock.
-    root: File,
+    pub(super) root: File,
 }
 
 impl Ext4Volume {

@@ -29,7 +29,7 @@ impl AsFd for Donor {
 }
 
 impl Donor {
-    pub(super) fn create(root: &File, block_size: BlockSize) -> Result<Self, Errno> {
+    pub(in crate::ext4) fn create(root: &File, block_size: BlockSize) -> Result<Self, Errno> {
         let file = longrun_sys::temporary_file(root)?;
         // Exchanges and punches need the length to cover the range.
         longrun_sys::set_length(&file, block_size.to_bytes(Blocks(END.0)))?;
@@ -114,7 +114,7 @@ pub(in crate::ext4) struct Balloon {
 }
 
 impl Balloon {
-    pub(super) fn add(&mut self, donor: Arc<Donor>) -> DonorId {
+    pub(in crate::ext4) fn add(&mut self, donor: Arc<Donor>) -> DonorId {
         let id = DonorId(self.next);
         self.next += 1;
         self.donors.insert(id, donor);
@@ -132,7 +132,7 @@ impl Balloon {
     }
 
     /// Starts anew after pressure.
-    pub(super) fn forget_yield(&mut self) {
+    pub(in crate::ext4) fn forget_yield(&mut self) {
         self.yielded = false;
     }
 

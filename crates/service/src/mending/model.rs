@@ -1,0 +1,144 @@
+//! The words of mending. No I/O.
+
+use longrun_layout::Bytes;
+use longrun_prevention::{FileKey, Happening};
+use longrun_sys::DeviceNumber;
+use longrun_volume::engine::Permission;
+use longrun_volume::mend::LeftReason;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// When and how much is mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MendSettings {
+    /// How long a file must not have been written to.
+    pub quiet: Duration,
+    /// The most bytes to write for mending, each day on each volume.
+    pub daily_budget: Bytes,
+    /// The most files that wait; of more, those with the least gain are forgotten.
+    pub longest_queue: usize,
+}
+
+impl Default for MendSettings {
+    fn default() -> Self {
+        Self { quiet: Duration::from_secs(5), daily_budget: Bytes(32 << 30), longest_queue: 10_000 }
+    }
+}
+
+/// A file that is known to be fragmented.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which.
+    pub file: FileKey,
+    /// Its name when it was noticed, for reports.
+    pub path: Option<PathBuf>,
+    /// Excess fragments.
+    pub excess: u64,
+    /// Its length; looked up when it is not given.
+    pub size: Option<Bytes>,
+}
+
+impl Candidate {
+    /// What `happening` leaves for mending, if anything.
+    #[must_use]
+    pub fn of(happening: &Happening) -> Option<Self> {
+        match happening {
+            Happening::Settled { file, path, excess, .. } | Happening::Fragmented { file, path, excess } => {
+                (*excess > 0).then(|| Self { file: *file, path: path.clone(), excess: *excess, size: None })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What became of a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MendEvent {
+    /// It was mended.
+    Mended {
+        /// Which file.
+        file: FileKey,
+        /// Its name when it was noticed.
+        path: Option<PathBuf>,
+        /// Excess fragments before.
+        before: u64,
+        /// Excess fragments after.
+        after: u64,
+        /// Bytes written for it.
+        moved: Bytes,
+    },
+    /// It was left as it is, for good.
+    Left {
+        /// Which file.
+        file: FileKey,
+        /// Its name when it was noticed.
+        path: Option<PathBuf>,
+        /// Excess fragments when it was noticed.
+        excess: u64,
+        /// Why.
+        reason: LeftReason,
+        /// Bytes that were written for it all the same.
+        moved: Bytes,
+    },
+    /// It could not be mended now, and is tried again later.
+    Postponed {
+        /// Which file.
+        file: FileKey,
+        /// Why.
+        reason: LeftReason,
+        /// Bytes that were written for it all the same.
+        moved: Bytes,
+    },
+    /// No file of the volume can be mended (any more): its candidates are forgotten.
+    VolumeRefused {
+        /// What is in the way.
+        problem: String,
+    },
+    /// The queue was full: files were forgotten.
+    Forgotten {
+        /// How many.
+        files: u64,
+    },
+}
+
+/// Told of what mending does. Called from its worker; must not block.
+pub trait MendSink: Send + Sync {
+    /// Something happened on the volume mounted at `point`.
+    fn mending(&self, point: &Path, event: &MendEvent);
+}
+
+/// Says whether the next chunk may be moved.
+pub trait Governor: Send + Sync {
+    /// About `next` bytes on the volume `device`.
+    fn permission(&self, device: DeviceNumber, next: Bytes) -> Permission {
+        let _ = (device, next);
+        Permission::Go
+    }
+}
+
+/// Lets everything pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ungoverned;
+
+impl Governor for Ungoverned {}
+
+/// What mending has done and has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MendingSnapshot {
+    /// Files that wait.
+    pub queued: u64,
+    /// Excess fragments that they have.
+    pub queued_excess: u64,
+    /// A file is being mended now.
+    pub at_work: bool,
+    /// Files mended.
+    pub mended: u64,
+    /// Excess fragments that they had and have no more.
+    pub removed: u64,
+    /// Files left for good.
+    pub left: u64,
+    /// Attempts that were put off.
+    pub postponed: u64,
+    /// Bytes written.
+    pub moved: Bytes,
+}

@@ -1,0 +1,122 @@
+//! The queue by cases.
+
+use super::*;
+use longrun_sys::FileHandle;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn key(volume: u32, number: u8) -> FileKey {
+    let handle = FileHandle::new(1, &[number, 0, 0, 0, 1, 0, 0, 0]).unwrap();
+    FileKey { volume: DeviceNumber { major: 7, minor: volume }, handle }
+}
+
+fn candidate(volume: u32, number: u8, excess: u64, mebibytes: u64) -> Candidate {
+    Candidate { file: key(volume, number), path: None, excess, size: Some(Bytes(mebibytes << 20)) }
+}
+
+fn at(seconds: u64) -> Nanos {
+    Nanos(seconds * SECOND)
+}
+
+fn settings() -> MendSettings {
+    MendSettings { quiet: Duration::from_secs(5), daily_budget: Bytes(1 << 30), longest_queue: 3 }
+}
+
+fn mends(next: Next) -> Job {
+    match next {
+        Next::Mend(job) => *job,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_file_with_the_most_gain_per_byte_comes_first() {
+    let mut queue = Queue::default();
+    queue.offer(candidate(0, 1, 10, 100), at(0), &settings());
+    queue.offer(candidate(0, 2, 10, 1), at(0), &settings());
+    queue.offer(candidate(0, 3, 90, 100), at(0), &settings());
+    let order: Vec<FileKey> = (0..3).map(|_| mends(queue.next(at(5), &settings())).candidate.file).collect();
+    assert_eq!(order, [key(0, 2), key(0, 3), key(0, 1)]);
+    assert_eq!(queue.next(at(5), &settings()), Next::Idle);
+}
+
+#[test]
+fn a_file_waits_until_it_is_quiet_and_each_write_starts_that_time_anew() {
+    let mut queue = Queue::default();
+    queue.offer(candidate(0, 1, 10, 1), at(0), &settings());
+    queue.touched(&key(0, 1), at(3), &settings());
+    assert_eq!(queue.next(at(5), &settings()), Next::Wait(Duration::from_secs(3)));
+    queue.offer(candidate(0, 1, 20, 1), at(7), &settings());
+    assert_eq!(queue.len(), 1, "a file waits once");
+    assert_eq!(queue.next(at(8), &settings()), Next::Wait(Duration::from_secs(4)));
+    assert_eq!(mends(queue.next(at(12), &settings())).candidate.excess, 20);
+}
+
+#[test]
+fn a_full_queue_forgets_the_file_with_the_least_gain() {
+    let mut queue = Queue::default();
+    for number in 1..=3 {
+        assert_eq!(queue.offer(candidate(0, number, u64::from(number), 1), at(0), &settings()), None);
+    }
+    assert_eq!(queue.offer(candidate(0, 4, 4, 1), at(0), &settings()), Some(key(0, 1)));
+    assert_eq!(queue.offer(candidate(0, 5, 1, 1), at(0), &settings()), Some(key(0, 5)), "even the new one");
+    assert_eq!((queue.len(), queue.excess()), (3, 9));
+}
+
+#[test]
+fn what_was_interrupted_waits_twice_as_long_each_time_and_is_given_up_in_the_end() {
+    let mut queue = Queue::default();
+    queue.offer(candidate(0, 1, 10, 1), at(0), &settings());
+    let (mut now, mut waits) = (5, Vec::new());
+    loop {
+        let job = mends(queue.next(at(now), &settings()));
+        if !queue.postpone(job, at(now), &settings()) {
+            break;
+        }
+        let Next::Wait(wait) = queue.next(at(now), &settings()) else { panic!("nothing to wait for") };
+        waits.push(wait.as_secs());
+        now += wait.as_secs();
+    }
+    assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640]);
+    assert_eq!(queue.next(at(now), &settings()), Next::Idle);
+}
+
+#[test]
+fn a_file_that_was_noticed_anew_while_it_was_worked_on_keeps_what_is_known_since() {
+    let mut queue = Queue::default();
+    queue.offer(candidate(0, 1, 10, 1), at(0), &settings());
+    let job = mends(queue.next(at(5), &settings()));
+    queue.offer(candidate(0, 1, 33, 2), at(6), &settings());
+    assert!(queue.postpone(job, at(6), &settings()));
+    assert_eq!(queue.next(at(10), &settings()), Next::Wait(Duration::from_secs(6)));
+    let again = mends(queue.next(at(16), &settings()));
+    assert_eq!((again.candidate.excess, again.attempts), (33, 1));
+    assert_eq!(queue.len(), 0);
+}
+
+#[test]
+fn each_volume_has_its_own_daily_budget() {
+    let mut queue = Queue::default();
+    queue.spend(key(0, 1).volume, Bytes(1000 << 20), at(0));
+    queue.offer(candidate(0, 1, 100, 100), at(0), &settings());
+    queue.offer(candidate(1, 2, 1, 100), at(0), &settings());
+    let first = mends(queue.next(at(5), &settings()));
+    assert_eq!((first.candidate.file, first.budget), (key(1, 2), Bytes(1 << 30)));
+    // 24 MiB are left to the first volume today.
+    let day = 24 * 60 * 60;
+    assert_eq!(queue.next(at(5), &settings()), Next::Wait(Duration::from_secs(day - 5)));
+    queue.offer(candidate(0, 3, 1, 20), at(5), &settings());
+    let small = mends(queue.next(at(10), &settings()));
+    assert_eq!((small.candidate.file, small.budget), (key(0, 3), Bytes(24 << 20)));
+    assert_eq!(mends(queue.next(at(day), &settings())).candidate.file, key(0, 1));
+}
+
+#[test]
+fn a_volume_that_goes_takes_its_files_along() {
+    let mut queue = Queue::default();
+    queue.offer(candidate(0, 1, 10, 1), at(0), &settings());
+    queue.offer(candidate(1, 2, 10, 1), at(0), &settings());
+    queue.forget_volume(key(0, 1).volume);
+    assert_eq!(mends(queue.next(at(5), &settings())).candidate.file, key(1, 2));
+    assert_eq!(queue.next(at(5), &settings()), Next::Idle);
+}

@@ -1,0 +1,73 @@
+//! FIDEDUPERANGE: has a file take the blocks of another for its own, where the kernel finds both to hold the same bytes.
+
+use crate::ByteRange;
+use crate::raw::{KernelRecord, update};
+use longrun_layout::Bytes;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// So many bytes hold the same, and lie in the donor's blocks now. An unaligned last block counts although it is left
+    /// behind where file and donor do not both end with it: look at the map.
+    Same(Bytes),
+    /// The bytes differ: nothing was changed.
+    Differs,
+}
+
+/// One range of the donor, one file: what the kernel calls an array of one.
+#[repr(C)]
+struct Argument {
+    donor_start: u64,
+    length: u64,
+    files: u16,
+    reserved: u16,
+    reserved_too: u32,
+    file_fd: i64,
+    file_start: u64,
+    shared: u64,
+    status: i32,
+    reserved_last: u32,
+}
+
+// SAFETY: repr(C), integers only, 56 bytes without padding.
+unsafe impl KernelRecord for Argument {}
+
+#[repr(C)]
+struct Header([u64; 3]);
+
+const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Header>(0x94, 54);
+
+/// Compares `range` of `file` with as many bytes of `donor` from `donor_start`, under the locks of both, and maps the range
+/// to the donor's blocks if they are the same. Neither content nor times of the file change. Reading access to both will
+/// do for root.
+///
+/// # Errors
+/// `EOPNOTSUPP` where the file system cannot share blocks, `EINVAL` for files that must not be mixed (checksums and none),
+/// `ETXTBSY` for swap space, `EPERM` for what is not the caller's.
+pub fn share_if_same(donor: impl AsFd, donor_start: Bytes, file: impl AsFd, range: ByteRange) -> Result<Shared, Errno> {
+    const SAME: i32 = 0;
+    const DIFFERS: i32 = 1;
+    let file = file.as_fd();
+    let mut argument = Argument {
+        donor_start: donor_start.0,
+        length: range.length.0,
+        files: 1,
+        reserved: 0,
+        reserved_too: 0,
+        file_fd: i64::from(file.as_raw_fd()),
+        file_start: range.start.0,
+        shared: 0,
+        status: 0,
+        reserved_last: 0,
+    };
+    // SAFETY: the kernel reads the header and, as `files` says, one record behind it, and writes that one; `file` is
+    // borrowed, thus open, during the call.
+    unsafe { update(donor, OPCODE, &mut argument) }?;
+    match argument.status {
+        SAME => Ok(Shared::Same(Bytes(argument.shared))),
+        DIFFERS => Ok(Shared::Differs),
+        errno => Err(Errno::from_raw_os_error(errno.saturating_neg())),
+    }
+}

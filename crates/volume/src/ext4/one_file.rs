@@ -1,0 +1,319 @@
+//! One file of a mounted volume, mended by the engine without a scan.
+//!
+//! Owns a view of the volume in which there is nothing but that file and free space that was allocated for it just now:
+//! everything else is an obstacle. Exchange, verification, the guard over others' space and the way out are those of every
+//! other run. Never looks at another file.
+
+use super::Ext4Volume;
+use super::balloon::Donor;
+use super::files::OpenFile;
+use crate::engine::{Observer, Permission, PlanSource, Settings, Status, Stop, optimize_with};
+use crate::mend::{LeftReason, Limits, MendError, Mended, Place};
+use crate::{Exchanged, MoveError, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
+use longrun_layout::{
+    Blocks, Bytes, Extent, ExtentSet, FileId, FileMove, InodeNumber, LayoutBuilder, LogicalBlock, NO_DIRECTORY,
+    PhysicalBlock, Run, VolumeLayout, count_fragments,
+};
+use longrun_planner::{Batch, Mode, PlannedMove, Policy, Step, Why};
+use longrun_sys::{ByteRange, Errno, FileHandle};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest piece that one extent record holds, when nothing has been written to it: longer requests are rounded.
+const LONGEST: Blocks = Blocks(32_767);
+
+/// Mends the file `handle`.
+pub(crate) fn mend(
+    place: Place<'_>,
+    handle: &FileHandle,
+    limits: Limits,
+    observer: &mut dyn Observer,
+) -> Result<Mended, MendError> {
+    let id = id_of(handle).ok_or_else(|| left(LeftReason::Skipped(SkipReason::Vanished)))?;
+    let target = Target::resolve(place.point)?;
+    let mut inner = Ext4Volume::open(&target).map_err(|error| match error {
+        VolumeError::InUse { .. } => left(LeftReason::OtherOptimizer),
+        other => other.into(),
+    })?;
+    let (file, runs) = survey(&mut inner, id)?;
+    let before = count_fragments(runs.iter().copied()).saturating_sub(1);
+    if before == 0 {
+        return Ok(Mended { before, after: 0, moved: Bytes(0) });
+    }
+    let block_size = inner.geometry.block_size;
+    let end = LogicalBlock(block_size.to_blocks(file.length).0);
+    let movable: Vec<Run> = runs.iter().filter_map(|run| up_to(*run, end)).collect();
+    let needed: Blocks = movable.iter().map(|run| run.length).sum();
+    if block_size.to_bytes(needed) > limits.budget {
+        return Err(left(LeftReason::Budget));
+    }
+    crate::mend::checkpoint(observer, block_size.to_bytes(needed)).map_err(left)?;
+    let mut one = OneFile { inner, id, file, stock: ExtentSet::new() };
+    let pieces = one.stock_up(needed, limits.floor)?;
+    let moves = moves(&movable, &pieces);
+    let after = fragments_after(&runs, &moves).saturating_sub(1);
+    if after * 2 > before {
+        return Err(left(LeftReason::NoGain));
+    }
+    let settings = Settings { mode: Mode::Files, rounds: 1, patience: Duration::ZERO, ..Settings::default() };
+    let mut watch = Watch { observer, skipped: None };
+    let report = optimize_with(&mut one, &settings, &mut watch, &IntoStock { moves });
+    let skipped = watch.skipped;
+    let report = report.map_err(|error| MendError::Volume(error.cause))?;
+    let (before, after) = (report.before.excess_fragments, report.after.excess_fragments);
+    let mended = Mended { before, after, moved: report.bytes_moved };
+    if after < before {
+        return Ok(mended);
+    }
+    let reason = match (report.stop, skipped) {
+        (Some(Stop::SpaceNeeded), _) | (_, Some(SkipReason::SpaceNeeded)) => LeftReason::LowSpace,
+        (Some(_), _) => LeftReason::Cancelled,
+        (None, Some(reason)) => LeftReason::Skipped(reason),
+        (None, None) => LeftReason::NoGain,
+    };
+    Err(MendError::Left { reason, written: report.bytes_moved })
+}
+
+fn left(reason: LeftReason) -> MendError {
+    MendError::Left { reason, written: Bytes(0) }
+}
+
+/// ext4's handles are the inode number and the generation.
+fn id_of(handle: &FileHandle) -> Option<FileId> {
+    let &[a, b, c, d, e, f, g, h] = handle.bytes() else { return None };
+    (handle.kind() == 1).then(|| FileId {
+        inode: InodeNumber(u64::from(u32::from_ne_bytes([a, b, c, d]))),
+        generation: u32::from_ne_bytes([e, f, g, h]),
+    })
+}
+
+/// The file, open, and everything that it has.
+fn survey(inner: &mut Ext4Volume, id: FileId) -> Result<(Arc<OpenFile>, Vec<Run>), MendError> {
+    let translated = |error| match error {
+        MoveError::Skip(reason) => left(LeftReason::Skipped(reason)),
+        MoveError::Fatal(error) => error.into(),
+    };
+    let file = inner.files.open(id).map_err(translated)?;
+    let runs = inner.map(id).map_err(translated)?;
+    Ok((file, runs))
+}
+
+/// The part of `run` before `end`: what is preallocated behind the end of a file does not move.
+fn up_to(run: Run, end: LogicalBlock) -> Option<Run> {
+    let length = run.logical_end().min(end);
+    (run.logical < length).then(|| Run { length: length - run.logical, ..run })
+}
+
+/// What is asked of the engine: the runs of a file one after the other into `pieces`.
+fn moves(runs: &[Run], pieces: &[Extent]) -> Vec<FileMove> {
+    let mut moves = Vec::new();
+    let mut pieces = pieces.iter().copied();
+    let mut piece = Extent::new(0, 0);
+    for run in runs {
+        let mut done = Blocks(0);
+        while done < run.length {
+            if piece.length.0 == 0 {
+                let Some(next) = pieces.next() else { return moves };
+                piece = next;
+                continue;
+            }
+            let length = piece.length.min(run.length - done);
+            moves.push(FileMove {
+                file: longrun_layout::FileIndex(0),
+                logical: run.logical + done,
+                source: run.physical + done,
+                target: piece.start,
+                length,
+            });
+            piece = Extent { start: piece.start + length, length: piece.length - length };
+            done += length;
+        }
+    }
+    moves
+}
+
+fn fragments_after(runs: &[Run], moves: &[FileMove]) -> u64 {
+    let mut map = crate::engine::file_map::FileMap::new(runs.iter().copied());
+    moves.iter().for_each(|step| map.put(step.logical, step.target, step.length));
+    map.fragments()
+}
+
+/// The plan: made already.
+struct IntoStock {
+    moves: Vec<FileMove>,
+}
+
+impl PlanSource for IntoStock {
+    fn plan<'l>(&self, _layout: &'l VolumeLayout, _policy: Policy) -> Box<dyn Iterator<Item = Batch> + 'l> {
+        let planned = |step: &FileMove| Step::Move(PlannedMove { step: *step, why: Why::Defragment });
+        Box::new(std::iter::once(Batch { steps: self.moves.iter().map(planned).collect() }))
+    }
+}
+
+/// The caller's observer, and why the file was left.
+struct Watch<'a> {
+    observer: &'a mut dyn Observer,
+    skipped: Option<SkipReason>,
+}
+
+impl Observer for Watch<'_> {
+    fn status(&mut self, status: Status) {
+        self.observer.status(status);
+    }
+
+    fn skipped(&mut self, file: FileId, reason: SkipReason) {
+        self.skipped = Some(reason);
+        self.observer.skipped(file, reason);
+    }
+
+    fn permission(&mut self, next: Bytes) -> Permission {
+        self.observer.permission(next)
+    }
+
+    fn cancelled(&self) -> bool {
+        self.observer.cancelled()
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.observer.wait(time);
+    }
+}
+
+/// The volume as if there were only this file.
+struct OneFile {
+    inner: Ext4Volume,
+    id: FileId,
+    /// Open throughout, so that an error of writing it back is told to us whenever it happens.
+    file: Arc<OpenFile>,
+    /// Allocated for it, and not asked for by the engine yet.
+    stock: ExtentSet,
+}
+
+impl OneFile {
+    /// Allocates `needed` blocks in as few pieces as the file system gives.
+    fn stock_up(&mut self, needed: Blocks, floor: Option<Bytes>) -> Result<Vec<Extent>, MendError> {
+        let block_size = self.inner.geometry.block_size;
+        let failed = |act| self.inner.name.failed(act);
+        let room = self.inner.shared.room().map_err(failed("asking for the free space"))?;
+        let unclaimed = self.inner.shared.unclaimed().map_err(failed("asking for the free space"))?;
+        let floor = floor.map_or(Blocks(0), |floor| block_size.to_blocks(floor));
+        if room < needed || unclaimed < needed + floor {
+            return Err(left(LeftReason::LowSpace));
+        }
+        self.inner.shared.balloon().forget_yield();
+        let stocked = self.inner.guard.watching(|| self.allocate(needed));
+        let pieces = stocked.map_err(|errno| match errno {
+            Errno::NOSPC | Errno::DQUOT => left(LeftReason::LowSpace),
+            errno => MendError::Volume(self.inner.name.failed("allocating free space")(errno)),
+        })?;
+        self.stock = pieces.iter().copied().collect();
+        Ok(pieces)
+    }
+
+    /// In pieces that one extent record holds, each of which the file system looks for a place for by its own length.
+    fn allocate(&self, needed: Blocks) -> Result<Vec<Extent>, Errno> {
+        let block_size = self.inner.geometry.block_size;
+        let donor = Arc::new(Donor::create(&self.inner.root, block_size)?);
+        let id = self.inner.shared.balloon().add(Arc::clone(&donor));
+        let mut done = Blocks(0);
+        let mut pieces: Vec<Extent> = Vec::new();
+        while done < needed {
+            let at = LogicalBlock(done.0);
+            let length = LONGEST.min(needed - done);
+            longrun_sys::allocate(&donor, ByteRange::of_blocks(block_size, at, length))?;
+            for run in donor.map(block_size, at, length)? {
+                if !self.inner.shared.balloon().hold(id, run) {
+                    return Err(Errno::NOSPC);
+                }
+                match pieces.last_mut() {
+                    Some(last) if last.end() == run.physical => last.length += run.length,
+                    _ => pieces.push(run.extent()),
+                }
+            }
+            done += length;
+        }
+        Ok(pieces)
+    }
+
+    fn stocked(&self) -> Blocks {
+        self.stock.total()
+    }
+}
+
+impl Volume for OneFile {
+    fn info(&self) -> VolumeInfo {
+        self.inner.info()
+    }
+
+    fn scan(&mut self, _progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
+        let geometry = self.inner.geometry;
+        let mut builder = LayoutBuilder::new(geometry.block_size, geometry.total);
+        let mut runs = match self.inner.map(self.id) {
+            Ok(runs) => runs,
+            // A file that is gone is in no fragments.
+            Err(MoveError::Skip(_)) => Vec::new(),
+            Err(MoveError::Fatal(error)) => return Err(error),
+        };
+        builder.push_file(self.id, NO_DIRECTORY, false, None, &mut runs);
+        for piece in self.stock.iter() {
+            builder.push_free(piece);
+        }
+        builder
+            .build()
+            .map_err(|error| VolumeError::Damaged { path: self.inner.name.0.clone(), detail: error.to_string() })
+    }
+
+    fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
+        // What waits for the engine counts as free until it is asked for, as it would if it still were.
+        Ok(self.inner.unclaimed()? + self.stocked())
+    }
+
+    fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
+        let owned = self.inner.owned()?;
+        let got = wanted.iter().flat_map(|part| owned.overlapping(part).collect::<Vec<_>>()).collect::<ExtentSet>();
+        for part in got.iter() {
+            self.stock.remove(part);
+        }
+        Ok(got)
+    }
+
+    fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError> {
+        for part in extents.iter() {
+            self.stock.remove(part);
+        }
+        self.inner.release(extents)
+    }
+
+    fn owned(&mut self) -> Result<ExtentSet, VolumeError> {
+        self.inner.owned()
+    }
+
+    fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
+        self.inner.map(file)
+    }
+
+    fn exchange(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        target: PhysicalBlock,
+        length: Blocks,
+    ) -> Result<Exchanged, MoveError> {
+        self.inner.exchange(file, logical, target, length)
+    }
+
+    /// The volume's dirty data is nobody's business here, so that this is no sync of all of it. What makes exchanges durable
+    /// is a commit of the journal behind them: a file made just now belongs to the transaction of this moment, and syncing it
+    /// commits that one and all before it. (Syncing the mended file alone would not do: it commits only what the kernel
+    /// noted as a change of that inode, which an exchange in a leaf of its tree need not be.)
+    fn barrier(&mut self) -> Result<(), VolumeError> {
+        let failed = |errno: Errno| VolumeError::Barrier { path: self.inner.name.0.clone(), source: errno.into() };
+        self.inner.pipeline.drain().map_err(failed)?;
+        longrun_sys::sync_file(&self.file).map_err(failed)?;
+        let marker = longrun_sys::temporary_file(&self.inner.root).map_err(failed)?;
+        longrun_sys::sync_file(marker).map_err(failed)?;
+        longrun_sys::sync_file(&self.inner.root).map_err(failed)?;
+        self.inner.shared.balloon().verify(self.inner.geometry.block_size).map_err(failed)?;
+        self.inner.shared.failure().map_or(Ok(()), |errno| Err(failed(errno)))
+    }
+}

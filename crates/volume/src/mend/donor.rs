@@ -1,0 +1,151 @@
+//! The donor: a nameless file of ours in one new place, to which the data is copied.
+//!
+//! Owns its blocks until the file has taken them; the end of the process gives back what it still has. Never takes more
+//! than the data needs, and nothing that others need.
+
+use super::LeftReason;
+use super::extents::{Survey, left_for};
+use super::plan::{Call, fragments_after};
+use crate::SkipReason;
+use crate::engine::file_map::FileMap;
+use longrun_layout::{BlockSize, Blocks, Bytes, LogicalBlock, Run};
+use longrun_sys::{ByteRange, Errno, Mapping};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+/// Free space that stays with others: a fiftieth of the volume within these bounds.
+const FLOOR_DIVISOR: u64 = 50;
+const FLOOR_LEAST: Bytes = Bytes(32 << 20);
+const FLOOR_MOST: Bytes = Bytes(1 << 30);
+
+/// How much is copied at a time.
+pub(super) const COPIED_AT_ONCE: usize = 1 << 20;
+
+/// What stays with others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Floor(Bytes);
+
+impl Floor {
+    /// As asked for, or by the size of the volume.
+    pub(super) fn of(asked: Option<Bytes>, root: &File) -> Result<Self, Errno> {
+        let capacity = longrun_sys::capacity(root)?;
+        let share = capacity.block_size.to_bytes(capacity.total).0 / FLOOR_DIVISOR;
+        Ok(Self(asked.unwrap_or(Bytes(share.clamp(FLOOR_LEAST.0, FLOOR_MOST.0)))))
+    }
+
+    fn left(root: &File) -> Result<Bytes, LeftReason> {
+        let capacity = longrun_sys::capacity(root).map_err(|errno| left_for(errno, SkipReason::Unreadable))?;
+        Ok(capacity.block_size.to_bytes(capacity.available))
+    }
+
+    /// Whether `more` can be taken.
+    pub(super) fn permits(self, more: Bytes, root: &File) -> Result<(), LeftReason> {
+        if Self::left(root)?.0 < more.0.saturating_add(self.0.0) { Err(LeftReason::LowSpace) } else { Ok(()) }
+    }
+
+    /// Whether what is taken may be kept: somebody else may be filling the volume.
+    pub(super) fn holds(self, root: &File) -> Result<(), LeftReason> {
+        if Self::left(root)?.0 < self.0.0 / 2 { Err(LeftReason::LowSpace) } else { Ok(()) }
+    }
+}
+
+/// A donor, and where it lies.
+#[derive(Debug)]
+pub(super) struct Donor {
+    pub(super) file: File,
+    pub(super) map: FileMap,
+}
+
+impl Donor {
+    /// The donor with which `file` would lie best. It is made beside the file, where the file system would look for space
+    /// for it, or at the root of the volume.
+    pub(super) fn best(
+        root: &File,
+        file: &File,
+        survey: &Survey,
+        calls: &[Call],
+        in_place: bool,
+    ) -> Result<Self, LeftReason> {
+        let before = FileMap::new(survey.runs.iter().copied());
+        let wanted = before.fragments().saturating_sub(1);
+        let mut best: Option<(u64, Self)> = None;
+        let mut trouble = LeftReason::NoGain;
+        for directory in directory_of(file).as_ref().into_iter().chain([root]) {
+            match Self::allocate(directory, survey.data_bytes(), calls, survey.block_size, in_place) {
+                Ok(donor) => {
+                    let excess = fragments_after(&before, calls, &donor.map).saturating_sub(1);
+                    if best.as_ref().is_none_or(|(least, _)| excess < *least) {
+                        best = Some((excess, donor));
+                    }
+                    if excess == 0 {
+                        break;
+                    }
+                }
+                Err(errno) => trouble = left_for(errno, SkipReason::Unreadable),
+            }
+        }
+        let (excess, donor) = best.ok_or(trouble)?;
+        // Everything is written once for it: a little gain is not worth that.
+        if excess * 2 > wanted { Err(LeftReason::NoGain) } else { Ok(donor) }
+    }
+
+    /// Each call gets an allocation of its own: where extents are given back as a whole only (btrfs), none that was taken
+    /// in part then keeps the rest from others.
+    fn allocate(
+        directory: &File,
+        size: Bytes,
+        calls: &[Call],
+        block_size: BlockSize,
+        in_place: bool,
+    ) -> Result<Self, Errno> {
+        let file = File::from(longrun_sys::temporary_file(directory)?);
+        if longrun_sys::attributes(&file)?.is_written_in_place() != in_place {
+            longrun_sys::set_written_in_place(&file, in_place)?;
+        }
+        longrun_sys::set_length(&file, size)?;
+        if longrun_sys::file_system_magic(directory)? == longrun_sys::FileSystemMagic::BTRFS {
+            for call in calls {
+                longrun_sys::allocate(&file, ByteRange::of_blocks(block_size, call.donor, call.length))?;
+            }
+        } else {
+            longrun_sys::allocate(&file, ByteRange { start: Bytes(0), length: size })?;
+        }
+        let extents = longrun_sys::map_file(&file, ByteRange::ALL, Mapping::AsIs)?;
+        let runs: Vec<Run> = extents.iter().filter_map(|extent| extent.run(block_size)).collect();
+        let found: Blocks = runs.iter().map(|run| run.length).sum();
+        let wanted: Blocks = calls.iter().map(|call| call.length).sum();
+        if found < wanted {
+            return Err(Errno::OPNOTSUPP);
+        }
+        Ok(Self { file, map: FileMap::new(runs) })
+    }
+
+    /// Copies a range of `file`; `range` is in bytes of the file, `to` the place in the donor.
+    pub(super) fn copy(&self, file: &File, range: ByteRange, to: Bytes, buffer: &mut [u8]) -> std::io::Result<()> {
+        let mut done = 0;
+        while done < range.length.0 {
+            let next = buffer.len().min(usize::try_from(range.length.0 - done).unwrap_or(usize::MAX));
+            let Some(part) = buffer.get_mut(..next) else { break };
+            file.read_exact_at(part, range.start.0 + done)?;
+            self.file.write_all_at(part, to.0 + done)?;
+            done += next as u64;
+        }
+        Ok(())
+    }
+
+    /// Parts with a range that the file has taken: as long as both have it, whoever writes to the file would get new
+    /// blocks for that. When it fails, closing the donor does it later.
+    pub(super) fn part_with(&self, block_size: BlockSize, start: LogicalBlock, length: Blocks) {
+        let _ = longrun_sys::punch(&self.file, ByteRange::of_blocks(block_size, start, length));
+    }
+}
+
+/// The directory that a file lies in, if it can be found and is on the same (sub)volume.
+fn directory_of(file: &File) -> Option<File> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let directory = File::open(path.parent().filter(|parent| *parent != Path::new(""))?).ok()?;
+    let (of_file, of_directory) = (file.metadata().ok()?, directory.metadata().ok()?);
+    (of_directory.is_dir() && of_file.dev() == of_directory.dev()).then_some(directory)
+}

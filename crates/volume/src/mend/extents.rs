@@ -1,0 +1,129 @@
+//! Where a file lies, and whether that may change.
+//!
+//! Owns the look at one file. Never decides where it should lie.
+
+use super::LeftReason;
+use crate::SkipReason;
+use longrun_layout::{BlockSize, Blocks, Bytes, LogicalBlock, Pin, Run, count_fragments};
+use longrun_sys::{ByteRange, Errno, FileExtent, InodeAttributes, Mapping};
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
+
+/// A file as it lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Survey {
+    pub(super) block_size: BlockSize,
+    pub(super) size: Bytes,
+    /// Everything that has a place, what was never written and what lies behind the end included.
+    pub(super) runs: Vec<Run>,
+    /// What can be read from it: written, and not behind the end.
+    pub(super) data: Vec<Run>,
+}
+
+impl Survey {
+    /// Looks at `file`, after what was written to it has got its place.
+    pub(super) fn of(file: &File, block_size: BlockSize) -> Result<Self, LeftReason> {
+        let unreadable = |_| LeftReason::Skipped(SkipReason::Unreadable);
+        let extents = longrun_sys::map_file(file, ByteRange::ALL, Mapping::Synced).map_err(unreadable)?;
+        let size = file.metadata().map_err(|_| LeftReason::Skipped(SkipReason::Unreadable))?.len();
+        Self::from_extents(&extents, Bytes(size), block_size)
+    }
+
+    fn from_extents(extents: &[FileExtent], size: Bytes, block_size: BlockSize) -> Result<Self, LeftReason> {
+        let mut survey = Self { block_size, size, runs: Vec::new(), data: Vec::new() };
+        let end = LogicalBlock(block_size.to_blocks(size).0);
+        for extent in extents {
+            let flags = extent.flags;
+            if flags.is_shared() {
+                return Err(LeftReason::Shared);
+            }
+            if flags.is_inline() {
+                return Err(LeftReason::Skipped(SkipReason::NotExchangeable));
+            }
+            if flags.is_delayed() {
+                return Err(LeftReason::Skipped(SkipReason::Busy));
+            }
+            // What is stored otherwise than it is read has an address that says nothing.
+            let run = extent.run(block_size).ok_or(LeftReason::Compressed)?;
+            survey.runs.push(run);
+            let clipped = run.logical_end().min(end);
+            if !flags.is_unwritten() && run.logical < clipped {
+                survey.data.push(Run { length: clipped - run.logical, ..run });
+            }
+        }
+        Ok(survey)
+    }
+
+    /// Fragments beyond the first.
+    pub(super) fn excess(&self) -> u64 {
+        count_fragments(self.runs.iter().copied()).saturating_sub(1)
+    }
+
+    /// How much there is to copy: whole blocks but for the last one, when the file ends in it.
+    pub(super) fn data_bytes(&self) -> Bytes {
+        let blocks: Blocks = self.data.iter().map(|run| run.length).sum();
+        let behind = self
+            .data
+            .last()
+            .map_or(0, |run| self.block_size.to_bytes(Blocks(run.logical_end().0)).0.saturating_sub(self.size.0));
+        Bytes(self.block_size.to_bytes(blocks).0.saturating_sub(behind))
+    }
+
+    /// A range of whole blocks in bytes, up to the end of the file.
+    pub(super) fn bytes(&self, start: LogicalBlock, length: Blocks) -> ByteRange {
+        let whole = ByteRange::of_blocks(self.block_size, start, length);
+        ByteRange { length: Bytes(whole.length.0.min(self.size.0.saturating_sub(whole.start.0))), ..whole }
+    }
+}
+
+/// What changes when a file is written to. What is written through a memory mapping shows late: the kernel's comparison of
+/// the bytes is what safety rests on, this only ends futile work early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    pub(super) fn of(meta: &Metadata) -> Self {
+        Self {
+            size: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    /// Whether `file` still bears it.
+    pub(super) fn is_on(&self, file: &File) -> bool {
+        file.metadata().is_ok_and(|meta| Self::of(&meta) == *self)
+    }
+}
+
+/// Why a file must not be touched, by its attributes.
+pub(super) fn reason_by_attributes(file: &File) -> Result<InodeAttributes, LeftReason> {
+    let pinned = |pin| LeftReason::Skipped(SkipReason::Pinned(pin));
+    let attributes = longrun_sys::attributes(file).map_err(|errno| left_for(errno, SkipReason::Unreadable))?;
+    let reasons = [
+        (attributes.is_immutable() || attributes.is_append_only(), pinned(Pin::Immutable)),
+        (attributes.is_encrypted(), pinned(Pin::Encrypted)),
+        (attributes.has_verity(), pinned(Pin::Verity)),
+        (attributes.is_dax(), LeftReason::Skipped(SkipReason::NotExchangeable)),
+        (attributes.is_compressed(), LeftReason::Compressed),
+    ];
+    reasons.into_iter().find_map(|(applies, reason)| applies.then_some(reason)).map_or(Ok(attributes), Err)
+}
+
+/// What the kernel's answer means for a file; `otherwise` where it means nothing in particular.
+pub(super) fn left_for(errno: Errno, otherwise: SkipReason) -> LeftReason {
+    LeftReason::Skipped(match errno {
+        Errno::STALE | Errno::NOENT => SkipReason::Vanished,
+        Errno::TXTBSY => SkipReason::Pinned(Pin::Swap),
+        Errno::PERM | Errno::ACCESS => SkipReason::Pinned(Pin::Immutable),
+        Errno::NOKEY => SkipReason::Pinned(Pin::Encrypted),
+        Errno::BUSY | Errno::AGAIN => SkipReason::Busy,
+        Errno::OPNOTSUPP | Errno::INVAL | Errno::XDEV | Errno::NOTTY => SkipReason::NotExchangeable,
+        Errno::NOSPC | Errno::DQUOT => return LeftReason::LowSpace,
+        _ => otherwise,
+    })
+}

@@ -1,0 +1,157 @@
+//! Mending: one fragmented file of a mounted volume becomes whole, without a scan of the volume.
+//!
+//! Owns the choice of the way: on ext4 the engine that optimizes volumes, on a plan for one file ([`crate::ext4`]); on XFS
+//! and btrfs a copy that the kernel compares with the file and then gives it in place of its blocks ([`sharing`]). Never
+//! changes a byte or a time, never forces a file that changes meanwhile, and never leaves it in more fragments.
+
+mod donor;
+mod extents;
+mod plan;
+mod sharing;
+
+use crate::engine::{Observer, Permission};
+use crate::ext4;
+use crate::{SkipReason, VolumeError};
+use longrun_layout::Bytes;
+use longrun_sys::{Errno, FileHandle, FileSystemMagic, FlockOperation};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::Path;
+
+/// A mounted volume.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Its root directory, or that of whatever is mounted of it.
+    pub root: &'a File,
+    /// Where it is mounted.
+    pub point: &'a Path,
+}
+
+/// What one mending may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most bytes to move. A file that is larger is left alone.
+    pub budget: Bytes,
+    /// Free space that stays with others at any moment; by default a fiftieth of the volume, at least 32 MiB, at most
+    /// 1 GiB.
+    pub floor: Option<Bytes>,
+}
+
+impl Limits {
+    /// As many bytes as it takes.
+    pub const NONE: Self = Self { budget: Bytes(u64::MAX), floor: None };
+}
+
+/// A file that was mended, or found not to need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mended {
+    /// Excess fragments as it was found.
+    pub before: u64,
+    /// Excess fragments as it was left: never more, unless somebody wrote to it meanwhile.
+    pub after: u64,
+    /// Bytes that were written for it.
+    pub moved: Bytes,
+}
+
+/// Why a file was left as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeftReason {
+    /// Other files or snapshots share its blocks: they would not any more.
+    Shared,
+    /// It is stored compressed.
+    Compressed,
+    /// The free space has no place where it would lie better.
+    NoGain,
+    /// Others might need the free space.
+    LowSpace,
+    /// It is larger than what may be moved.
+    Budget,
+    /// The caller asked to stop.
+    Cancelled,
+    /// Another optimizer works on the volume.
+    OtherOptimizer,
+    /// As for any file that an optimizer leaves alone.
+    #[serde(untagged)]
+    Skipped(SkipReason),
+}
+
+/// Why a file was not mended.
+#[derive(Debug, thiserror::Error)]
+pub enum MendError {
+    /// It was left as it is; another may well be mended.
+    #[error("left as it is: {reason:?}")]
+    Left {
+        /// Why.
+        reason: LeftReason,
+        /// What had been written for it by then.
+        written: Bytes,
+    },
+    /// No file of the volume can be mended (now).
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+}
+
+impl MendError {
+    fn left(reason: LeftReason) -> Self {
+        Self::Left { reason, written: Bytes(0) }
+    }
+
+    fn skipped(reason: SkipReason) -> Self {
+        Self::left(LeftReason::Skipped(reason))
+    }
+}
+
+/// Makes the file `handle` lie in one piece, or in as few as the free space allows if that is a gain. `observer` is asked
+/// before each chunk whether it may be moved, and whether to stop.
+///
+/// # Errors
+/// [`MendError`], with the reason. Whatever it is, content, times and attributes of the file are as before.
+pub fn mend(
+    place: Place<'_>,
+    handle: &FileHandle,
+    limits: Limits,
+    observer: &mut dyn Observer,
+) -> Result<Mended, MendError> {
+    let failed = |act| move |errno: Errno| VolumeError::Io { path: place.point.to_owned(), act, source: errno.into() };
+    let magic = longrun_sys::file_system_magic(place.root).map_err(failed("asking for the file system"))?;
+    match magic {
+        FileSystemMagic::EXT4 => ext4::mend(place, handle, limits, observer),
+        FileSystemMagic::XFS | FileSystemMagic::BTRFS => {
+            let _alone = lock(place)?;
+            sharing::mend(place, handle, limits, observer)
+        }
+        FileSystemMagic(other) => {
+            let what = format!("mending on the file system with the number {other:#x}");
+            Err(VolumeError::Unsupported { path: place.point.to_owned(), what }.into())
+        }
+    }
+}
+
+/// Excludes other optimizers until the answer is dropped, as whole-volume runs do: by a lock on the root directory.
+fn lock(place: Place<'_>) -> Result<File, MendError> {
+    let failed = |errno: Errno| VolumeError::Io {
+        path: place.point.to_owned(),
+        act: "locking the volume",
+        source: errno.into(),
+    };
+    let own = File::from(longrun_sys::reopen_directory(place.root).map_err(failed)?);
+    match longrun_sys::lock_file(&own, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(own),
+        Err(Errno::WOULDBLOCK) => Err(MendError::left(LeftReason::OtherOptimizer)),
+        Err(errno) => Err(failed(errno).into()),
+    }
+}
+
+/// Asked before each chunk: may it be moved, does anybody still want it?
+pub(crate) fn checkpoint(observer: &mut dyn Observer, next: Bytes) -> Result<(), LeftReason> {
+    loop {
+        if observer.cancelled() {
+            return Err(LeftReason::Cancelled);
+        }
+        match observer.permission(next) {
+            Permission::Go => return Ok(()),
+            Permission::Wait(time) => observer.wait(time),
+        }
+    }
+}

@@ -3,8 +3,8 @@
 //! Owns the threads, and the order of starting and stopping them. Never decides about a runway, never touches a file: that is
 //! the work of [`crate::policy`] and [`crate::runway`].
 
-use crate::policy::Settings;
-use crate::sensor::{Choice, SensorError};
+use crate::policy::{Settings, SettingsError};
+use crate::sensor::{Choice, Sensor, SensorError};
 use crate::{FileKey, LeaveReason, SensorKind, Sink, Watched};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
@@ -185,6 +185,19 @@ pub enum PreventionError {
         #[from]
         source: SensorError,
     },
+    /// The settings make no sense.
+    #[error("the settings make no sense: {source}")]
+    Settings {
+        /// Which.
+        #[from]
+        source: SettingsError,
+    },
+    /// The system gives no threads.
+    #[error("starting threads failed: {source}; raise the limit of processes, or choose fewer workers")]
+    Threads {
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// The volume cannot be looked after.
     #[error("{point}: {act} failed: {source}; mount it (writable), then try again", point = point.display())]
     Volume {
@@ -223,6 +236,18 @@ impl Prevention {
     /// [`PreventionError`]: another process has the state directory, or no sensor works.
     pub fn start(options: Options, sink: Arc<dyn Sink>) -> Result<Self, PreventionError> {
         Ok(Self { core: crate::runway::Core::start(options, sink)? })
+    }
+
+    /// As [`Self::start`], with a source of signals of one's own.
+    ///
+    /// # Errors
+    /// [`PreventionError`]: another process has the state directory.
+    pub fn start_with(
+        options: &Options,
+        sensor: Arc<dyn Sensor>,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Self, PreventionError> {
+        Ok(Self { core: crate::runway::Core::start_with(options, sensor, sink)? })
     }
 
     /// Begins to look after a volume; what an earlier run left on it is given back first.

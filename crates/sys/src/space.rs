@@ -98,8 +98,8 @@ pub fn allocate(file: impl AsFd, range: ByteRange) -> Result<(), Errno> {
     rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start.0, range.length.0)
 }
 
-/// Gives the blocks of `range` back. The file must be ours, and its length must cover the range: what lies behind the
-/// length is silently kept.
+/// Gives the blocks of `range` back. The file must be ours, or exclusively leased. ext4 silently keeps what lies behind the
+/// file's length; XFS and btrfs give it back, too.
 ///
 /// # Errors
 /// The kernel's.

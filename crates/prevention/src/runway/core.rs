@@ -1,49 +1,350 @@
-//! What the facade does. To come.
+//! What the facade does: threads, volumes, the beginning and the end.
 
-use crate::policy::Settings;
-use crate::prevention::{GivenBack, Options, PreventionError, Reaction, SensorSnapshot, Snapshot, Swept, Totals};
-use crate::{FileKey, SensorKind, Sink, Watched};
-use longrun_sys::DeviceNumber;
-use std::sync::Arc;
+use super::file;
+use super::give_back::{self, Outcome};
+use super::identity;
+use super::journal::Journal;
+use super::keeper::Clock;
+use super::queue::Queue;
+use super::reaction::Histogram;
+use super::record::GiveBack;
+use super::table::{Known, Stage, Volume};
+use crate::policy::{History, Policy, Settings};
+use crate::prevention::{GivenBack, Options, PreventionError, SensorSnapshot, Snapshot, Swept, Totals};
+use crate::sensor::{self, Sensor, SensorError};
+use crate::{FileKey, FileSystem, SignalKind, Sink, Watched};
+use longrun_layout::Bytes;
+use longrun_sys::{DeviceNumber, FileHandle};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+const HISTORY: &str = "history.json";
+/// So long the sensor is waited for before the end is looked at.
+const POLL: Duration = Duration::from_millis(200);
+/// A worker that hangs on a volume is waited for no longer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Core {
-    sink: Arc<dyn Sink>,
+    pub(super) sink: Arc<dyn Sink>,
+    pub(super) sensor: Arc<dyn Sensor>,
+    pub(super) journal: Journal,
+    pub(super) queue: Queue,
+    pub(super) clock: Clock,
+    pub(super) debounce: Duration,
+    refused: Option<SensorError>,
+    volumes: RwLock<BTreeMap<DeviceNumber, Arc<Volume>>>,
+    history: Mutex<History>,
+    history_path: PathBuf,
+    reaction: Mutex<Histogram>,
+    signals: AtomicU64,
+    broken: Mutex<Option<String>>,
+    ended: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Core {
-    pub(crate) fn start(_options: Options, sink: Arc<dyn Sink>) -> Result<Arc<Self>, PreventionError> {
-        Ok(Arc::new(Self { sink }))
+    pub(crate) fn start(options: Options, sink: Arc<dyn Sink>) -> Result<Arc<Self>, PreventionError> {
+        // The lock first: a second service is told so, whatever else would be wrong.
+        let journal = Journal::open(&options.state_directory)?;
+        let sensor::Opened { sensor, refused } = sensor::open(options.sensor)?;
+        Self::begin(&options, journal, sensor, refused, sink)
     }
 
-    pub(crate) fn watch(&self, _volume: &Watched, _settings: Settings) -> Result<Swept, PreventionError> {
-        Ok(Swept::default())
+    pub(crate) fn start_with(
+        options: &Options,
+        sensor: Arc<dyn Sensor>,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Arc<Self>, PreventionError> {
+        Self::begin(options, Journal::open(&options.state_directory)?, sensor, None, sink)
     }
 
-    pub(crate) fn adjust(&self, device: DeviceNumber, _settings: Settings) -> Result<(), PreventionError> {
-        Err(PreventionError::Unknown { device })
+    fn begin(
+        options: &Options,
+        journal: Journal,
+        sensor: Arc<dyn Sensor>,
+        refused: Option<SensorError>,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Arc<Self>, PreventionError> {
+        if let Some(damage) = &journal.damage {
+            tracing::warn!("{damage}");
+        }
+        let history_path = options.state_directory.join(HISTORY);
+        let history = match fs::read(&history_path).map(|saved| History::from_json(&saved)) {
+            Ok((history, forgotten)) => {
+                if let Some(reason) = forgotten {
+                    tracing::warn!("{}: {reason}", history_path.display());
+                }
+                history
+            }
+            Err(_) => History::default(),
+        };
+        let workers = options.workers.clamp(1, 64);
+        let core = Arc::new(Self {
+            sink,
+            sensor,
+            journal,
+            queue: Queue::new(workers),
+            clock: Clock::default(),
+            debounce: options.debounce,
+            refused,
+            volumes: RwLock::default(),
+            history: Mutex::new(history),
+            history_path,
+            reaction: Mutex::default(),
+            signals: AtomicU64::new(0),
+            broken: Mutex::default(),
+            ended: AtomicBool::new(false),
+            threads: Mutex::default(),
+        });
+        let started = core.start_threads(workers, options.nice);
+        if let Err(source) = started {
+            core.stop();
+            return Err(PreventionError::Threads { source });
+        }
+        Ok(core)
     }
 
-    pub(crate) fn unwatch(&self, _device: DeviceNumber) -> GivenBack {
-        GivenBack::default()
+    fn start_threads(self: &Arc<Self>, workers: usize, nice: i32) -> io::Result<()> {
+        let spawn = |name: String, work: fn(&Self)| -> io::Result<()> {
+            let core = Arc::clone(self);
+            let thread = thread::Builder::new().name(name).spawn(move || {
+                // What is not permitted is slower, not wrong.
+                _ = longrun_sys::set_nice(nice);
+                work(&core);
+            })?;
+            lock(&self.threads).push(thread);
+            Ok(())
+        };
+        for number in 0..workers {
+            spawn(format!("runway-{number}"), Self::work_off)?;
+        }
+        spawn("runway-keeper".into(), Self::keep)?;
+        spawn("runway-sensor".into(), Self::listen)
     }
 
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            volumes: Vec::new(),
-            sensor: SensorSnapshot { kind: SensorKind::Bpf, reason: None, signals: 0, lost: 0, broken: None },
-            queue: 0,
-            reaction: Reaction::default(),
-            journal_files: 0,
-            journal_trouble: None,
+    fn work_off(&self) {
+        while let Some((file, task)) = self.queue.take() {
+            self.work(&file, &task);
+            self.queue.done(&file);
         }
     }
 
-    pub(crate) fn quiet(&self, _file: &FileKey) -> bool {
-        true
+    fn listen(&self) {
+        while !self.ended.load(Ordering::Acquire) {
+            let result = self.sensor.poll(POLL, &mut |signal| {
+                self.signals.fetch_add(1, Ordering::Relaxed);
+                match signal.kind {
+                    SignalKind::Closed => self.closed(&signal.file),
+                    _ if self.knows(signal.file.volume) => self.queue.signal(signal),
+                    _ => {}
+                }
+            });
+            if let Err(error) = result {
+                tracing::error!("nobody tells any more which files grow: {error}");
+                *lock(&self.broken) = Some(error.to_string());
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn watch(&self, watched: &Watched, settings: Settings) -> Result<Swept, PreventionError> {
+        if let Some(known) = self.volume(watched.device) {
+            let (point, known) = (watched.point.clone(), known.watched.point.clone());
+            return Err(PreventionError::Known { point, known });
+        }
+        let policy = Policy::new(settings)?;
+        let failed = |act| {
+            let point = watched.point.clone();
+            move |source: io::Error| PreventionError::Volume { point, act, source }
+        };
+        let root = watched.open_root().map_err(failed("opening it"))?;
+        let id = identity::of(watched, &root).map_err(failed("asking for its UUID"))?;
+        drop(root);
+        let compressed = watched.filesystem == FileSystem::Btrfs && identity::is_compressed(watched);
+        let volume = Arc::new(Volume::new(watched.clone(), id, compressed, policy));
+        // Before anybody else can work on these files.
+        let (swept, kept) = self.sweep(&volume);
+        self.volumes.write().unwrap_or_else(PoisonError::into_inner).insert(watched.device, Arc::clone(&volume));
+        if let Err(source) = self.sensor.watch(watched) {
+            self.unwatch(watched.device);
+            return Err(PreventionError::Sensor { source });
+        }
+        for handle in kept {
+            if let Ok(opened) = file::open_to_look(watched, &handle) {
+                _ = self.sensor.arm(&FileKey { volume: watched.device, handle }, &opened.file, Bytes(u64::MAX));
+            }
+            self.look_again(&volume, &handle, Instant::now() + PATIENCE, Some(0));
+        }
+        Ok(swept)
+    }
+
+    /// Gives back what an earlier run has left. The files that want to be looked after further are answered, too.
+    fn sweep(&self, volume: &Volume) -> (Swept, Vec<FileHandle>) {
+        let (mut swept, mut kept) = (Swept::default(), Vec::new());
+        for (handle, entry) in self.journal.of_volume(volume.id) {
+            swept.files += 1;
+            let mut stage = Stage::Growing;
+            match give_back::settle(&volume.watched, &handle, &entry.give_back) {
+                Outcome::Gone => {
+                    swept.settled += 1;
+                    self.journal.forget(volume.id, handle);
+                    continue;
+                }
+                Outcome::Settled(settled) => {
+                    swept.settled += 1;
+                    swept.bytes.0 += settled.given_back.0;
+                    volume.table().figures.trimmed.0 += settled.given_back.0;
+                    if volume.watched.filesystem != FileSystem::Xfs {
+                        self.journal.retire(volume.id, handle);
+                        continue;
+                    }
+                    stage = Stage::Kept;
+                }
+                Outcome::Open => swept.open += 1,
+                Outcome::Refused | Outcome::Unreachable => {}
+            }
+            let mut known = Known::new(stage, Instant::now());
+            known.give_back = if stage == Stage::Kept { vec![GiveBack::End] } else { entry.give_back };
+            if let Some(forgotten) = volume.table().know(handle, known) {
+                self.journal.retire(volume.id, forgotten);
+            }
+            kept.push(handle);
+        }
+        (swept, kept)
+    }
+
+    pub(crate) fn adjust(&self, device: DeviceNumber, settings: Settings) -> Result<(), PreventionError> {
+        let volume = self.volume(device).ok_or(PreventionError::Unknown { device })?;
+        volume.table().policy.change(settings)?;
+        let compressed = volume.watched.filesystem == FileSystem::Btrfs && identity::is_compressed(&volume.watched);
+        volume.compressed.store(compressed, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn unwatch(&self, device: DeviceNumber) -> GivenBack {
+        let Some(volume) = self.volume(device) else { return GivenBack::default() };
+        volume.leaving.store(true, Ordering::Release);
+        self.sensor.unwatch(device);
+        let idle = self.queue.clear(device, PATIENCE);
+        self.volumes.write().unwrap_or_else(PoisonError::into_inner).remove(&device);
+        let mut given_back = GivenBack::default();
+        let handles = volume.table().handles();
+        for handle in handles {
+            let Some(known) = volume.table().forget(&handle) else { continue };
+            if known.give_back.is_empty() {
+                continue;
+            }
+            // Where a worker hangs we would, too.
+            let outcome =
+                if idle { give_back::settle(&volume.watched, &handle, &known.give_back) } else { Outcome::Open };
+            match outcome {
+                Outcome::Settled(settled) => {
+                    given_back.files += u64::from(known.stage == Stage::Growing || settled.given_back.0 > 0);
+                    given_back.bytes.0 += settled.given_back.0;
+                    // XFS preallocates for it with every further write: the next start gives that back.
+                    if volume.watched.filesystem != FileSystem::Xfs {
+                        self.journal.retire(volume.id, handle);
+                    }
+                }
+                Outcome::Gone => self.journal.forget(volume.id, handle),
+                Outcome::Open | Outcome::Refused | Outcome::Unreachable if known.stage == Stage::Growing => {
+                    given_back.left_files += 1;
+                    given_back.left_bytes.0 += known.held.0;
+                }
+                Outcome::Open | Outcome::Refused | Outcome::Unreachable => {}
+            }
+        }
+        given_back
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let mut volumes: Vec<_> = self.volumes().iter().map(|volume| volume.snapshot()).collect();
+        volumes.sort_by(|a, b| a.point.cmp(&b.point));
+        Snapshot {
+            volumes,
+            sensor: SensorSnapshot {
+                kind: self.sensor.kind(),
+                reason: self.refused.as_ref().map(ToString::to_string),
+                signals: self.signals.load(Ordering::Relaxed),
+                lost: self.sensor.lost(),
+                broken: lock(&self.broken).clone(),
+            },
+            queue: self.queue.len(),
+            reaction: self.reaction().reaction(),
+            journal_files: self.journal.files(),
+            journal_trouble: self.journal.trouble().or_else(|| self.journal.damage.clone()),
+        }
+    }
+
+    pub(crate) fn quiet(&self, file: &FileKey) -> bool {
+        self.volume(file.volume).is_none_or(|volume| volume.table().quiet(&file.handle, Instant::now()))
     }
 
     pub(crate) fn stop(&self) -> Totals {
-        _ = &self.sink;
-        Totals { last: self.snapshot(), given_back: GivenBack::default() }
+        let last = self.snapshot();
+        let mut given_back = GivenBack::default();
+        for volume in self.volumes() {
+            let one = self.unwatch(volume.watched.device);
+            given_back.files += one.files;
+            given_back.bytes.0 += one.bytes.0;
+            given_back.left_files += one.left_files;
+            given_back.left_bytes.0 += one.left_bytes.0;
+        }
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            self.save_history();
+        }
+        self.queue.end();
+        self.clock.end();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        let until = Instant::now() + PATIENCE;
+        for thread in threads {
+            // One that hangs in the kernel is left behind: it ends with the process.
+            while !thread.is_finished() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(1));
+            }
+            if thread.is_finished() && thread.join().is_err() {
+                tracing::error!("a thread of prevention has panicked");
+            }
+        }
+        Totals { last, given_back }
     }
+
+    pub(super) fn volume(&self, device: DeviceNumber) -> Option<Arc<Volume>> {
+        self.volumes.read().unwrap_or_else(PoisonError::into_inner).get(&device).cloned()
+    }
+
+    fn knows(&self, device: DeviceNumber) -> bool {
+        self.volumes.read().unwrap_or_else(PoisonError::into_inner).contains_key(&device)
+    }
+
+    pub(super) fn volumes(&self) -> Vec<Arc<Volume>> {
+        self.volumes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(super) fn history(&self) -> MutexGuard<'_, History> {
+        lock(&self.history)
+    }
+
+    pub(super) fn reaction(&self) -> MutexGuard<'_, Histogram> {
+        lock(&self.reaction)
+    }
+
+    /// Lost with the machine it is learned again: so no sync.
+    pub(super) fn save_history(&self) {
+        let saved = self.history().to_json();
+        let new = self.history_path.with_extension("json.new");
+        if let Err(error) = fs::write(&new, saved).and_then(|()| fs::rename(&new, &self.history_path)) {
+            tracing::warn!("{}: the learned history cannot be saved: {error}", self.history_path.display());
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,0 +1,215 @@
+//! Giving space of a file back, without risking a byte of it.
+//!
+//! Owns the order that makes it safe: nobody else has the file open (the lease says so, and makes openers wait), its length is
+//! read after that, only what is allocated and unwritten goes, its times are as before, and the lease ends. The tests at the
+//! end of the line are the torture of `longrun-lab`.
+
+use super::file::{self, Closed, Executables, Opened};
+use super::record::GiveBack;
+use crate::policy::{Stretch, StretchState, give_back};
+use crate::{FileSystem, Watched};
+use longrun_layout::Bytes;
+use longrun_sys::{ByteRange, ExclusiveLease, FileHandle, Mapping};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::time::SystemTime;
+
+/// No file system that we know has larger blocks.
+const LARGEST_BLOCK: u64 = 64 << 10;
+
+/// What became of an attempt.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// Nothing of ours is left on the file.
+    Settled(Settled),
+    /// Somebody has it open, executes it, or is about to.
+    Open,
+    /// It has been deleted.
+    Gone,
+    /// It cannot be done: the file may not be written any more.
+    Refused,
+    /// The volume is not there, or fails.
+    Unreachable,
+}
+
+/// A file that is as long as its data again.
+#[derive(Debug)]
+pub(super) struct Settled {
+    pub(super) given_back: Bytes,
+    pub(super) file: Opened,
+}
+
+/// Gives back what is listed of a file, if nobody has it open.
+pub(super) fn settle(volume: &Watched, handle: &FileHandle, what: &[GiveBack]) -> Outcome {
+    let mut opened = match file::open(volume, handle, Executables::Rested) {
+        Ok(opened) => opened,
+        Err(Closed::Gone) => return Outcome::Gone,
+        Err(Closed::Busy | Closed::Executable) => return Outcome::Open,
+        Err(Closed::Refused) => return Outcome::Refused,
+        Err(Closed::Volume(error)) => return unreachable(volume, &error),
+    };
+    match settle_open(volume.filesystem, &mut opened, what) {
+        Ok(Some(given_back)) => Outcome::Settled(Settled { given_back, file: opened }),
+        Ok(None) => Outcome::Open,
+        Err(error) => unreachable(volume, &error),
+    }
+}
+
+fn unreachable(volume: &Watched, error: &io::Error) -> Outcome {
+    tracing::debug!("{}: giving back failed: {error}", volume.point.display());
+    Outcome::Unreachable
+}
+
+/// As [`settle`], with the file open already; `None` when somebody else has it open, too.
+pub(super) fn settle_open(filesystem: FileSystem, opened: &mut Opened, what: &[GiveBack]) -> io::Result<Option<Bytes>> {
+    let windows: Vec<ByteRange> = what.iter().filter_map(window).collect();
+    let file = &opened.file;
+    if !windows.is_empty() {
+        // Asked once without holding up anybody, since writing back can take long.
+        if exclusive(file)?.is_none() {
+            return Ok(None);
+        }
+        write_back(file)?;
+    }
+    let Some(lease) = exclusive(file)? else { return Ok(None) };
+    let before = file.metadata()?;
+    if !windows.is_empty() && !is_written_back(file, &before)? {
+        return Ok(None);
+    }
+    let mut given_back = behind_the_end(filesystem, file, &before)?;
+    if !windows.is_empty() {
+        given_back.0 += inside(file, &before, &windows)?.0;
+    }
+    if given_back.0 > 0 && filesystem != FileSystem::Xfs {
+        restore_modified(file, &before)?;
+    }
+    drop(lease);
+    opened.stat = before;
+    Ok(Some(given_back))
+}
+
+fn window(what: &GiveBack) -> Option<ByteRange> {
+    match what {
+        GiveBack::End => None,
+        GiveBack::Window(range) => Some(*range),
+    }
+}
+
+/// Nobody else has the file open while this lives.
+fn exclusive(file: &File) -> io::Result<Option<Lease<'_>>> {
+    #[cfg(test)]
+    if faults::WITHOUT_LEASE.get() {
+        return Ok(Some(None));
+    }
+    Ok(ExclusiveLease::take(file)?.map(Some))
+}
+
+type Lease<'file> = Option<ExclusiveLease<'file>>;
+
+fn write_back(file: &File) -> io::Result<()> {
+    #[cfg(test)]
+    if faults::WITHOUT_WRITE_BACK.get() {
+        return Ok(());
+    }
+    Ok(longrun_sys::sync_file(file)?)
+}
+
+/// Whether the map tells all: what was written into a window and is in memory only looks unwritten in it.
+fn is_written_back(file: &File, stat: &Metadata) -> io::Result<bool> {
+    #[cfg(test)]
+    if faults::WITHOUT_WRITE_BACK.get() {
+        return Ok(true);
+    }
+    match longrun_sys::cache_state(file, ByteRange { start: Bytes(0), length: Bytes(stat.len()) }) {
+        Ok(cache) => Ok(cache.dirty_pages == 0 && cache.writeback_pages == 0),
+        // A kernel that does not tell: then it is written back once more, while nobody can write.
+        Err(_) => write_back(file).map(|()| true),
+    }
+}
+
+/// Gives back what is allocated behind the end.
+fn behind_the_end(filesystem: FileSystem, file: &File, stat: &Metadata) -> io::Result<Bytes> {
+    let size = stat.len();
+    // The block that holds the end is data.
+    let start = Bytes(size.next_multiple_of(stat.blksize().clamp(4096, LARGEST_BLOCK)));
+    let Some((end, bytes)) = file::allocated_behind(file, start)? else { return Ok(Bytes(0)) };
+    match filesystem {
+        FileSystem::Xfs | FileSystem::Btrfs => {
+            longrun_sys::punch(file, ByteRange { start, length: Bytes(end.0 - start.0) })?;
+        }
+        // ext4 punches nothing behind the end. The length is the one read under the lease: nobody can have changed it since.
+        FileSystem::Ext4 => longrun_sys::set_length(file, Bytes(size))?,
+    }
+    let left = file::allocated_behind(file, start)?.map_or(0, |(_, bytes)| bytes.0);
+    Ok(Bytes(bytes.0.saturating_sub(left)))
+}
+
+/// Gives back what windows hold and nobody has written, as the policy says.
+fn inside(file: &File, stat: &Metadata, windows: &[ByteRange]) -> io::Result<Bytes> {
+    let whole = ByteRange { start: Bytes(0), length: Bytes(stat.len()) };
+    let mut given_back = 0;
+    for range in give_back(&stretches(file, whole, windows)?) {
+        longrun_sys::punch(file, range)?;
+        given_back += range.length.0;
+    }
+    Ok(Bytes(given_back))
+}
+
+/// The file as the policy wants to see it: written, ours, theirs.
+fn stretches(file: &File, whole: ByteRange, windows: &[ByteRange]) -> io::Result<Vec<Stretch>> {
+    let mut stretches = Vec::new();
+    let mut push = |start: u64, end: u64, state| {
+        if end > start {
+            stretches.push(Stretch { range: ByteRange { start: Bytes(start), length: Bytes(end - start) }, state });
+        }
+    };
+    let mut windows = windows.to_vec();
+    windows.sort_by_key(|range| range.start);
+    longrun_sys::for_each_extent(file, whole, Mapping::AsIs, |extent| {
+        let end = extent.logical.0.saturating_add(extent.length.0).min(whole.length.0);
+        let mut at = extent.logical.0;
+        if !extent.flags.is_unwritten() || extent.flags.is_delayed() {
+            push(at, end, StretchState::Written);
+            return true;
+        }
+        for window in &windows {
+            let (start, stop) = (window.start.0.max(at), window.start.0.saturating_add(window.length.0).min(end));
+            if stop > start {
+                push(at, start, StretchState::Theirs);
+                push(start, stop, StretchState::Ours);
+                at = stop;
+            }
+        }
+        push(at, end, StretchState::Theirs);
+        true
+    })?;
+    Ok(stretches)
+}
+
+/// Sets the time of the last modification back to what it was, unless somebody has set it since.
+fn restore_modified(file: &File, before: &Metadata) -> io::Result<()> {
+    let now = file.metadata()?;
+    let ours = now.modified()? != before.modified()? && is_now(now.modified()?);
+    if ours {
+        longrun_sys::set_modified(file, before.modified()?)?;
+    }
+    Ok(())
+}
+
+/// A time that giving back has set is a fraction of a second old.
+fn is_now(time: SystemTime) -> bool {
+    time.elapsed().map_or_else(|ahead| ahead.duration().as_millis() < 100, |age| age.as_secs() < 60)
+}
+
+/// Switches by which tests show that each rule is needed.
+#[cfg(test)]
+pub(super) mod faults {
+    use std::cell::Cell;
+    thread_local! {
+        /// Give back without asking whether anybody has the file open.
+        pub(crate) static WITHOUT_LEASE: Cell<bool> = const { Cell::new(false) };
+        /// Believe the map although memory may be newer.
+        pub(crate) static WITHOUT_WRITE_BACK: Cell<bool> = const { Cell::new(false) };
+    }
+}

@@ -1,0 +1,138 @@
+use super::*;
+use longrun_layout::Bytes;
+use longrun_sys::ByteRange;
+
+const HERE: VolumeId = VolumeId([1; 16]);
+const THERE: VolumeId = VolumeId([2; 16]);
+
+fn file(number: u8) -> FileHandle {
+    FileHandle::new(1, &[number; 8]).unwrap()
+}
+
+fn window(start: u64) -> GiveBack {
+    GiveBack::Window(ByteRange { start: Bytes(start), length: Bytes(4096) })
+}
+
+fn listed(journal: &Journal, volume: VolumeId) -> Vec<(FileHandle, Vec<GiveBack>)> {
+    journal.of_volume(volume).into_iter().map(|(file, entry)| (file, entry.give_back)).collect()
+}
+
+#[test]
+fn what_was_remembered_is_there_after_a_sudden_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(directory.path()).unwrap();
+    journal.remember(HERE, file(1), &[GiveBack::End]).unwrap();
+    journal.remember(HERE, file(2), &[GiveBack::End, window(0)]).unwrap();
+    journal.remember(HERE, file(2), &[window(0), window(8192)]).unwrap();
+    journal.remember(THERE, file(3), &[GiveBack::End]).unwrap();
+    journal.forget(HERE, file(1));
+    // As after kill -9: nothing is closed in good order.
+    let content = fs::read(directory.path().join(NAME)).unwrap();
+    drop(journal);
+    for torn in [&b""[..], b"12345678 {\"vol", b"\xff\xff\xff"] {
+        fs::write(directory.path().join(NAME), [&content, torn].concat()).unwrap();
+        let journal = Journal::open(directory.path()).unwrap();
+        assert_eq!(journal.damage, None);
+        assert_eq!(listed(&journal, HERE), [(file(2), vec![GiveBack::End, window(0), window(8192)])]);
+        assert_eq!(listed(&journal, THERE), [(file(3), vec![GiveBack::End])]);
+    }
+}
+
+#[test]
+fn a_second_process_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(directory.path()).unwrap();
+    let refused = Journal::open(directory.path()).err().unwrap();
+    assert!(matches!(refused, PreventionError::InUse { .. }), "{refused}");
+    assert!(refused.to_string().contains("another longrun"), "{refused}");
+    drop(journal);
+    Journal::open(directory.path()).unwrap();
+}
+
+#[test]
+fn a_damaged_journal_is_used_as_far_as_it_goes_and_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(directory.path()).unwrap();
+    for number in 1..=3 {
+        journal.remember(HERE, file(number), &[GiveBack::End]).unwrap();
+    }
+    drop(journal);
+    let path = directory.path().join(NAME);
+    let mut content = fs::read(&path).unwrap();
+    let middle = content.len() / 2;
+    content[middle] ^= 1;
+    fs::write(&path, &content).unwrap();
+    let journal = Journal::open(directory.path()).unwrap();
+    assert!(journal.damage.as_ref().is_some_and(|d| d.contains("1 of its lines")), "{:?}", journal.damage);
+    assert_eq!(listed(&journal, HERE).len(), 2);
+    assert_eq!(fs::read(directory.path().join(DAMAGED)).unwrap(), content);
+}
+
+#[test]
+fn a_settled_file_stays_listed_until_its_file_system_has_committed() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(directory.path()).unwrap();
+    let start = Instant::now();
+    for number in 1..=2 {
+        journal.remember(HERE, file(number), &[GiveBack::End]).unwrap();
+        journal.retire(HERE, file(number));
+    }
+    journal.tend(start + RETIRE_AFTER / 2);
+    assert_eq!(journal.files(), 2);
+    // What got a runway again meanwhile stays.
+    journal.remember(HERE, file(2), &[GiveBack::End]).unwrap();
+    journal.tend(Instant::now() + RETIRE_AFTER);
+    assert_eq!(listed(&journal, HERE), [(file(2), vec![GiveBack::End])]);
+    drop(journal);
+    assert_eq!(listed(&Journal::open(directory.path()).unwrap(), HERE).len(), 1);
+}
+
+#[test]
+fn the_file_stays_small_however_much_comes_and_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(directory.path()).unwrap();
+    journal.remember(HERE, file(9), &[GiveBack::End]).unwrap();
+    for _ in 0..COMPACT_FROM {
+        let mut state = journal.lock();
+        append(&mut state, &record::line(&Record::Forget(HERE, file(1))), 1).unwrap();
+    }
+    journal.tend(Instant::now());
+    assert!(fs::metadata(directory.path().join(NAME)).unwrap().len() < 4096);
+    journal.remember(HERE, file(8), &[GiveBack::End]).unwrap();
+    drop(journal);
+    assert_eq!(listed(&Journal::open(directory.path()).unwrap(), HERE).len(), 2);
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_refuses_until_it_can() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(directory.path()).unwrap();
+    journal.lock().file = Arc::new(File::open("/dev/null").unwrap());
+    assert!(journal.remember(HERE, file(1), &[GiveBack::End]).is_err());
+    assert!(journal.trouble().is_some_and(|t| t.contains("cannot be written")));
+    // Too soon.
+    assert!(journal.remember(HERE, file(1), &[GiveBack::End]).is_err());
+    let earlier = Instant::now().checked_sub(TRY_AGAIN).unwrap();
+    journal.lock().trouble.as_mut().unwrap().0 = earlier;
+    journal.remember(HERE, file(1), &[GiveBack::End]).unwrap();
+    assert_eq!(journal.trouble(), None);
+    drop(journal);
+    assert_eq!(listed(&Journal::open(directory.path()).unwrap(), HERE).len(), 1);
+}
+
+#[test]
+fn many_threads_share_one_sync_and_all_are_durable() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(directory.path()).unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..16 {
+            let journal = &journal;
+            scope.spawn(move || {
+                journal.remember(HERE, file(number), &[GiveBack::End]).unwrap();
+                let state = journal.lock();
+                assert!(state.durable >= state.entries[&HERE][&file(number)].sequence);
+            });
+        }
+    });
+    assert_eq!(journal.files(), 16);
+}

@@ -1,0 +1,177 @@
+//! The keeper: one thread for everything that is due at a time, and for watching the free space.
+//!
+//! Owns the clock. Never touches a file: what is due goes to the workers, so that a volume that hangs holds up nobody.
+
+use super::Core;
+use super::table::Volume;
+use crate::policy::SpaceFacts;
+use crate::{FileKey, Happening};
+use longrun_sys::FileHandle;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// While somebody has a runway, the free space is looked at so often: in that time not even a fast disk fills what lies
+/// below the floor.
+const LOOK_AT_SPACE: Duration = Duration::from_millis(50);
+/// Below the floor, what is open is tried again so often.
+const YIELD_AGAIN: Duration = Duration::from_millis(500);
+/// The rest has time.
+const TEND: Duration = Duration::from_secs(2);
+const SAVE: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+struct State {
+    due: BinaryHeap<Reverse<(Instant, FileKey)>>,
+    kicked: bool,
+    ended: bool,
+}
+
+/// What is due when.
+#[derive(Default)]
+pub(super) struct Clock {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Clock {
+    fn at(&self, at: Instant, file: FileKey) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let sooner = state.due.peek().is_none_or(|Reverse((next, _))| at < *next);
+        state.due.push(Reverse((at, file)));
+        if sooner {
+            self.changed.notify_one();
+        }
+    }
+
+    fn kick(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).kicked = true;
+        self.changed.notify_one();
+    }
+
+    pub(super) fn end(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        self.changed.notify_one();
+    }
+
+    /// Sleeps until something is due, but no longer than `most`; `None` at the end.
+    fn wait(&self, most: Duration) -> Option<Vec<(Instant, FileKey)>> {
+        let until = Instant::now() + most;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if state.ended {
+                return None;
+            }
+            let now = Instant::now();
+            let mut due = Vec::new();
+            while state.due.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+                due.extend(state.due.pop().map(|Reverse(due)| due));
+            }
+            if !due.is_empty() || now >= until || std::mem::take(&mut state.kicked) {
+                return Some(due);
+            }
+            let next = state.due.peek().map_or(until, |Reverse((at, _))| until.min(*at));
+            let pause = next.saturating_duration_since(now);
+            state = self.changed.wait_timeout(state, pause).map_or_else(|e| e.into_inner().0, |(state, _)| state);
+        }
+    }
+}
+
+impl Core {
+    /// The file is to be looked after at `at`; an earlier wish is void. `tries` is how often that was in vain, if it changes.
+    pub(super) fn look_again(&self, volume: &Volume, handle: &FileHandle, at: Instant, tries: Option<u32>) {
+        let known = volume.table().change(handle, |known| {
+            known.due = Some(at);
+            known.tries = tries.unwrap_or(known.tries);
+        });
+        if known.is_some() {
+            self.clock.at(at, FileKey { volume: volume.watched.device, handle: *handle });
+        }
+    }
+
+    /// Somebody may have closed the file.
+    pub(super) fn closed(&self, file: &FileKey) {
+        let Some(volume) = self.volume(file.volume) else { return };
+        self.look_again(&volume, &file.handle, Instant::now() + self.debounce, Some(0));
+    }
+
+    /// The keeper is to look at the free space now.
+    pub(super) fn kick(&self) {
+        self.clock.kick();
+    }
+
+    /// What the keeper's thread does.
+    pub(super) fn keep(&self) {
+        let (mut tended, mut saved, mut lost) = (Instant::now(), Instant::now(), 0);
+        let mut yielded = Instant::now();
+        let mut pause = TEND;
+        while let Some(due) = self.clock.wait(pause) {
+            let now = Instant::now();
+            for (at, file) in due {
+                let Some(volume) = self.volume(file.volume) else { continue };
+                let is_due = volume.table().get(&file.handle).is_some_and(|known| known.due == Some(at));
+                if is_due {
+                    self.queue.settle(file);
+                }
+            }
+            let again = now.saturating_duration_since(yielded) >= YIELD_AGAIN;
+            let mut busy = false;
+            for volume in self.volumes() {
+                busy |= self.watch_space(&volume, again);
+            }
+            if again {
+                yielded = now;
+            }
+            pause = if busy { LOOK_AT_SPACE } else { TEND };
+            if now.saturating_duration_since(tended) >= TEND {
+                tended = now;
+                self.journal.tend(now);
+                let all = self.sensor.lost();
+                if all > lost {
+                    self.sink.happened(Path::new(""), &Happening::Lost { signals: all - lost });
+                    lost = all;
+                    self.look_at_all(now);
+                }
+            }
+            if now.saturating_duration_since(saved) >= SAVE {
+                saved = now;
+                self.save_history();
+            }
+        }
+    }
+
+    /// Among what was lost may have been the close of any of our files.
+    fn look_at_all(&self, now: Instant) {
+        for volume in self.volumes() {
+            let handles = volume.table().handles();
+            for handle in handles {
+                self.look_again(&volume, &handle, now + self.debounce, Some(0));
+            }
+        }
+    }
+
+    /// Below the floor everything is to be given back that can be. Whether there is something to watch.
+    fn watch_space(&self, volume: &Volume, again: bool) -> bool {
+        let was_short = volume.short.load(Ordering::Relaxed);
+        let held = volume.table().held();
+        if held.0 == 0 && !was_short {
+            return false;
+        }
+        let Ok(capacity) = longrun_sys::capacity_at(&volume.watched.point) else { return true };
+        let bytes = |blocks| capacity.block_size.to_bytes(blocks);
+        let table = volume.table();
+        let space = SpaceFacts { total: bytes(capacity.total), free: bytes(capacity.available), held };
+        let short = table.policy.is_short(space);
+        volume.short.store(short, Ordering::Relaxed);
+        if short && (!was_short || again) {
+            let volume_number = volume.watched.device;
+            for (handle, _) in table.growing() {
+                self.queue.settle(FileKey { volume: volume_number, handle: *handle });
+            }
+        }
+        true
+    }
+}

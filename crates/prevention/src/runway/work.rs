@@ -1,0 +1,359 @@
+//! What a worker does about one file: grant it a runway, settle it, or look at it.
+//!
+//! Owns the order of a grant: facts, decision, journal, preallocation, map, sensor. Never two of these for one file at once:
+//! the queue sees to that.
+
+use super::Core;
+use super::file::{self, Closed, Executables, Opened};
+use super::give_back::{self, Outcome, Settled};
+use super::queue::Task;
+use super::record::GiveBack;
+use super::table::{Known, QUIET, Stage, Volume};
+use crate::policy::{Case, Decision, Ended, FileFacts, Pattern, SpaceFacts};
+use crate::{FileKey, FileSystem, Happening, LeaveReason, Nanos, Signal, SignalKind};
+use longrun_layout::Bytes;
+use longrun_sys::{ByteRange, Errno, FileHandle};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// A file that somebody has open is looked at after these multiples of the time to settle, at most this late.
+const LATEST_LOOK: Duration = Duration::from_secs(60);
+/// So many holes of a window are remembered as ours; what is beyond is never given back.
+const MOST_HOLES: usize = 256;
+
+impl Core {
+    /// Does what is to be done about a file.
+    pub(super) fn work(&self, key: &FileKey, task: &Task) {
+        let Some(volume) = self.volume(key.volume) else { return };
+        if let Some(signal) = &task.signal
+            && !volume.leaving.load(Ordering::Acquire)
+        {
+            self.grow(&volume, signal);
+        }
+        if task.settle {
+            self.look_after(&volume, &key.handle);
+        }
+    }
+
+    /// A file fragments, or has used half of its runway.
+    fn grow(&self, volume: &Volume, signal: &Signal) {
+        let handle = &signal.file.handle;
+        let now = Instant::now();
+        {
+            let mut table = volume.table();
+            if table.get(handle).is_none()
+                && let Some(forgotten) = table.know(*handle, Known::new(Stage::Left, now))
+            {
+                self.let_go(volume, &forgotten);
+            }
+            table.change(handle, |known| {
+                known.heard = now;
+                known.growth.note(&signal.kind);
+            });
+        }
+        if let Err(reason) = self.grant(volume, signal) {
+            self.leave(volume, handle, reason, now);
+        }
+    }
+
+    fn grant(&self, volume: &Volume, signal: &Signal) -> Result<(), LeaveReason> {
+        if volume.short.load(Ordering::Relaxed) {
+            return Err(LeaveReason::LowSpace);
+        }
+        let handle = &signal.file.handle;
+        let opened = file::open(&volume.watched, handle, Executables::Never).map_err(|closed| match closed {
+            Closed::Gone => LeaveReason::Gone,
+            Closed::Executable => LeaveReason::Executable,
+            Closed::Busy | Closed::Refused | Closed::Volume(_) => LeaveReason::Refused,
+        })?;
+        let compressed = volume.compressed.load(Ordering::Relaxed);
+        let facts = opened.facts(&volume.watched, compressed, &signal.by).map_err(refused)?;
+        let first = volume.table().get(handle).is_none_or(|known| known.give_back.is_empty());
+        if first && opened.has_own_preallocation(volume.watched.filesystem).map_err(refused)? {
+            return Err(LeaveReason::KeptWhole);
+        }
+        let space = space(&opened).map_err(refused)?;
+        let mut table = volume.table();
+        let space = SpaceFacts { held: table.held(), ..space };
+        if table.policy.is_short(space) {
+            volume.short.store(true, Ordering::Relaxed);
+            self.kick();
+            return Err(LeaveReason::LowSpace);
+        }
+        let Some(known) = table.get(handle) else { return Err(LeaveReason::Refused) };
+        let history = self.history();
+        let case = Case { signal, file: &facts, growth: &known.growth, space, history: &history };
+        let decision = table.policy.decide(&case);
+        drop(history);
+        let (range, half) = match decision {
+            Decision::Leave(reason) => return Err(reason),
+            Decision::Runway { range, arm_half } => (range, Some(arm_half)),
+            Decision::Window { range } => (range, None),
+        };
+        // Reckoned with from now on, so that the others who ask at this moment do not get the same space.
+        table.change(handle, |known| {
+            known.held.0 += range.length.0;
+            known.kind = facts.kind.clone();
+            known.path.clone_from(&facts.path);
+        });
+        drop(table);
+        let granted = self.preallocate(volume, handle, &opened, (range, half));
+        self.reckon(volume, signal, &opened, &facts, (range, half), granted)
+    }
+
+    /// Remembers, and then preallocates. The bytes are what it took from the free space.
+    fn preallocate(
+        &self,
+        volume: &Volume,
+        handle: &FileHandle,
+        opened: &Opened,
+        (range, half): (ByteRange, Option<Bytes>),
+    ) -> Result<Vec<GiveBack>, LeaveReason> {
+        let give_back: Vec<GiveBack> = match half {
+            Some(_) => vec![GiveBack::End],
+            None => file::holes(&opened.file, range, MOST_HOLES)
+                .map_err(refused)?
+                .into_iter()
+                .map(GiveBack::Window)
+                .collect(),
+        };
+        if give_back.is_empty() {
+            return Err(LeaveReason::KeptWhole);
+        }
+        self.journal.remember(volume.id, *handle, &give_back).map_err(refused)?;
+        // The journal may have taken its time. Where a preallocation changes times, who has set them by now is respected.
+        // Whoever sets them between this look and the kernel's own is not: no call tells (docs/hazards.md).
+        let stat = opened.file.metadata().map_err(refused)?;
+        let set_since = stat.modified().ok() < opened.stat.modified().ok();
+        if volume.watched.filesystem != FileSystem::Xfs && (set_since || file::times_were_set(&stat)) {
+            if volume.table().get(handle).is_none_or(|known| known.give_back.is_empty()) {
+                self.journal.retire(volume.id, *handle);
+            }
+            return Err(LeaveReason::TimesSet);
+        }
+        let done = longrun_sys::allocate(&opened.file, range).map_err(|errno| match errno {
+            Errno::NOSPC | Errno::DQUOT => LeaveReason::LowSpace,
+            _ => LeaveReason::Refused,
+        });
+        // Whatever the answer: an error can leave a part allocated, which has to be given back, too.
+        volume.table().change(handle, |known| {
+            for what in &give_back {
+                if !known.give_back.contains(what) {
+                    known.give_back.push(*what);
+                }
+            }
+            known.stage = Stage::Growing;
+            known.pattern = if half.is_some() { Pattern::Appended } else { Pattern::Scattered };
+        });
+        done.map(|()| give_back)
+    }
+
+    /// What comes after the preallocation, or its failure.
+    fn reckon(
+        &self,
+        volume: &Volume,
+        signal: &Signal,
+        opened: &Opened,
+        facts: &FileFacts,
+        (range, half): (ByteRange, Option<Bytes>),
+        granted: Result<Vec<GiveBack>, LeaveReason>,
+    ) -> Result<(), LeaveReason> {
+        let handle = &signal.file.handle;
+        let now = Nanos(longrun_sys::monotonic_nanoseconds());
+        let give_back = match granted {
+            Ok(give_back) => give_back,
+            Err(reason) => {
+                volume.table().change(handle, |known| known.held = known.held.saturating_sub(range.length));
+                self.kick();
+                return Err(reason);
+            }
+        };
+        self.reaction().add(Duration::from_nanos(now.0.saturating_sub(signal.at.0)));
+        let (pieces, _) = file::pieces(&opened.file, range).map_err(refused)?;
+        let pieces = u32::try_from(pieces).unwrap_or(u32::MAX).max(1);
+        let taken = give_back.iter().map(|what| length(what, range)).sum::<u64>();
+        let written = facts.size.max(end_of(signal));
+        {
+            let mut table = volume.table();
+            table.change(handle, |known| match half {
+                Some(_) => {
+                    let before = Bytes(known.growth.runway_end().0.saturating_sub(written.0));
+                    known.growth.granted_runway(range, pieces, now);
+                    known.held = Bytes(before.0 + range.length.0).min(known.held);
+                    known.granted.0 += range.length.0;
+                }
+                None => {
+                    known.growth.granted_window(range, pieces, now);
+                    known.held = Bytes(known.held.0.saturating_sub(range.length.0) + taken);
+                    known.granted.0 += taken;
+                }
+            });
+            if half.is_some() || taken == range.length.0 {
+                table.policy.granted(range.length, pieces, now);
+            }
+            table.figures.grants += 1;
+            table.figures.granted.0 += taken;
+        }
+        let half = half.unwrap_or(Bytes(u64::MAX));
+        // An error is no reason to stop: then we look ourselves, now and then.
+        _ = self.sensor.arm(&signal.file, &opened.file, half);
+        // The file may have been closed before it was armed, and nobody tells that any more.
+        self.look_again(volume, handle, Instant::now() + self.debounce, Some(0));
+        let happening = Happening::Granted { file: signal.file, path: facts.path.clone(), range, pieces };
+        self.sink.happened(&volume.watched.point, &happening);
+        Ok(())
+    }
+
+    /// A file gets nothing, this time.
+    fn leave(&self, volume: &Volume, handle: &FileHandle, reason: LeaveReason, now: Instant) {
+        let file = FileKey { volume: volume.watched.device, handle: *handle };
+        let growing = {
+            let mut table = volume.table();
+            *table.figures.left.entry(reason).or_default() += 1;
+            let stage = table.get(handle).map(|known| known.stage);
+            if reason == LeaveReason::Gone && stage == Some(Stage::Left) {
+                table.forget(handle);
+                return;
+            }
+            stage == Some(Stage::Growing)
+        };
+        let due = if growing { now } else { now + QUIET };
+        self.look_again(volume, handle, due, None);
+        self.sink.happened(&volume.watched.point, &Happening::Left { file, reason });
+    }
+
+    /// A file is due: it may have been closed, or may be quiet.
+    fn look_after(&self, volume: &Volume, handle: &FileHandle) {
+        let Some((stage, heard, what)) =
+            volume.table().get(handle).map(|known| (known.stage, known.heard, known.give_back.clone()))
+        else {
+            return;
+        };
+        let now = Instant::now();
+        if stage == Stage::Left {
+            if now < heard + QUIET {
+                self.look_again(volume, handle, heard + QUIET, None);
+            } else {
+                self.look(volume, handle);
+            }
+            return;
+        }
+        let early = volume.short.load(Ordering::Relaxed);
+        match give_back::settle(&volume.watched, handle, &what) {
+            Outcome::Settled(settled) => self.settled(volume, handle, &settled, early),
+            Outcome::Gone => {
+                volume.table().forget(handle);
+                self.journal.forget(volume.id, *handle);
+                self.sensor.disarm(&FileKey { volume: volume.watched.device, handle: *handle });
+            }
+            Outcome::Open => {
+                let tries = volume.table().change(handle, |known| known.tries.saturating_add(1)).unwrap_or(0);
+                let pause = self.debounce.saturating_mul(1 << tries.min(16)).min(LATEST_LOOK);
+                self.look_again(volume, handle, now + pause, Some(tries));
+            }
+            Outcome::Refused | Outcome::Unreachable => {
+                self.look_again(volume, handle, now + LATEST_LOOK, None);
+            }
+        }
+    }
+
+    /// Nothing of ours is left on the file: what came of it is told.
+    fn settled(&self, volume: &Volume, handle: &FileHandle, settled: &Settled, early: bool) {
+        let file = FileKey { volume: volume.watched.device, handle: *handle };
+        let size = Bytes(settled.file.stat.len());
+        let whole = ByteRange { start: Bytes(0), length: size };
+        let excess = file::pieces(&settled.file.file, whole).map_or(0, |(pieces, _)| pieces.saturating_sub(1));
+        let sticky = volume.watched.filesystem == FileSystem::Xfs && settled.file.stat.nlink() > 0;
+        let mut forgotten = (!sticky).then_some(*handle);
+        let (prevented, path, told, ended) = {
+            let mut table = volume.table();
+            let Some(known) = table.get(handle) else { return };
+            let used = known.granted.saturating_sub(settled.given_back);
+            let prevented = known.growth.prevented(used).0;
+            let first = known.stage == Stage::Growing;
+            let (path, kind, pattern) = (known.path.clone(), known.kind.clone(), known.pattern);
+            if first {
+                table.figures.settled += 1;
+                table.figures.prevented += prevented;
+                table.figures.excess += excess;
+            }
+            table.figures.trimmed.0 += settled.given_back.0;
+            if early {
+                table.figures.yielded.0 += settled.given_back.0;
+            }
+            if sticky {
+                let mut kept = Known::new(Stage::Kept, Instant::now());
+                kept.give_back = vec![GiveBack::End];
+                (kept.path, kept.kind, kept.pattern) = (path.clone(), kind.clone(), pattern);
+                forgotten = table.know(*handle, kept);
+            } else {
+                table.forget(handle);
+            }
+            let told = first || settled.given_back.0 > 0;
+            (if first { prevented } else { 0 }, path, told, first.then_some(Ended { kind, size, pattern }))
+        };
+        if let Some(forgotten) = forgotten.take() {
+            self.let_go(volume, &forgotten);
+        }
+        if let Some(ended) = ended {
+            self.history().learn(&ended);
+        }
+        let point = &volume.watched.point;
+        if told {
+            let given_back = settled.given_back;
+            self.sink.happened(point, &Happening::Settled { file, path, given_back, prevented, excess });
+        }
+        if early && settled.given_back.0 > 0 {
+            self.sink.happened(point, &Happening::Yielded { given_back: settled.given_back });
+        }
+    }
+
+    /// The file is of no interest any more.
+    fn let_go(&self, volume: &Volume, handle: &FileHandle) {
+        self.journal.retire(volume.id, *handle);
+        self.sensor.disarm(&FileKey { volume: volume.watched.device, handle: *handle });
+    }
+
+    /// Tells how a file fared that was left alone, now that it is quiet.
+    fn look(&self, volume: &Volume, handle: &FileHandle) {
+        volume.table().forget(handle);
+        let Ok(opened) = file::open_to_look(&volume.watched, handle) else { return };
+        let whole = ByteRange { start: Bytes(0), length: Bytes(opened.stat.len()) };
+        let excess = file::pieces(&opened.file, whole).map_or(0, |(pieces, _)| pieces.saturating_sub(1));
+        if excess == 0 {
+            return;
+        }
+        volume.table().figures.excess += excess;
+        let file = FileKey { volume: volume.watched.device, handle: *handle };
+        let path = opened.path(&volume.watched);
+        self.sink.happened(&volume.watched.point, &Happening::Fragmented { file, path, excess });
+    }
+}
+
+fn refused(_: io::Error) -> LeaveReason {
+    LeaveReason::Refused
+}
+
+/// The space of the volume at this moment.
+fn space(opened: &Opened) -> io::Result<SpaceFacts> {
+    let capacity = longrun_sys::capacity(&opened.file)?;
+    let bytes = |blocks| capacity.block_size.to_bytes(blocks);
+    Ok(SpaceFacts { total: bytes(capacity.total), free: bytes(capacity.available), held: Bytes(0) })
+}
+
+fn length(what: &GiveBack, runway: ByteRange) -> u64 {
+    match what {
+        GiveBack::End => runway.length.0,
+        GiveBack::Window(range) => range.length.0,
+    }
+}
+
+/// Up to where the signal knows the file to be written.
+fn end_of(signal: &Signal) -> Bytes {
+    match signal.kind {
+        SignalKind::Fragmenting { end, .. } | SignalKind::HalfUsed { end } => end.max(signal.size),
+        SignalKind::Scattered { .. } | SignalKind::Closed => signal.size,
+    }
+}

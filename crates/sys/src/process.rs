@@ -54,7 +54,6 @@ pub fn set_nice(nice: i32) -> Result<(), rustix::io::Errno> {
     rustix::process::setpriority_process(None, nice)
 }
 
-<<<<<<< HEAD
 /// Lets the I/O of the calling thread wait for everybody else's, as far as the device's scheduler heeds it.
 ///
 /// # Errors
@@ -66,7 +65,8 @@ pub fn yield_io_to_others() -> Result<(), rustix::io::Errno> {
     // SAFETY: no memory is passed; 0 names the calling thread.
     let rc = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_THREAD, 0, CLASS_IDLE << CLASS_SHIFT) };
     crate::raw::checked(rc).map(drop)
-=======
+}
+
 /// The monotonic clock, in nanoseconds: the one that events from the kernel are stamped by.
 #[must_use]
 pub fn monotonic_nanoseconds() -> u64 {
@@ -74,5 +74,4 @@ pub fn monotonic_nanoseconds() -> u64 {
     // SAFETY: the kernel writes one record; this clock exists everywhere.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
->>>>>>> 2d0f0aa (Grant runways, remember them ahead in a journal, and give them back under a lease)
 }

@@ -12,6 +12,7 @@ mod cache;
 mod device;
 mod exchange;
 mod fiemap;
+mod file_events;
 mod folio;
 mod fsmap;
 mod handle;
@@ -31,6 +32,7 @@ pub use cache::{
 pub use device::{DeviceNumber, device_bytes, device_number_of_file, device_number_of_node};
 pub use exchange::{Exchange, MoveFailure, Moved, exchange_with_donor};
 pub use fiemap::{ExtentFlags, FileExtent, Mapping, for_each_extent, map_file};
+pub use file_events::{FileEvent, FileEvents, FileSystemId, Interest, file_system_id, wait_readable};
 pub use folio::has_large_folios;
 pub use fsmap::{SpaceOwner, SpaceRecord, map_space};
 pub use handle::{FileHandle, id_of_file, open_by_id};

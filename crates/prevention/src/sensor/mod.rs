@@ -2,6 +2,9 @@
 //!
 //! Owns the kernel's events and their translation to [`Signal`]s. Never touches a file, never decides about a runway.
 
+mod bpf;
+mod closes;
+
 use crate::{FileKey, SensorKind, Signal, Watched};
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceNumber, Errno};
@@ -29,13 +32,42 @@ pub struct Opened {
     pub refused: Option<SensorError>,
 }
 
+/// What is rarely anything but the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The size of the queue between the kernel and us: a power of two, and whole pages. BPF only.
+    pub queue: Bytes,
+    /// Also tells of files that this process writes to: preallocations by itself would otherwise look like growth. For tests
+    /// and recordings. BPF only.
+    pub own_writes: bool,
+}
+
+impl Default for Settings {
+    /// Room for three thousand signals, which are rare and fetched within milliseconds; of others' files only.
+    fn default() -> Self {
+        Self { queue: Bytes(256 << 10), own_writes: false }
+    }
+}
+
 /// Opens a source of signals. What works is found out by trying it.
 ///
 /// # Errors
 /// [`SensorError`] when nothing of what was chosen works.
 pub fn open(choice: Choice) -> Result<Opened, SensorError> {
-    let _ = choice;
-    Err(SensorError::Bpf { detail: "not built yet".into() })
+    open_with(choice, Settings::default())
+}
+
+/// As [`open`], with settings.
+///
+/// # Errors
+/// [`SensorError`] when nothing of what was chosen works.
+pub fn open_with(choice: Choice, settings: Settings) -> Result<Opened, SensorError> {
+    let bpf = || bpf::Bpf::open(settings).map(|sensor| Opened { sensor: Arc::new(sensor), refused: None });
+    match choice {
+        Choice::Bpf => bpf(),
+        Choice::Auto => bpf(),
+        Choice::Fanotify => Err(SensorError::Bpf { detail: "not built yet".into() }),
+    }
 }
 
 /// A source of signals. Called from many threads at once, but for [`Sensor::poll`], which one thread calls.

@@ -1,0 +1,448 @@
+/* Notices, inside the kernel, which files grow in pieces. Owns the state of every growing file of the watched volumes, and
+ * the decision what is worth telling; never waits, never changes anything. */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Set before loading. */
+const volatile __u32 own_process = 0;
+const volatile __u32 page_shift = 12;
+
+/* Only so that the object's type information has it. */
+const volatile struct growth_event event_layout = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct volume_rules);
+} volumes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct file_key);
+	__type(value, struct file_state);
+} files SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, 1); /* BPF_F_NO_PREALLOC: mostly empty */
+	__type(key, struct file_key);
+	__type(value, struct armed_file);
+} armed SEC(".maps");
+
+/* How many files are armed: saves the way to the tables while there are none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} armed_count SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} lost SEC(".maps");
+
+/* An allocation, in bytes. */
+struct allocation {
+	__u64 begin;
+	__u64 end;
+	__u64 physical;
+	bool delayed;   /* chosen when the data was written back, not when it was written */
+	bool rewrites;  /* blocks that were there before may be allocated again */
+};
+
+#define MAX_LIMIT (1u << 20)
+#define WINDOW_SHIFT 24
+
+static __always_inline struct volume_rules *rules_of(struct inode *inode)
+{
+	__u32 device = inode->i_sb->s_dev;
+
+	return bpf_map_lookup_elem(&volumes, &device);
+}
+
+/* Regular, and nobody may execute it. */
+static __always_inline bool is_plain(struct inode *inode)
+{
+	__u16 mode = inode->i_mode;
+
+	return (mode & 0170000) == 0100000 && !(mode & 0111);
+}
+
+static __always_inline void identify(struct file_key *key, struct inode *inode, __u64 root)
+{
+	key->inode = inode->i_ino;
+	key->root = root;
+	key->device = inode->i_sb->s_dev;
+	key->generation = inode->i_generation;
+}
+
+static __always_inline void report(const struct file_key *key, __u32 kind, __u64 now, __u64 size, __u64 offset,
+				   __u64 bytes, __u32 allocations)
+{
+	struct growth_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	__u32 zero = 0;
+
+	if (!event) {
+		__u64 *count = bpf_map_lookup_elem(&lost, &zero);
+
+		if (count)
+			*count += 1;
+		return;
+	}
+	event->at = now;
+	event->inode = key->inode;
+	event->root = key->root;
+	event->size = size;
+	event->offset = offset;
+	event->bytes = bytes;
+	event->device = key->device;
+	event->generation = key->generation;
+	event->allocations = allocations;
+	event->kind = kind;
+	bpf_get_current_comm(event->by, sizeof(event->by));
+	/* A writer makes the next piece within microseconds: never wait for company. */
+	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+}
+
+/* The allocation continues the last one: nothing comes between them on the volume, or just the room for the hole between
+ * them in the file. */
+static __always_inline bool continues(const struct file_state *state, const struct allocation *a)
+{
+	return a->physical - state->physical == a->begin - state->begin;
+}
+
+/* The threshold for the next report: as for the first time after a calm while, and twice the last one before. */
+static __always_inline bool is_due(__u32 count, __u32 limit, __u32 first, __u64 reported, __u64 now, __u64 calm)
+{
+	return count >= limit || (count >= first && now - reported > calm);
+}
+
+static __always_inline __u32 next_limit(__u32 limit, __u32 first, __u64 reported, __u64 now, __u64 calm)
+{
+	if (reported && now - reported > calm)
+		limit = first;
+	return limit < MAX_LIMIT ? limit * 2 : limit;
+}
+
+static __always_inline void count_growth(const struct file_key *key, struct file_state *state,
+					 const struct volume_rules *rules, const struct allocation *a, __u64 size)
+{
+	__u64 now;
+
+	state->growth += 1;
+	state->growth_bytes += a->end - a->begin;
+	if (state->growth < rules->growth)
+		return;
+	now = bpf_ktime_get_ns();
+	if (!is_due(state->growth, state->growth_limit, rules->growth, state->growth_reported, now, rules->calm))
+		return;
+	report(key, GROWTH_FRAGMENTING, now, size, a->end, state->growth_bytes, state->growth);
+	state->growth_limit = next_limit(state->growth_limit, rules->growth, state->growth_reported, now, rules->calm);
+	state->growth_reported = now;
+	state->growth = 0;
+	state->growth_bytes = 0;
+}
+
+static __always_inline void count_scatter(const struct file_key *key, struct file_state *state,
+					  const struct volume_rules *rules, const struct allocation *a, __u64 size)
+{
+	__u64 window = 1ull << ((a->begin >> WINDOW_SHIFT) & 63);
+	__u64 now;
+	bool due, elsewhere;
+
+	state->scatter += 1;
+	state->scatter_bytes += a->end - a->begin;
+	/* Once proven, each other part of the file is told of at its first piece: what helps, helps one part. */
+	elsewhere = state->scatter_reported && !(state->windows & window);
+	if (state->scatter < rules->scatter && !elsewhere)
+		return;
+	now = bpf_ktime_get_ns();
+	due = is_due(state->scatter, state->scatter_limit, rules->scatter, state->scatter_reported, now, rules->calm);
+	if (!due && !elsewhere)
+		return;
+	if (now - state->scatter_reported > rules->calm)
+		state->windows = 0;
+	report(key, GROWTH_SCATTERED, now, size, a->begin, state->scatter_bytes, state->scatter);
+	if (due)
+		state->scatter_limit =
+			next_limit(state->scatter_limit, rules->scatter, state->scatter_reported, now, rules->calm);
+	state->scatter_reported = now;
+	state->windows |= window;
+	state->scatter = 0;
+	state->scatter_bytes = 0;
+}
+
+/* What the allocation was for: growth at the end, a hole inside, or neither. */
+static __always_inline void classify(const struct file_key *key, struct file_state *state,
+				     const struct volume_rules *rules, const struct allocation *a, struct inode *inode)
+{
+	__u64 size = inode->i_size;
+	__u64 length = a->end - a->begin;
+
+	if (length >= rules->small || continues(state, a))
+		return;
+	if (a->end >= size) {
+		/* The file grew by a runway since: where that lies is not known here. */
+		if (a->begin > state->end + rules->small) {
+			state->growth_limit = rules->growth;
+			state->growth = 0;
+			state->growth_bytes = 0;
+			return;
+		}
+		/* The last block again, written before and now moved by copy on write, is no growth. */
+		if (a->rewrites) {
+			__u64 old = state->top > size && a->begin >= size ? a->begin : state->top;
+			__u64 from = a->begin > old ? a->begin : old;
+
+			if (a->end <= from || (a->end - from) * 2 < length)
+				return;
+		}
+		if (rules->growth)
+			count_growth(key, state, rules, a, a->delayed || size > a->end ? size : a->end);
+		return;
+	}
+	/* Written back in order, in one go: the file system knew all of it. */
+	if (!rules->scatter || (a->delayed && a->begin == state->end))
+		return;
+	if (a->rewrites) {
+		/* Copy on write allocates for every overwriting: only a file with holes has something to gain. */
+		__u64 stored = (inode->i_blocks << 9) + inode->i_bytes;
+
+		if (stored >= size - (size >> 5))
+			return;
+	}
+	count_scatter(key, state, rules, a, size);
+}
+
+static __always_inline void allocated(struct inode *inode, __u64 root, const struct volume_rules *rules,
+				      const struct allocation *a)
+{
+	struct file_key key = {};
+	struct file_state *state;
+
+	identify(&key, inode, root);
+	state = bpf_map_lookup_elem(&files, &key);
+	if (!state) {
+		struct file_state fresh = {
+			.begin = a->begin,
+			.end = a->end,
+			.physical = a->physical,
+			.top = a->end,
+			.growth_limit = rules->growth,
+			.scatter_limit = rules->scatter,
+		};
+
+		bpf_map_update_elem(&files, &key, &fresh, BPF_ANY);
+		return;
+	}
+	if (bpf_get_current_pid_tgid() >> 32 == own_process)
+		state->growth_limit = rules->growth;
+	else
+		classify(&key, state, rules, a, inode);
+	state->begin = a->begin;
+	state->end = a->end;
+	state->physical = a->physical;
+	if (a->end > state->top || a->end >= inode->i_size)
+		state->top = a->end;
+}
+
+/* Tells once when an armed file is written beyond its mark. */
+static __always_inline void written(struct inode *inode, __u64 root, __u64 end, bool direct)
+{
+	struct file_key key = {};
+	struct armed_file *mark;
+	__u64 size;
+
+	identify(&key, inode, root);
+	mark = bpf_map_lookup_elem(&armed, &key);
+	if (!mark || end <= mark->half || __sync_lock_test_and_set(&mark->fired, 1))
+		return;
+	size = inode->i_size;
+	report(&key, GROWTH_HALF_USED, bpf_ktime_get_ns(), direct && end > size ? end : size, end, 0, 0);
+}
+
+static __always_inline bool none_armed(void)
+{
+	__u32 zero = 0;
+	__u64 *count = bpf_map_lookup_elem(&armed_count, &zero);
+
+	return !count || !*count;
+}
+
+static __always_inline __u64 root_of(const struct volume_rules *rules, struct inode *inode)
+{
+	if (rules->filesystem != GROWTH_BTRFS)
+		return 0;
+	struct btrfs_inode *own = (void *)inode - bpf_core_field_offset(struct btrfs_inode, vfs_inode);
+
+	return BPF_CORE_READ(own, root, root_key.objectid);
+}
+
+static __always_inline int dirtied(struct address_space *mapping, unsigned long index)
+{
+	struct volume_rules *rules;
+	struct inode *inode;
+
+	if (!mapping || none_armed())
+		return 0;
+	inode = mapping->host;
+	if (!inode)
+		return 0;
+	rules = rules_of(inode);
+	if (rules)
+		written(inode, root_of(rules, inode), ((__u64)index + 1) << page_shift, false);
+	return 0;
+}
+
+SEC("tp_btf/writeback_dirty_folio")
+int BPF_PROG(dirty_folio, struct folio *folio, struct address_space *mapping)
+{
+	/* For a moment during truncation and for anonymous folios there is none. */
+	return mapping ? dirtied(mapping, folio->index) : 0;
+}
+
+/* Its name before Linux 5.18. */
+SEC("tp_btf/writeback_dirty_page")
+int BPF_PROG(dirty_page, struct page___old *page, struct address_space *mapping)
+{
+	return mapping ? dirtied(mapping, page->index) : 0;
+}
+
+#define IOCB_WRITE (1 << 18)
+
+static __always_inline int direct(struct kiocb *request, struct iov_iter *data)
+{
+	struct volume_rules *rules;
+	struct inode *inode;
+
+	if (none_armed())
+		return 0;
+	inode = request->ki_filp->f_inode;
+	rules = rules_of(inode);
+	if (rules)
+		written(inode, root_of(rules, inode), request->ki_pos + data->count, true);
+	return 0;
+}
+
+SEC("tp_btf/iomap_dio_rw_begin")
+int BPF_PROG(direct_begin, struct kiocb *request, struct iov_iter *data)
+{
+	return request->ki_flags & IOCB_WRITE ? direct(request, data) : 0;
+}
+
+/* For XFS before Linux 6.4, which has no iomap_dio_rw_begin. */
+SEC("tp_btf/xfs_file_direct_write")
+int BPF_PROG(xfs_direct, struct kiocb *request, struct iov_iter *data)
+{
+	return direct(request, data);
+}
+
+#define EXT4_MB_HINT_DATA 0x20
+#define EXT4_MB_DELALLOC_RESERVED 0x400
+
+SEC("tp_btf/ext4_allocate_blocks")
+int BPF_PROG(ext4_allocated, struct ext4_allocation_request *request, __u64 block)
+{
+	struct inode *inode = request->inode;
+	__u32 flags = request->flags;
+	struct volume_rules *rules = rules_of(inode);
+
+	if (!rules || !(flags & EXT4_MB_HINT_DATA) || !is_plain(inode))
+		return 0;
+	__u8 bits = inode->i_blkbits;
+	struct allocation a = {
+		.begin = (__u64)request->logical << bits,
+		.end = ((__u64)request->logical + request->len) << bits,
+		.physical = block << bits,
+		.delayed = flags & EXT4_MB_DELALLOC_RESERVED,
+	};
+	allocated(inode, 0, rules, &a);
+	return 0;
+}
+
+#define XFS_DATA_FORK 0
+#define XFS_DIFLAG_REALTIME 1
+
+static __always_inline int xfs_allocated(struct xfs_inode *file, int fork, struct xfs_bmbt_irec *extent, bool delayed)
+{
+	struct inode *inode = &file->i_vnode;
+	struct volume_rules *rules = rules_of(inode);
+	__u64 block;
+
+	/* Recent kernels declare that it may be missing, and insist on the question. */
+	if (!extent)
+		return 0;
+	if (!rules || fork != XFS_DATA_FORK || !is_plain(inode) || file->i_diflags & XFS_DIFLAG_REALTIME)
+		return 0;
+	block = extent->br_startblock;
+	/* Space promised to buffered data, whose place is chosen later. */
+	if (block >> 51)
+		return 0;
+	__u8 bits = inode->i_blkbits;
+	struct allocation a = {
+		.begin = extent->br_startoff << bits,
+		.end = (extent->br_startoff + extent->br_blockcount) << bits,
+		.physical = block << bits,
+		.delayed = delayed,
+	};
+	allocated(inode, 0, rules, &a);
+	return 0;
+}
+
+SEC("tp_btf/xfs_iomap_alloc")
+int BPF_PROG(xfs_at_once, struct xfs_inode *file, __s64 offset, __s64 count, int fork, struct xfs_bmbt_irec *extent)
+{
+	return xfs_allocated(file, fork, extent, false);
+}
+
+SEC("tp_btf/xfs_map_blocks_alloc")
+int BPF_PROG(xfs_written_back, struct xfs_inode *file, __s64 offset, __s64 count, int fork,
+	     struct xfs_bmbt_irec *extent)
+{
+	return xfs_allocated(file, fork, extent, true);
+}
+
+#define BTRFS_ORDERED_NOCOW (1 << 1)
+#define BTRFS_ORDERED_PREALLOC (1 << 2)
+#define BTRFS_ORDERED_COMPRESSED (1 << 3)
+#define BTRFS_ORDERED_DIRECT (1 << 4)
+
+SEC("tp_btf/btrfs_ordered_extent_add")
+int BPF_PROG(btrfs_allocated, struct btrfs_inode *file, struct btrfs_ordered_extent *extent)
+{
+	struct inode *inode = &file->vfs_inode;
+	struct volume_rules *rules = rules_of(inode);
+
+	if (!rules || !is_plain(inode))
+		return 0;
+	__u64 flags = extent->flags;
+	__u64 root = file->root->root_key.objectid;
+	struct allocation a = {
+		.begin = extent->file_offset,
+		.end = extent->file_offset + extent->num_bytes,
+		.physical = extent->disk_bytenr,
+		.delayed = !(flags & BTRFS_ORDERED_DIRECT),
+		.rewrites = true,
+	};
+	if (!none_armed())
+		written(inode, root, a.end, flags & BTRFS_ORDERED_DIRECT);
+	/* Into space that the file has already, or stored in another form. */
+	if (!(flags & (BTRFS_ORDERED_NOCOW | BTRFS_ORDERED_PREALLOC | BTRFS_ORDERED_COMPRESSED)))
+		allocated(inode, root, rules, &a);
+	return 0;
+}

@@ -1,0 +1,129 @@
+//! Loads and attaches the BPF programs, group by group: what all volumes need, and what one file system needs, when the
+//! first volume of its type is watched (its module may be loaded late). Owns nothing but the programs.
+
+use super::record;
+use crate::FileSystem;
+use crate::sensor::{SensorError, Settings};
+use libbpf_rs::{Link, MapCore, Object, ObjectBuilder, PrintLevel};
+use longrun_sys::page_size;
+use std::os::fd::AsFd;
+use std::sync::Once;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/growth.bpf.o"));
+
+/// The table that is filled before loading and belongs to one group alone.
+const CONSTANTS: &str = "rodata";
+
+/// The number of no process.
+const NOBODY: u32 = u32::MAX;
+
+/// Programs that are attached until this is dropped.
+pub(super) struct Group {
+    // Before the object: links first go down, then what they lead to.
+    _links: Vec<Link>,
+    object: Object,
+    own: u32,
+}
+
+/// What every volume needs: to be told when an armed file is written to. Best first; the others are for kernels before
+/// Linux 6.4 and 5.18. Where a hook is missing, a runway's use is noticed later: when the file fragments again.
+const CORE: &[&[&str]] = &[&["dirty_folio", DIRECT_WRITES], &["dirty_folio"], &["dirty_page"]];
+
+/// Tells of direct writes on all file systems, where it exists.
+const DIRECT_WRITES: &str = "direct_begin";
+
+/// What a file system needs, best first.
+fn programs_of(filesystem: FileSystem, direct_writes_told: bool) -> &'static [&'static [&'static str]] {
+    match filesystem {
+        FileSystem::Ext4 => &[&["ext4_allocated"]],
+        FileSystem::Xfs if direct_writes_told => &[&["xfs_at_once", "xfs_written_back"]],
+        FileSystem::Xfs => &[&["xfs_at_once", "xfs_written_back", "xfs_direct"], &["xfs_at_once", "xfs_written_back"]],
+        FileSystem::Btrfs => &[&["btrfs_allocated"]],
+    }
+}
+
+impl Group {
+    /// The programs that every volume needs, with the tables that all groups share.
+    pub(super) fn core(settings: Settings) -> Result<Self, SensorError> {
+        quieten();
+        let own = if settings.own_writes { NOBODY } else { std::process::id() };
+        load(CORE, own, |name, map| match name {
+            "events" => map.set_max_entries(u32::try_from(settings.queue.0).unwrap_or(u32::MAX)),
+            _ => Ok(()),
+        })
+    }
+
+    /// The programs of one file system, working on the tables of `core`.
+    pub(super) fn of(filesystem: FileSystem, core: &Self) -> Result<Self, SensorError> {
+        let direct_writes_told =
+            core.object.progs().any(|program| program.name() == DIRECT_WRITES && program.autoload());
+        load(programs_of(filesystem, direct_writes_told), core.own, |name, map| match core.table(name) {
+            Some(shared) => map.reuse_fd(shared.as_fd()),
+            None => Ok(()),
+        })
+    }
+
+    /// A table by its name.
+    pub(super) fn table(&self, name: &str) -> Option<libbpf_rs::Map<'_>> {
+        self.object.maps().find(|map| map.name() == name)
+    }
+}
+
+/// Loads the first of `sets` that the kernel takes: whether it has a hook is found out by trying.
+fn load(
+    sets: &[&[&str]],
+    own: u32,
+    prepare: impl Fn(&str, &mut libbpf_rs::OpenMapMut<'_>) -> libbpf_rs::Result<()>,
+) -> Result<Group, SensorError> {
+    let mut first = None;
+    for set in sets {
+        match load_set(set, own, &prepare) {
+            Ok(group) => {
+                if let Some(error) = first {
+                    tracing::info!(programs = ?set, %error, "not the best BPF programs could be loaded");
+                }
+                return Ok(group);
+            }
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    let detail = first.map_or_else(|| "there is none".into(), |error| format!("{error:#}"));
+    Err(SensorError::Bpf { detail })
+}
+
+fn load_set(
+    names: &[&str],
+    own: u32,
+    prepare: impl Fn(&str, &mut libbpf_rs::OpenMapMut<'_>) -> libbpf_rs::Result<()>,
+) -> libbpf_rs::Result<Group> {
+    let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name.ends_with(CONSTANTS) {
+            let value = record::constants(map.initial_value().unwrap_or_default(), own, page_size());
+            map.set_initial_value(&value)?;
+        } else {
+            prepare(&name, &mut map)?;
+        }
+    }
+    for mut program in open.progs_mut() {
+        let wanted = names.iter().any(|name| program.name() == *name);
+        program.set_autoload(wanted);
+    }
+    let object = open.load()?;
+    let mut links = Vec::new();
+    for program in object.progs_mut() {
+        if names.iter().any(|name| program.name() == *name) {
+            links.push(program.attach()?);
+        }
+    }
+    Ok(Group { _links: links, object, own })
+}
+
+/// What libbpf has to say goes where everything else goes.
+fn quieten() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, message| tracing::debug!("{}", message.trim_end()))));
+    });
+}

@@ -1,0 +1,98 @@
+//! Notices when writers close files that have a runway.
+//!
+//! Owns one fanotify queue with a mark on each such file, and on no other: whatever else is closed costs nothing. Where the
+//! kernel refuses a mark (btrfs subvolumes before Linux 6.8), arming says so, and only the caller's own looking is left.
+
+use super::SensorError;
+use crate::{FileKey, Nanos, ProcessName, Signal, SignalKind, Watched};
+use longrun_layout::Bytes;
+use longrun_sys::{
+    Errno, FileEvent, FileEvents, FileHandle, FileSystemId, Interest, OFlags, file_system_id, monotonic_nanoseconds,
+};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The queue of closes.
+pub(super) struct CloseNotice {
+    queue: FileEvents,
+    files: Mutex<BTreeMap<(FileSystemId, FileHandle), FileKey>>,
+    lost: AtomicU64,
+}
+
+impl CloseNotice {
+    /// A queue that no file is marked for yet.
+    pub(super) fn new() -> Result<Self, SensorError> {
+        let queue = FileEvents::new()
+            .map_err(|source| SensorError::Refused { act: "to tell when files are closed (fanotify)", source })?;
+        Ok(Self { queue, files: Mutex::default(), lost: AtomicU64::new(0) })
+    }
+
+    /// Marks `file`, which is `key`. Marking it again is no error.
+    pub(super) fn add(&self, key: &FileKey, file: &File) -> Result<(), SensorError> {
+        let refused = |source| SensorError::Refused { act: "to tell when a file is closed (fanotify)", source };
+        let id = file_system_id(file).map_err(refused)?;
+        // Known before it is marked: a close right after marking must find it.
+        self.files().insert((id, key.handle), *key);
+        self.queue.add_file(file, Interest::Closes).map_err(|error| {
+            self.files().remove(&(id, key.handle));
+            refused(error)
+        })
+    }
+
+    /// Takes the mark off a file. What remains on a file that cannot be opened any more goes with its inode.
+    pub(super) fn remove(&self, key: &FileKey, volume: Option<&Watched>) {
+        let mut known = false;
+        self.files().retain(|_, file| {
+            known |= file == key;
+            file != key
+        });
+        let Some(root) = volume.filter(|_| known).and_then(|volume| volume.open_root().ok()) else { return };
+        // Opened by name only, so that nobody's lease is broken by it.
+        if let Ok(file) = key.handle.open(&root, OFlags::PATH) {
+            let _ = self.queue.remove_file(&file, Interest::Closes);
+        }
+    }
+
+    /// Gives `sink` the closes that were noticed. After an overflow, every file may have been closed.
+    pub(super) fn take(&self, sink: &mut dyn FnMut(Signal)) -> Result<(), SensorError> {
+        let refused =
+            |source: Errno| SensorError::Refused { act: "to tell which files were closed (fanotify)", source };
+        let events = self.queue.read().map_err(refused)?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        let at = Nanos(monotonic_nanoseconds());
+        let closed = |file| Signal { at, file, size: Bytes(0), by: ProcessName::default(), kind: SignalKind::Closed };
+        for event in events {
+            let files: Vec<FileKey> = match event {
+                FileEvent::Overflow => {
+                    self.lost.fetch_add(1, Ordering::Relaxed);
+                    self.files().values().copied().collect()
+                }
+                FileEvent::File { filesystem, handle, .. } => {
+                    self.files().get(&(filesystem, handle)).copied().into_iter().collect()
+                }
+            };
+            files.into_iter().map(closed).for_each(&mut *sink);
+        }
+        Ok(())
+    }
+
+    /// How often the queue overflowed.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<(FileSystemId, FileHandle), FileKey>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for CloseNotice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}

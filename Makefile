@@ -13,10 +13,10 @@ as_root := $(if $(filter 0,$(shell id -u)),,sudo -E)
 test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
 PREFIX ?= /usr/local
 
-.PHONY: help build run test lint deny advisories bench torture crash fuzz install clean
+.PHONY: help build run test lint deny advisories bench bench-prevention torture crash fuzz install clean
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## The release binary
 	@scripts/prepare.sh build
@@ -51,10 +51,15 @@ advisories: ## Known holes in the dependencies (needs the network)
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
 	cargo deny --locked check advisories
 
-bench: ## The table in docs/benchmarks.md: Longrun, e4defrag and cp on copies of one volume (takes long; ARGS for the lab)
+bench: ## The first part of docs/benchmarks.md: Longrun, e4defrag and cp on copies of one volume (takes long; ARGS for the lab)
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) bench --output docs/benchmarks.md $(ARGS)
+
+bench-prevention: ## Its last part: writing with prevention and without it (takes long; ARGS="--filesystem xfs --profile direct")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	$(as_root) $(lab) prevention --output docs/benchmarks.md $(ARGS)
 
 torture: ## Every kind of writer beside an optimizer (ARGS="--seconds 600 --seed 7")
 	@scripts/prepare.sh test

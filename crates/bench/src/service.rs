@@ -1,6 +1,7 @@
 //! The service under test: `longrun prevent` as a child, with a state directory of its own.
 //!
-//! Owns starting, asking what it costs, and stopping. Never outlives its owner: dropping it ends the child.
+//! Owns starting, asking what it costs, and stopping. Never outlives its owner: dropping it ends the child, and so does
+//! the end of the thread that started it.
 
 use crate::BenchError;
 use longrun_layout::Bytes;

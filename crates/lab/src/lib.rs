@@ -11,6 +11,7 @@ mod full;
 mod optimizer;
 pub mod oracle;
 mod pieces;
+mod prevention;
 pub mod tool;
 mod torture;
 mod volume;
@@ -20,5 +21,9 @@ pub use crash::{CrashRun, CrashSettings, Cut, crash};
 pub use full::{FullReport, Got, Pace, fill_beside};
 pub use optimizer::{Finished, Optimizer, Running, longrun_binary};
 pub use pieces::write_in_pieces;
+pub use prevention::{
+    FreeSpaceKind, Measured, PreventionResults, PreventionSettings, Watching, prevention, replace_section,
+    report as prevention_report,
+};
 pub use torture::{TortureReport, TortureSettings, torture};
 pub use volume::{DeviceTraffic, FileSystemKind, LoopVolume, VolumeSpec, drop_caches};

@@ -1,12 +1,15 @@
 //! `longrun-lab`: the laboratory from the command line.
 
 use anyhow::Result;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use longrun_ageing::Recipe;
+use longrun_bench::{Parameters, Profile};
 use longrun_lab::{
-    BenchSettings, CrashSettings, LoopVolume, Optimizer, Pace, Phase, TortureSettings, VolumeSpec, bench, crash,
-    fill_beside, torture,
+    BenchSettings, CrashSettings, FileSystemKind, FreeSpaceKind, LoopVolume, Optimizer, Pace, Phase,
+    PreventionSettings, TortureSettings, VolumeSpec, bench, crash, fill_beside, longrun_binary, prevention,
+    prevention_report, replace_section, torture,
 };
+use longrun_layout::Bytes;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -78,6 +81,8 @@ enum Command {
         #[arg(long)]
         output: Option<PathBuf>,
     },
+    /// Compare writing with prevention and without it, on every file system and way of writing.
+    Prevention(PreventionArguments),
     /// Fill a volume while an optimizer works on it, and compare with filling it alone.
     Full {
         /// Seed of the aged volume.
@@ -113,6 +118,48 @@ enum Command {
     },
 }
 
+#[derive(Args)]
+struct PreventionArguments {
+    /// Only these file systems: ext4, xfs, btrfs.
+    #[arg(long, value_parser = file_system)]
+    filesystem: Vec<FileSystemKind>,
+    /// Only on this free space: whole, half-in-pieces, in-pieces.
+    #[arg(long)]
+    space: Vec<FreeSpaceKind>,
+    /// Only these profiles.
+    #[arg(long)]
+    profile: Vec<Profile>,
+    /// Iterations each way.
+    #[arg(long, default_value_t = 3)]
+    iterations: u32,
+    /// Iterations each way of profiles where nothing should change.
+    #[arg(long, default_value_t = 5)]
+    control_iterations: u32,
+    /// How many write at the same time.
+    #[arg(long, default_value_t = 8)]
+    writers: u32,
+    /// How large the file of each becomes, in MiB.
+    #[arg(long, default_value_t = 64)]
+    file_mebibytes: u64,
+    /// Size of each volume in MiB.
+    #[arg(long, default_value_t = 4096)]
+    mebibytes: u64,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seconds for which the cost of watching is measured on each file system.
+    #[arg(long, default_value_t = 20)]
+    watch_seconds: u64,
+    /// Put the report into this document instead of to standard output.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+fn file_system(name: &str) -> Result<FileSystemKind, String> {
+    let found = FileSystemKind::ALL.into_iter().find(|kind| kind.name() == name);
+    found.ok_or_else(|| "ext4, xfs or btrfs".to_owned())
+}
+
 fn main() -> Result<()> {
     let result = run();
     longrun_lab::cleanup::yield_to_signal();
@@ -138,10 +185,11 @@ fn run() -> Result<()> {
             let settings = BenchSettings { phases, recipes: recipe, mebibytes, runs, seed, many_files };
             let text = bench(&settings, &mut |what| eprintln!("{what}"))?;
             match output {
-                Some(path) => std::fs::write(path, text)?,
+                Some(path) => replace_section(&path, "optimization", &text)?,
                 None => out.write_all(text.as_bytes())?,
             }
         }
+        Command::Prevention(arguments) => run_prevention(arguments)?,
         Command::Full { seed, burst, after, mebibytes, optimizer } => {
             let spec = VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096"]);
             let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, seed)?;
@@ -159,4 +207,29 @@ fn run() -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn run_prevention(arguments: PreventionArguments) -> Result<()> {
+    fn all_unless<T: Clone>(chosen: Vec<T>, all: &[T]) -> Vec<T> {
+        if chosen.is_empty() { all.to_vec() } else { chosen }
+    }
+    let bytes = Bytes(arguments.file_mebibytes << 20);
+    let settings = PreventionSettings {
+        program: longrun_binary()?,
+        kinds: all_unless(arguments.filesystem, &FileSystemKind::ALL),
+        spaces: all_unless(arguments.space, &FreeSpaceKind::ALL),
+        profiles: all_unless(arguments.profile, &Profile::ALL),
+        iterations: arguments.iterations,
+        control_iterations: arguments.control_iterations,
+        parameters: Parameters { writers: arguments.writers, bytes, seed: arguments.seed },
+        mebibytes: arguments.mebibytes,
+        reread: true,
+        paced: Duration::from_secs(arguments.watch_seconds),
+    };
+    let results = prevention(&settings, &mut |what| eprintln!("{what}"))?;
+    let text = prevention_report(&settings, &results)?;
+    match arguments.output {
+        Some(path) => replace_section(&path, "prevention", &text),
+        None => Ok(std::io::stdout().write_all(text.as_bytes())?),
+    }
 }

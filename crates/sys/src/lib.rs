@@ -42,8 +42,8 @@ pub use inode::{
 pub use lease::ExclusiveLease;
 pub use mmap::SharedMapping;
 pub use process::{
-    ignore_terminal_stops, is_root, monotonic_nanoseconds, raise_open_file_limit, run_before_others, set_nice,
-    yield_io_to_others,
+    end_with_us, ignore_terminal_stops, is_root, monotonic_nanoseconds, raise_open_file_limit, run_before_others,
+    set_nice, yield_io_to_others,
 };
 pub use rustix::fs::{FlockOperation, OFlags};
 pub use rustix::io::Errno;

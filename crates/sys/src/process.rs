@@ -1,6 +1,8 @@
 //! What this process may do, and what may be done to it.
 
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// Whether the process runs as root.
 #[must_use]
@@ -30,6 +32,17 @@ pub fn ignore_terminal_stops() -> Result<(), rustix::io::Errno> {
         }
     }
     Ok(())
+}
+
+/// Has a child asked to end (SIGTERM) when the thread that starts it ends, however that comes to be.
+pub fn end_with_us(command: &mut Command) {
+    // SAFETY: between fork and exec only one system call is made, which takes plain integers and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            let rc = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            crate::raw::checked(libc::c_long::from(rc)).map(drop).map_err(Into::into)
+        });
+    }
 }
 
 /// Lets the calling thread run before all ordinary ones. For a thread that sleeps nearly always. Needs CAP_SYS_NICE.

@@ -111,7 +111,7 @@ impl Comparison {
             parameters,
             prevented_percent: prevented,
             time_ratio: median(ratios.collect()),
-            verdict: judge(&off, &on),
+            verdict: judge(&iterations, &off, &on),
             same_state: iterations.iter().all(|iteration| iteration.same_state),
             off,
             on,
@@ -120,13 +120,18 @@ impl Comparison {
     }
 }
 
-/// A benefit of less than one fragment in a hundred files, or of less than a twentieth, is none: that is how much two runs
-/// of the same work differ.
-fn judge(off: &Averages, on: &Averages) -> Verdict {
+/// A difference of less than one fragment in a hundred files, of less than a twentieth, or smaller than that between two
+/// runs of the same side, is none.
+fn judge(iterations: &[Iteration], off: &Averages, on: &Averages) -> Verdict {
     let difference = off.excess_fragments - on.excess_fragments;
-    let matters = difference.abs() >= off.files.max(on.files) / 100.0
-        && difference.abs() >= off.excess_fragments.max(on.excess_fragments) / 20.0
-        && difference.abs() >= 1.0;
+    let most = off.excess_fragments.max(on.excess_fragments);
+    let range = |side| {
+        let excess = iterations.iter().filter(|i| i.side == side).map(|i| i.layout.excess_fragments);
+        (excess.clone().min(), excess.max())
+    };
+    let ((off_least, off_most), (on_least, on_most)) = (range(Side::Off), range(Side::On));
+    let overlap = on_least <= off_most && off_least <= on_most;
+    let matters = difference.abs() >= (off.files.max(on.files) / 100.0).max(most / 20.0).max(1.0) && !overlap;
     match (matters, difference > 0.0) {
         (false, _) => Verdict::NoBenefit,
         (true, true) => Verdict::Benefit,
@@ -217,5 +222,7 @@ mod tests {
         assert_eq!(compare(&[(1.0, 0, 1.0, 0)]).prevented_percent, None);
         assert_eq!(compare(&[(1.0, 990, 1.0, 1000)]).verdict, Verdict::NoBenefit);
         assert_eq!(compare(&[(1.0, 100, 1.0, 3)]).verdict, Verdict::Harm);
+        let noise = compare(&[(1.0, 100, 1.0, 150), (1.0, 120, 1.0, 90)]);
+        assert_eq!(noise.verdict, Verdict::NoBenefit, "two runs without it differ by more");
     }
 }

@@ -3,6 +3,7 @@
 
 mod measure;
 mod report;
+pub(crate) use report::machine;
 
 use crate::oracle::{FreeFragments, e2freefrag, filefrag};
 use crate::{LoopVolume, Optimizer, VolumeSpec};

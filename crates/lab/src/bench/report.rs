@@ -232,7 +232,7 @@ fn pieces_goal(recipe: Recipe) -> Option<u64> {
 }
 
 /// Processor, memory, kernel.
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let field = |path: &str, key: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();
         text.lines()

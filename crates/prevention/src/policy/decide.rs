@@ -16,10 +16,12 @@ const EXT4_LEAST: u64 = 16 * MIB;
 const EXT4_EVIDENCE: u64 = 4;
 /// From so many files on, a kind that stays small gets shorter runways than an unknown one.
 const SMALL_EVIDENCE: u64 = 3;
+/// A runway is longer by so much than what the file is expected to need.
+const SLACK: u64 = 4 * MIB;
 /// A sparse file of so many windows is small.
-const SMALL_WINDOWS: u64 = 4;
-/// So many files can get a runway of full length at once.
-const FILES_AT_ONCE: u64 = 8;
+const SMALL_WINDOWS: u64 = 8;
+/// So many files can get a runway at once, however little space there is.
+const FILES_AT_ONCE: u64 = 16;
 
 /// The policy of one volume: its settings, and what was learned about its free space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,16 +127,28 @@ impl Policy {
     /// The most that one runway may have now.
     #[must_use]
     pub fn room(&self, space: SpaceFacts) -> Bytes {
+        let share = self.share(space);
+        // One gets a part of the share only, so that the next ones find something.
+        Bytes(share.saturating_sub(space.held).0.min(share.0 / FILES_AT_ONCE))
+            .min(space.free.saturating_sub(self.floor(space)))
+    }
+
+    /// What all runways and windows may hold together: a share of what would be free without them, above the floor.
+    fn share(&self, space: SpaceFacts) -> Bytes {
         if self.is_short(space) {
             return Bytes(0);
         }
-        let floor = self.floor(space);
-        // What would be free without us, above the floor: a share of it is all that runways may hold, and a part of that
-        // is all that one may get, so that the next ones find something.
-        let without_us = Bytes(space.free.0.saturating_add(space.held.0)).saturating_sub(floor);
-        let share = self.settings.held_share.of(without_us);
-        let left = share.saturating_sub(space.held);
-        Bytes(left.0.min(share.0 / FILES_AT_ONCE)).min(space.free.saturating_sub(floor))
+        let without_us = Bytes(space.free.0.saturating_add(space.held.0));
+        self.settings.held_share.of(without_us.saturating_sub(self.floor(space)))
+    }
+
+    /// The most that one window may have now, in a file that is small enough to be written all over soon, or in another:
+    /// such files may stay sparse and open for months, and get only a part of what runways may hold.
+    #[must_use]
+    pub fn room_for_window(&self, space: SpaceFacts, small: bool) -> Bytes {
+        let share = self.share(space);
+        let most = if small { share } else { Bytes(share.0 / 5 * 2) };
+        Bytes(most.saturating_sub(space.held).0.min(share.0 / 4)).min(space.free.saturating_sub(self.floor(space)))
     }
 
     fn floor(&self, space: SpaceFacts) -> Bytes {
@@ -189,7 +203,11 @@ impl Policy {
         let whole = stop / MIB * MIB;
         let stop = if whole > start.0 && whole - start.0 >= length.0 / 2 { whole } else { stop };
         let range = ByteRange { start, length: Bytes(stop - start.0) };
-        Ok(Decision::Runway { range, arm_half: Bytes(start.0 + range.length.0 / 2) })
+        let half = start.0 + range.length.0 / 2;
+        // When the runway covers what is expected, the next one is wanted only if the file becomes larger than that.
+        let expected = self.expected(case).map_or(0, |expected| expected.size.0);
+        let arm_half = if expected < stop { Bytes(half.max(expected)) } else { Bytes(half) };
+        Ok(Decision::Runway { range, arm_half })
     }
 
     /// ext4 keeps most files whole by itself: it takes more pieces, or that files like it have fragmented before.
@@ -216,11 +234,13 @@ impl Policy {
         };
         let learned = self.expected(case).and_then(|expected| {
             let missing = expected.size.saturating_sub(start);
-            let missing = Bytes(missing.0.div_ceil(MIB).saturating_mul(MIB));
+            // And some more, to have time when it becomes larger.
+            let whole = missing.0.div_ceil(MIB).saturating_mul(MIB);
+            let enough = Bytes(whole.saturating_add((whole / 8).clamp(MIB, SLACK)));
             match missing {
                 Bytes(0) => None,
-                _ if missing >= usual => Some(missing),
-                _ => (expected.files >= SMALL_EVIDENCE).then_some(missing),
+                _ if enough >= usual => Some(enough),
+                _ => (expected.files >= SMALL_EVIDENCE).then_some(enough),
             }
         });
         learned.unwrap_or(usual).min(*longest_runway)
@@ -241,20 +261,22 @@ impl Policy {
         if !self.is_worth_it(case, self.health.expected_piece(window, signal.at)) {
             return Err(LeaveReason::ScatteredSpace);
         }
-        // Files that are sparse for good may be open for months: half of what runways may hold stays for those that grow.
-        let room = Bytes(self.room(case.space).0 / 2);
         // A small file that goes on, or whose like were written all over, is likely to be written all over.
         let small = file.size.0 <= window.0.saturating_mul(SMALL_WINDOWS);
         let known = self.expected(case).is_some_and(|expected| expected.pattern == Pattern::Scattered);
-        let whole = ByteRange { start: Bytes(0), length: file.size };
-        if small && (known || growth.windows() > 0) && file.size <= room {
-            return Ok(Decision::Window { range: whole });
+        let wanted = if small && (known || growth.windows() > 0) { file.size } else { window };
+        let room = self.room_for_window(case.space, small);
+        let around = |window: u64| {
+            let start = Bytes(at.0 & !(window - 1));
+            ByteRange { start, length: file.size.saturating_sub(start).min(Bytes(window)) }
+        };
+        let longest = wanted.0.checked_next_power_of_two().unwrap_or(window.0);
+        let mut range = around(longest.max(window.0));
+        let mut halves = longest;
+        while range.length > room && halves > window.0 {
+            halves /= 2;
+            range = around(halves);
         }
-        let start = Bytes(at.0 & !(window.0 - 1));
-        let length = file.size.saturating_sub(start).min(window);
-        if length > room {
-            return Err(LeaveReason::LowSpace);
-        }
-        Ok(Decision::Window { range: ByteRange { start, length } })
+        if range.length > room { Err(LeaveReason::LowSpace) } else { Ok(Decision::Window { range }) }
     }
 }

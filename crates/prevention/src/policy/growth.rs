@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 
 /// So many windows are remembered per file; a file with more gets no others before it is settled.
 const WINDOWS: usize = 4096;
+/// No piece is smaller.
+const BLOCK: u64 = 4096;
 
 /// The growth of one file, kept beside it by whoever grants its runways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Growth {
     /// Small allocations that did not lie behind each other, and their bytes, before the first runway or window.
     alone: Pieces,
+    alone_end: Bytes,
     runways: u32,
     pieces: u64,
     last_length: Bytes,
@@ -22,11 +25,12 @@ pub struct Growth {
     windows: BTreeMap<Bytes, Bytes>,
 }
 
-/// A number of allocations and their bytes together.
+/// A number of allocations, their bytes together, and the bytes that the file grew by meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pieces {
     pub(super) count: u64,
-    pub(super) bytes: u64,
+    bytes: u64,
+    span: u64,
 }
 
 /// How many excess fragments the runways of a file have saved.
@@ -39,12 +43,20 @@ impl Growth {
         if self.runways > 0 {
             return;
         }
-        if let SignalKind::Fragmenting { allocations, bytes, .. } | SignalKind::Scattered { allocations, bytes, .. } =
-            signal
-        {
-            self.alone.count = self.alone.count.saturating_add(u64::from(*allocations));
-            self.alone.bytes = self.alone.bytes.saturating_add(bytes.0);
-        }
+        let (allocations, bytes, span) = match *signal {
+            // What lies between counts too, when it was allocated behind the last and therefore not told of. A file that was
+            // there before grew by what is told.
+            SignalKind::Fragmenting { allocations, bytes, end } => {
+                let span = end.saturating_sub(self.alone_end);
+                self.alone_end = end;
+                (allocations, bytes, if span.0 / 4 > bytes.0 { bytes } else { span.max(bytes) })
+            }
+            SignalKind::Scattered { allocations, bytes, .. } => (allocations, bytes, bytes),
+            SignalKind::HalfUsed { .. } | SignalKind::Closed => return,
+        };
+        self.alone.count = self.alone.count.saturating_add(u64::from(allocations));
+        self.alone.bytes = self.alone.bytes.saturating_add(bytes.0);
+        self.alone.span = self.alone.span.saturating_add(span.0);
     }
 
     /// A runway was granted at `range`, in so many pieces.
@@ -81,7 +93,7 @@ impl Growth {
 
     /// How many excess fragments were saved, when `used` bytes of the runways have been written.
     ///
-    /// By itself the file needed one piece per `mean` bytes, as counted before its first runway; so the used part would
+    /// By itself the file needed one piece per `mean` bytes that it grew, as counted before its first runway; so the used part would
     /// have been `used / mean` pieces, and is in as many as the runways were granted in:
     ///
     /// `prevented = max(0, ⌊used ÷ mean⌋ − pieces)`
@@ -91,13 +103,13 @@ impl Growth {
     /// happen to adjoin count apart; both make the figure smaller. A file whose rate is unknown prevented nothing.
     #[must_use]
     pub fn prevented(&self, used: Bytes) -> Prevented {
-        let Some(mean) = self.mean_alone() else { return Prevented(0) };
-        Prevented((used.0 / mean.0).saturating_sub(self.pieces))
+        let mean = self.alone.span.checked_div(self.alone.count).map(|mean| mean.max(BLOCK));
+        Prevented(mean.map_or(0, |mean| (used.0 / mean).saturating_sub(self.pieces)))
     }
 
     /// How long the pieces were that the file got by itself, on average; at least a block.
     pub(super) fn mean_alone(&self) -> Option<Bytes> {
-        self.alone.bytes.checked_div(self.alone.count).map(|mean| Bytes(mean.max(4096)))
+        self.alone.bytes.checked_div(self.alone.count).map(|mean| Bytes(mean.max(BLOCK)))
     }
 
     pub(super) fn alone(&self) -> Pieces {

@@ -35,10 +35,13 @@ pub struct Settings {
     pub floor_share: Percent,
     /// … or less than this, whichever is smaller: five percent of a large volume are too much to be afraid of losing.
     pub floor_bytes: Bytes,
-    /// All unused runways of a volume together hold at most this share of what is free above the floor.
+    /// All unused runways and windows of a volume together hold at most this share of what is free above the floor, and
+    /// one runway a sixteenth of that: they shrink as the volume fills, and end at the floor.
     ///
-    /// This is also the most that others can be kept from in the worst case, which is many files that got a runway, are
-    /// kept open and never written again: the runway of an open file cannot be taken back without racing with its writer.
+    /// This is also the most that others can be kept from in the worst case, which is that many files got a runway, are
+    /// kept open and are never written again: the runway of an open file cannot be taken back without racing with its
+    /// writer. One such file keeps back less than two percent; one that goes on writing keeps back nothing, since it
+    /// fills its runway before it needs other space; a closed one gives everything back.
     pub held_share: Percent,
     /// Whether sparse files that are written at scattered places get windows (XFS and btrfs; never on ext4).
     pub sparse_windows: bool,
@@ -67,7 +70,7 @@ impl Default for Settings {
             longest_runway: Bytes(128 * MIB),
             floor_share: Percent(5),
             floor_bytes: Bytes(4096 * MIB),
-            held_share: Percent(10),
+            held_share: Percent(25),
             sparse_windows: true,
             sparse_window: Bytes(16 * MIB),
             exclude: Vec::new(),

@@ -14,6 +14,7 @@ mod pieces;
 mod prevention;
 pub mod tool;
 mod torture;
+mod trimming;
 mod volume;
 
 pub use bench::{BenchSettings, Phase, bench};
@@ -26,4 +27,5 @@ pub use prevention::{
     report as prevention_report,
 };
 pub use torture::{TortureReport, TortureSettings, torture};
+pub use trimming::{Told, TrimTortureReport, TrimTortureSettings, bytes_beyond_the_end, trim_torture, watched};
 pub use volume::{DeviceTraffic, FileSystemKind, LoopVolume, VolumeSpec, drop_caches};

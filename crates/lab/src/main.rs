@@ -6,8 +6,8 @@ use longrun_ageing::Recipe;
 use longrun_bench::{Parameters, Profile};
 use longrun_lab::{
     BenchSettings, CrashSettings, FileSystemKind, FreeSpaceKind, LoopVolume, Optimizer, Pace, Phase,
-    PreventionSettings, TortureSettings, VolumeSpec, bench, crash, fill_beside, longrun_binary, prevention,
-    prevention_report, replace_section, torture,
+    PreventionSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash, fill_beside, longrun_binary,
+    prevention, prevention_report, replace_section, torture, trim_torture,
 };
 use longrun_layout::Bytes;
 use std::io::Write;
@@ -100,6 +100,21 @@ enum Command {
         /// What to run: full, efficient, files (modes of Longrun) or e4defrag.
         #[arg(long, default_value = "full")]
         optimizer: String,
+    },
+    /// Let files grow in every way while their runways come and go, and compare every byte.
+    TrimTorture {
+        /// How many appends, on each file system.
+        #[arg(long, default_value_t = 300_000)]
+        appends: u64,
+        /// ext4, xfs, btrfs or all.
+        #[arg(long, default_value = "all")]
+        fs: String,
+        /// How many threads append.
+        #[arg(long, default_value_t = 8)]
+        writers: u64,
+        /// Seed of everything random.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
     },
     /// Write, read, rename and execute files in every way while an optimizer runs beside.
     Torture {
@@ -196,6 +211,16 @@ fn run() -> Result<()> {
             let pace = if burst { Pace::Burst } else { Pace::Steady };
             let report = fill_beside(&volume, &Optimizer::by_name(&optimizer)?, Duration::from_millis(after), pace)?;
             writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        }
+        Command::TrimTorture { appends, fs, writers, seed } => {
+            let kinds = FileSystemKind::ALL.into_iter().filter(|kind| fs == "all" || fs == kind.name());
+            let mut tortured = 0;
+            for kind in kinds {
+                let report = trim_torture(&TrimTortureSettings { kind, appends, writers, seed })?;
+                writeln!(out, "0 bytes wrong {}", serde_json::to_string(&report)?)?;
+                tortured += 1;
+            }
+            anyhow::ensure!(tortured > 0, "{fs} is none of ext4, xfs, btrfs, all");
         }
         Command::Torture { seed, seconds, mebibytes, optimizer } => {
             let beside = Duration::from_secs(seconds);

@@ -5,10 +5,10 @@
 
 use crate::FileSystem;
 use longrun_sys::{DeviceNumber, Errno};
-use longrun_volume::target::Mount;
-use std::fs::File;
+use longrun_volume::target::{Mount, parse_mountinfo};
+use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A volume that is being looked after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,18 @@ impl Watched {
     pub fn at(mount: &Mount) -> Option<Self> {
         let filesystem = FileSystem::from_name(&mount.filesystem).filter(|_| mount.writable)?;
         Some(Self { device: mount.device, mount: mount.id, filesystem, point: mount.point.clone() })
+    }
+
+    /// The volume that is mounted at `point`; nothing when prevention does not know its type, or nothing can be written there.
+    ///
+    /// # Errors
+    /// When the mount point cannot be opened, or the table of mounts not be read.
+    pub fn mounted_at(point: &Path) -> io::Result<Option<Self>> {
+        // By the number of the mount: the device that a file of btrfs shows is not that of its volume.
+        let mount = longrun_sys::mount_of_file(File::open(point)?)?;
+        let table = fs::read("/proc/self/mountinfo")?;
+        let found = parse_mountinfo(&table).into_iter().find(|known| known.id == mount);
+        Ok(found.and_then(|mount| Self::at(&mount)))
     }
 
     /// Opens the mount point, for opening files by handle through it. Hold it for moments only.

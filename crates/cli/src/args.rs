@@ -2,6 +2,7 @@
 
 pub mod bench;
 
+use crate::report::history::{Moment, parse_moment};
 use crate::text::{parse_duration, parse_size};
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -60,6 +61,10 @@ pub enum Command {
     /// Measure what Longrun brings on a volume, and what it costs
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Show what prevention and mending did, and what it was good for
+    ///
+    /// Reads the history that the service keeps, also while it runs. Times are UTC. Nothing is changed.
+    Report(ReportArgs),
     /// Print the completion script for a shell
     Completions {
         /// For which shell.
@@ -206,6 +211,43 @@ pub struct FragmentArgs {
 /// The recipes by name, so that help, completion and errors list them.
 fn recipe_names() -> impl clap::builder::TypedValueParser<Value = Recipe> {
     clap::builder::PossibleValuesParser::new(Recipe::ALL.map(Recipe::name)).try_map(|name| name.parse::<Recipe>())
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// From when on: 7d, 12h or 2w ago, or a date like 2026-11-01 or 2026-11-01T08:30
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = parse_moment)]
+    pub since: Moment,
+    /// Up to when; now by default
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    pub until: Option<Moment>,
+    /// Only this volume: its mount point, device, label or UUID
+    #[arg(long, value_name = "VOLUME", value_hint = ValueHint::DirPath)]
+    pub volume: Option<String>,
+    /// In which form
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub format: ReportFormat,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
+    /// Write it to this file instead of standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Where the service keeps its history
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/longrun", value_hint = ValueHint::DirPath)]
+    pub state: PathBuf,
+}
+
+/// Forms of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// For reading in a terminal
+    Text,
+    /// One JSON object
+    Json,
+    /// One self-contained page with charts
+    Html,
 }
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Map(args) => commands::map::run(args),
         Command::Fragment(args) => commands::fragment::run(args),
         Command::Bench(benchmark) => commands::bench::run(benchmark),
+        Command::Report(args) => commands::report::run(args),
         Command::Completions { shell } => commands::papers::completions(*shell),
         Command::Man { directory } => commands::papers::man(directory),
     }

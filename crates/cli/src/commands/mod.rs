@@ -6,3 +6,4 @@ pub mod fragment;
 pub mod map;
 pub mod optimize;
 pub mod papers;
+pub mod report;

@@ -1,6 +1,7 @@
 //! What the commands tell: the figures of a volume as text and as JSON, and whether it is worth optimizing.
 
 pub mod analysis;
+pub mod history;
 pub mod optimization;
 pub mod prevention;
 pub mod reasons;

@@ -146,3 +146,21 @@ pub struct Report {
     /// How many further events there were.
     pub events_left_out: u64,
 }
+
+impl Report {
+    /// What there is to tell before there is any history.
+    #[must_use]
+    pub fn empty(period: Period) -> Self {
+        Self {
+            period,
+            step: Step::Hour,
+            has_history: false,
+            totals: Tallies::default(),
+            series: Vec::new(),
+            benefit: benefit::of(&Tallies::default(), std::iter::empty()),
+            volumes: Vec::new(),
+            events: Vec::new(),
+            events_left_out: 0,
+        }
+    }
+}

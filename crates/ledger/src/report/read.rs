@@ -32,7 +32,7 @@ pub fn report(connection: &Connection, path: &Path, query: &Query) -> Result<Rep
     }
     let read = || {
         let rows = tallies(&snapshot, query.period, &volumes)?;
-        let step = rows.iter().map(|row| row.step).max().unwrap_or(Step::Hour).max(step_for(query.period));
+        let step = rows.iter().map(|row| row.step).max().unwrap_or(Step::Hour).max(step_for(query.period, &rows));
         let shown = volume_reports(&snapshot, query, &volumes, &rows, step)?;
         let totals = totals(rows.iter());
         let (events, events_left_out) = events(&snapshot, query, &volumes)?;
@@ -161,8 +161,11 @@ fn series<'a>(rows: impl Iterator<Item = &'a Tally>, step: Step) -> Vec<SeriesPo
     points.into_iter().map(|(at, tallies)| SeriesPoint { at, tallies }).collect()
 }
 
-fn step_for(period: Period) -> Step {
-    match period.to.duration_since(period.from) {
+/// By the time of which something is known: a year is asked for on the second day, too.
+fn step_for(period: Period, rows: &[Tally]) -> Step {
+    let oldest = rows.iter().map(|row| row.at).min().unwrap_or(period.from);
+    let latest = rows.iter().map(|row| row.at).max().unwrap_or(period.to);
+    match latest.min(period.to).duration_since(oldest.max(period.from)) {
         short if short <= BY_HOURS => Step::Hour,
         medium if medium <= BY_DAYS => Step::Day,
         _ => Step::Month,

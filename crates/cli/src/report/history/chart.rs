@@ -1,0 +1,211 @@
+//! Charts as SVG: columns for what was counted, a line for what was found.
+//!
+//! Owns geometry only. Colours are classes of the page, so that they follow its light or dark ground; what a point says
+//! is its `title`, which browsers show without a script.
+
+use super::html::escape;
+use super::scale::{Axis, Kind, time_label};
+use super::{minute, step_label};
+use jiff::Timestamp;
+use longrun_ledger::Step;
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 210.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 26.0;
+const RIGHT: f64 = 14.0;
+const LETTER: f64 = 6.4;
+/// A few columns shall not look like walls.
+const WIDEST_COLUMN: f64 = 34.0;
+const TIME_LABELS: usize = 7;
+/// More points cannot be told apart.
+const POINTS: usize = 280;
+/// So few points are marked each.
+const MARKED: usize = 50;
+
+/// Columns, one a step of time; each of several parts upon each other.
+pub struct Columns<'a> {
+    /// What it is, for those who cannot see it.
+    pub title: &'a str,
+    /// What the parts are; the first stands at the foot.
+    pub parts: &'a [&'a str],
+    /// What they are numbers of.
+    pub kind: Kind,
+    /// How long a step is.
+    pub step: Step,
+    /// Each step, and its parts.
+    pub slots: Vec<(Timestamp, Vec<u64>)>,
+}
+
+/// The part of the picture where values are drawn.
+struct Plot {
+    axis: Axis,
+    left: f64,
+}
+
+impl Plot {
+    fn new(most: u64, kind: Kind) -> Self {
+        let axis = Axis::up_to(most, kind);
+        let left = (axis.width() as f64 * LETTER + 12.0).max(40.0);
+        Self { axis, left }
+    }
+
+    fn width(&self) -> f64 {
+        WIDTH - RIGHT - self.left
+    }
+
+    fn y(&self, value: u64) -> f64 {
+        self.at(self.axis.share(value))
+    }
+
+    fn at(&self, share: f64) -> f64 {
+        TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - share)
+    }
+
+    /// The picture begun: frame, lines and marks.
+    fn begin(&self, title: &str) -> String {
+        let mut svg = format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\" preserveAspectRatio=\"xMidYMid meet\">\n",
+            escape(title)
+        );
+        let right = WIDTH - RIGHT;
+        for (value, label) in &self.axis.ticks {
+            let y = self.at(value / self.axis.top);
+            let class = if *value == 0.0 { "base" } else { "grid" };
+            _ = writeln!(
+                svg,
+                "<line class=\"{class}\" x1=\"{:.1}\" x2=\"{right:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+                 <text class=\"mark end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                self.left,
+                self.left - 7.0,
+                y + 3.5,
+                escape(label)
+            );
+        }
+        svg
+    }
+}
+
+fn below(svg: &mut String, x: f64, label: &str) {
+    // What stands at the edges shall not be cut off.
+    let half = label.chars().count() as f64 * LETTER / 2.0;
+    let x = x.clamp(half, WIDTH - half);
+    _ = writeln!(svg, "<text class=\"mark middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>", HEIGHT - 8.0, escape(label));
+}
+
+/// Draws columns.
+pub fn columns(chart: &Columns<'_>) -> String {
+    let sum = |parts: &[u64]| parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part));
+    let plot = Plot::new(chart.slots.iter().map(|(_, parts)| sum(parts)).max().unwrap_or(0), chart.kind);
+    let mut svg = plot.begin(chart.title);
+    let band = plot.width() / chart.slots.len().max(1) as f64;
+    let column = (band * 0.72).min(WIDEST_COLUMN);
+    let label_each = chart.slots.len().div_ceil(TIME_LABELS).max(1);
+    for (nth, (at, parts)) in chart.slots.iter().enumerate() {
+        let middle = plot.left + band * (nth as f64 + 0.5);
+        let mut says = step_label(chart.step, *at) + " UTC";
+        svg.push_str("<g class=\"slot\">");
+        _ = write!(
+            svg,
+            "<rect class=\"touch\" x=\"{:.1}\" y=\"{TOP}\" width=\"{band:.1}\" height=\"{:.1}\"/>",
+            middle - band / 2.0,
+            HEIGHT - TOP - BOTTOM
+        );
+        let mut foot = 0u64;
+        for (part, value) in parts.iter().enumerate() {
+            let name = chart.parts.get(part).copied().unwrap_or_default();
+            _ = write!(says, "\n{name}: {}", chart.kind.show(*value));
+            let head = foot.saturating_add(*value);
+            let (y, bottom) = (plot.y(head), plot.y(foot));
+            foot = head;
+            if *value > 0 {
+                // What is there is seen, be it ever so little.
+                let height = (bottom - y).max(1.0);
+                _ = write!(
+                    svg,
+                    "<rect class=\"part{part}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{column:.1}\" height=\"{height:.1}\" rx=\"1.5\"/>",
+                    middle - column / 2.0,
+                    bottom - height
+                );
+            }
+        }
+        _ = writeln!(svg, "<title>{}</title></g>", escape(&says));
+        if nth % label_each == label_each / 2 {
+            below(&mut svg, middle, &time_label(chart.step, *at));
+        }
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// A line through what was found at some times.
+pub struct Line<'a> {
+    /// What it is.
+    pub title: &'a str,
+    /// What it is a number of.
+    pub kind: Kind,
+    /// Which colour: 0 or 1.
+    pub class: usize,
+    /// When what was found, oldest first.
+    pub points: Vec<(Timestamp, u64)>,
+}
+
+/// Draws a line. Of many points, the last of each stretch is shown.
+pub fn line(chart: &Line<'_>) -> String {
+    let each = chart.points.len().div_ceil(POINTS).max(1);
+    let points: Vec<(Timestamp, u64)> =
+        chart.points.chunks(each).filter_map(|stretch| stretch.last().copied()).collect();
+    let plot = Plot::new(points.iter().map(|(_, value)| *value).max().unwrap_or(0), chart.kind);
+    let mut svg = plot.begin(chart.title);
+    let (Some((first, _)), Some((last, _))) = (points.first(), points.last()) else {
+        return svg + "</svg>\n";
+    };
+    let span = last.duration_since(*first).as_secs_f64();
+    let x_of = |at: Timestamp| match span > 0.0 {
+        true => plot.left + plot.width() * at.duration_since(*first).as_secs_f64() / span,
+        false => plot.left + plot.width() / 2.0,
+    };
+    let class = chart.class;
+    let path: Vec<String> =
+        points.iter().map(|(at, value)| format!("{:.1},{:.1}", x_of(*at), plot.y(*value))).collect();
+    if let (true, Some(start), Some(end)) = (points.len() > 1, points.first(), points.last()) {
+        let foot = plot.at(0.0);
+        let (from, to) = (x_of(start.0), x_of(end.0));
+        _ = writeln!(
+            svg,
+            "<polygon class=\"area{class}\" points=\"{from:.1},{foot:.1} {line} {to:.1},{foot:.1}\"/>\
+             <polyline class=\"line{class}\" points=\"{line}\"/>",
+            line = path.join(" ")
+        );
+    }
+    let radius = if points.len() <= MARKED { 2.6 } else { 1.2 };
+    for (at, value) in &points {
+        _ = writeln!(
+            svg,
+            "<circle class=\"part{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\"><title>{} UTC\n{}</title></circle>",
+            x_of(*at),
+            plot.y(*value),
+            minute(*at),
+            escape(&chart.kind.show(*value))
+        );
+    }
+    let step = match span {
+        short if short <= 2.0 * 86400.0 => Step::Hour,
+        medium if medium <= 200.0 * 86400.0 => Step::Day,
+        _ => Step::Month,
+    };
+    let mut labelled = String::new();
+    for nth in 0..TIME_LABELS - 1 {
+        let share = nth as f64 / (TIME_LABELS - 2) as f64;
+        let offset = jiff::SignedDuration::try_from_secs_f64(span * share).unwrap_or_default();
+        let at = first.checked_add(offset).unwrap_or(*first);
+        let label = time_label(step, at);
+        if label != labelled {
+            below(&mut svg, x_of(at), &label);
+            labelled = label;
+        }
+    }
+    svg.push_str("</svg>\n");
+    svg
+}

@@ -4,13 +4,15 @@
 //! is its `title`, which browsers show without a script.
 
 use super::html::escape;
-use super::scale::{Axis, Kind, time_label};
+use super::scale::{Axis, Kind, time_label, time_marks};
 use super::{minute, step_label};
 use jiff::Timestamp;
 use longrun_ledger::Step;
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 560.0;
+const WIDE: f64 = 560.0;
+/// Three of them stand side by side.
+const NARROW: f64 = 370.0;
 const HEIGHT: f64 = 210.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 26.0;
@@ -42,17 +44,18 @@ pub struct Columns<'a> {
 struct Plot {
     axis: Axis,
     left: f64,
+    whole: f64,
 }
 
 impl Plot {
-    fn new(most: u64, kind: Kind) -> Self {
+    fn new(whole: f64, most: u64, kind: Kind) -> Self {
         let axis = Axis::up_to(most, kind);
         let left = (axis.width() as f64 * LETTER + 12.0).max(40.0);
-        Self { axis, left }
+        Self { axis, left, whole }
     }
 
     fn width(&self) -> f64 {
-        WIDTH - RIGHT - self.left
+        self.whole - RIGHT - self.left
     }
 
     fn y(&self, value: u64) -> f64 {
@@ -66,10 +69,11 @@ impl Plot {
     /// The picture begun: frame, lines and marks.
     fn begin(&self, title: &str) -> String {
         let mut svg = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\" preserveAspectRatio=\"xMidYMid meet\">\n",
+            "<svg viewBox=\"0 0 {} {HEIGHT}\" role=\"img\" aria-label=\"{}\" preserveAspectRatio=\"xMidYMid meet\">\n",
+            self.whole,
             escape(title)
         );
-        let right = WIDTH - RIGHT;
+        let right = self.whole - RIGHT;
         for (value, label) in &self.axis.ticks {
             let y = self.at(value / self.axis.top);
             let class = if *value == 0.0 { "base" } else { "grid" };
@@ -85,19 +89,20 @@ impl Plot {
         }
         svg
     }
-}
 
-fn below(svg: &mut String, x: f64, label: &str) {
-    // What stands at the edges shall not be cut off.
-    let half = label.chars().count() as f64 * LETTER / 2.0;
-    let x = x.clamp(half, WIDTH - half);
-    _ = writeln!(svg, "<text class=\"mark middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>", HEIGHT - 8.0, escape(label));
+    /// A mark below the picture. What stands at the edges shall not be cut off.
+    fn below(&self, svg: &mut String, x: f64, label: &str) {
+        let half = label.chars().count() as f64 * LETTER / 2.0;
+        let x = x.clamp(half, self.whole - half);
+        let y = HEIGHT - 8.0;
+        _ = writeln!(svg, "<text class=\"mark middle\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(label));
+    }
 }
 
 /// Draws columns.
 pub fn columns(chart: &Columns<'_>) -> String {
     let sum = |parts: &[u64]| parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part));
-    let plot = Plot::new(chart.slots.iter().map(|(_, parts)| sum(parts)).max().unwrap_or(0), chart.kind);
+    let plot = Plot::new(WIDE, chart.slots.iter().map(|(_, parts)| sum(parts)).max().unwrap_or(0), chart.kind);
     let mut svg = plot.begin(chart.title);
     let band = plot.width() / chart.slots.len().max(1) as f64;
     let column = (band * 0.72).min(WIDEST_COLUMN);
@@ -132,7 +137,7 @@ pub fn columns(chart: &Columns<'_>) -> String {
         }
         _ = writeln!(svg, "<title>{}</title></g>", escape(&says));
         if nth % label_each == label_each / 2 {
-            below(&mut svg, middle, &time_label(chart.step, *at));
+            plot.below(&mut svg, middle, &time_label(chart.step, *at));
         }
     }
     svg.push_str("</svg>\n");
@@ -156,7 +161,7 @@ pub fn line(chart: &Line<'_>) -> String {
     let each = chart.points.len().div_ceil(POINTS).max(1);
     let points: Vec<(Timestamp, u64)> =
         chart.points.chunks(each).filter_map(|stretch| stretch.last().copied()).collect();
-    let plot = Plot::new(points.iter().map(|(_, value)| *value).max().unwrap_or(0), chart.kind);
+    let plot = Plot::new(NARROW, points.iter().map(|(_, value)| *value).max().unwrap_or(0), chart.kind);
     let mut svg = plot.begin(chart.title);
     let (Some((first, _)), Some((last, _))) = (points.first(), points.last()) else {
         return svg + "</svg>\n";
@@ -190,21 +195,8 @@ pub fn line(chart: &Line<'_>) -> String {
             escape(&chart.kind.show(*value))
         );
     }
-    let step = match span {
-        short if short <= 2.0 * 86400.0 => Step::Hour,
-        medium if medium <= 200.0 * 86400.0 => Step::Day,
-        _ => Step::Month,
-    };
-    let mut labelled = String::new();
-    for nth in 0..TIME_LABELS - 1 {
-        let share = nth as f64 / (TIME_LABELS - 2) as f64;
-        let offset = jiff::SignedDuration::try_from_secs_f64(span * share).unwrap_or_default();
-        let at = first.checked_add(offset).unwrap_or(*first);
-        let label = time_label(step, at);
-        if label != labelled {
-            below(&mut svg, x_of(at), &label);
-            labelled = label;
-        }
+    for (at, label) in time_marks(*first, *last) {
+        plot.below(&mut svg, x_of(at), &label);
     }
     svg.push_str("</svg>\n");
     svg

@@ -72,7 +72,10 @@ fn tiles(page: &mut String, report: &Report) {
         1 => "in 1 file".to_owned(),
         files => format!("in {} files", count(files)),
     };
-    let cpu = format!("and {} of processor time", duration(Duration::from_millis(get(Counter::CpuMillis))));
+    let cpu = match get(Counter::CpuMillis) {
+        0 => "read and written by Longrun".to_owned(),
+        milliseconds => format!("and {} of processor time", duration(Duration::from_millis(milliseconds))),
+    };
     let alerts = get(Counter::SpaceAlerts);
     let tiles = [
         ("Excess fragments prevented", count(get(Counter::FragmentsPrevented)), share, "good"),
@@ -129,7 +132,7 @@ fn activity(page: &mut String, report: &Report) {
     let step = step_name(report.step);
     let charts: [(String, Kind, &[Counter], &[&str]); 2] = [
         (
-            format!("Excess fragments prevented and mended per {step}"),
+            format!("Excess fragments per {step}"),
             Kind::Count,
             &[Counter::FragmentsPrevented, Counter::FragmentsMended],
             &["prevented", "mended"],

@@ -95,6 +95,49 @@ pub fn time_label(step: Step, at: Timestamp) -> String {
     time.strftime(form).to_string()
 }
 
+/// So many marks of time find room.
+const TIMES: i64 = 5;
+/// Distances of marks of time that people find round, in seconds: of minutes, hours and days.
+const ROUND: [i64; 17] = [
+    60,
+    300,
+    900,
+    1800,
+    3600,
+    3 * 3600,
+    6 * 3600,
+    12 * 3600,
+    DAY,
+    2 * DAY,
+    4 * DAY,
+    7 * DAY,
+    14 * DAY,
+    30 * DAY,
+    91 * DAY,
+    182 * DAY,
+    365 * DAY,
+];
+const DAY: i64 = 86400;
+
+/// Round times from `first` to `last`, and what stands below them.
+pub fn time_marks(first: Timestamp, last: Timestamp) -> Vec<(Timestamp, String)> {
+    let (from, to) = (first.as_second(), last.as_second());
+    let wanted = (to - from) / TIMES;
+    let each = ROUND.into_iter().find(|each| *each > wanted).unwrap_or(wanted.max(1));
+    let step = match each {
+        months if months >= 30 * DAY => Step::Month,
+        days if days >= DAY => Step::Day,
+        _ => Step::Hour,
+    };
+    let start = from + (-from).rem_euclid(each);
+    let times = (0..=TIMES).map(|n| start + n * each).take_while(|time| *time <= to);
+    let mut marks: Vec<_> = times.filter_map(|time| Timestamp::from_second(time).ok()).collect();
+    if marks.is_empty() {
+        marks.push(first);
+    }
+    marks.into_iter().map(|at| (at, time_label(step, at))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +154,20 @@ mod tests {
         assert_eq!(marks(7, Kind::Count), "0 | 2 | 4 | 6 | 8");
         assert_eq!(marks(98_500, Kind::Count), "0 | 50,000 | 100,000");
         assert_eq!(marks(900 << 20, Kind::Bytes), "0 B | 256 MiB | 512 MiB | 768 MiB | 1 GiB");
+    }
+
+    #[test]
+    fn marks_of_time_are_round_and_few() {
+        let labels = |first: &str, last: &str| {
+            let marks = time_marks(first.parse().unwrap(), last.parse().unwrap());
+            marks.into_iter().map(|(_, label)| label).collect::<Vec<_>>().join(" | ")
+        };
+        let day = labels("2026-11-20T13:10:00Z", "2026-11-21T13:10:00Z");
+        assert_eq!(day, "18:00 | Nov 21 | 06:00 | 12:00");
+        let week = labels("2026-11-14T13:10:00Z", "2026-11-21T13:10:00Z");
+        assert_eq!(week, "Nov 15 | Nov 17 | Nov 19 | Nov 21");
+        assert_eq!(labels("2026-11-14T13:10:00Z", "2026-11-14T13:10:00Z"), "13:10");
+        assert_eq!(labels("0001-01-01T00:00:00Z", "9999-01-01T00:00:00Z").split(" | ").count(), 5);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::os::fd::AsFd;
 
 /// What FIEMAP says about an extent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtentFlags(u32);
 
 impl ExtentFlags {

@@ -323,8 +323,6 @@ int BPF_PROG(dirty_page, struct page___old *page, struct address_space *mapping)
 	return mapping ? dirtied(mapping, page->index) : 0;
 }
 
-#define IOCB_WRITE (1 << 18)
-
 static __always_inline int direct(struct kiocb *request, struct iov_iter *data)
 {
 	struct volume_rules *rules;
@@ -339,10 +337,11 @@ static __always_inline int direct(struct kiocb *request, struct iov_iter *data)
 	return 0;
 }
 
+/* Reads too; the data of a write comes from the buffer. */
 SEC("tp_btf/iomap_dio_rw_begin")
 int BPF_PROG(direct_begin, struct kiocb *request, struct iov_iter *data)
 {
-	return request->ki_flags & IOCB_WRITE ? direct(request, data) : 0;
+	return data->data_source ? direct(request, data) : 0;
 }
 
 /* For XFS before Linux 6.4, which has no iomap_dio_rw_begin. */

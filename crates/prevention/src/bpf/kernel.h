@@ -63,10 +63,10 @@ struct file {
 struct kiocb {
 	struct file *ki_filp;
 	__s64 ki_pos;
-	int ki_flags;
 };
 
 struct iov_iter {
+	bool data_source;
 	unsigned long count;
 };
 

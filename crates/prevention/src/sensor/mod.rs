@@ -4,6 +4,8 @@
 
 mod bpf;
 mod closes;
+mod fanotify;
+mod tail;
 
 use crate::{FileKey, SensorKind, Signal, Watched};
 use longrun_layout::Bytes;
@@ -63,10 +65,11 @@ pub fn open(choice: Choice) -> Result<Opened, SensorError> {
 /// [`SensorError`] when nothing of what was chosen works.
 pub fn open_with(choice: Choice, settings: Settings) -> Result<Opened, SensorError> {
     let bpf = || bpf::Bpf::open(settings).map(|sensor| Opened { sensor: Arc::new(sensor), refused: None });
+    let fanotify = |refused| fanotify::Fanotify::open().map(|sensor| Opened { sensor: Arc::new(sensor), refused });
     match choice {
         Choice::Bpf => bpf(),
-        Choice::Auto => bpf(),
-        Choice::Fanotify => Err(SensorError::Bpf { detail: "not built yet".into() }),
+        Choice::Fanotify => fanotify(None),
+        Choice::Auto => bpf().or_else(|refused| fanotify(Some(refused))),
     }
 }
 

@@ -2,9 +2,10 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "each program uses a part; helpers may fail loudly")]
 
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
+use longrun_layout::Bytes;
 use longrun_prevention::sensor::Sensor;
 use longrun_prevention::{Signal, Watched};
-use longrun_sys::OFlags;
+use longrun_sys::{ByteRange, Mapping, OFlags, map_file};
 use longrun_volume::target::parse_mountinfo;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -91,6 +92,30 @@ pub fn grow_together(directory: &Path, writers: usize, bytes: u64, chunk: usize,
             });
         }
     });
+}
+
+/// The same files, each written to in its turn: the worst case, and the same each time.
+pub fn grow_in_turn(directory: &Path, writers: usize, bytes: u64, chunk: usize, mode: Mode) {
+    let files: Vec<File> = (0..writers).map(|writer| mode.open(&directory.join(format!("grow{writer}")))).collect();
+    let buffer = Aligned::new(chunk);
+    for at in (0..bytes).step_by(chunk) {
+        for file in &files {
+            file.write_all_at(buffer.get(), at).unwrap();
+        }
+    }
+}
+
+/// In how many pieces a file lies.
+pub fn fragments(path: &Path) -> u64 {
+    let file = File::open(path).unwrap();
+    let whole = ByteRange { start: Bytes(0), length: Bytes(u64::MAX) };
+    let mut end = None;
+    let mut fragments = 0;
+    for extent in map_file(&file, whole, Mapping::Synced).unwrap() {
+        fragments += u64::from(end != Some(extent.physical));
+        end = Some(Bytes(extent.physical.0 + extent.length.0));
+    }
+    fragments
 }
 
 /// Chunks written in a random order, once each, to a file of `bytes` bytes that is one hole before.

@@ -56,10 +56,30 @@ struct Piece {
 /// # Errors
 /// [`BenchError::Io`] when a file cannot be read or its file system tells no extents.
 pub fn layout_of(directory: &Path, requests: &[Bytes]) -> Result<(Layout, Vec<Splits>), BenchError> {
+    look(directory, requests, Mapping::Synced)
+}
+
+/// How the files below `directory` lie at this moment, as far as that is known: for watching them grow. Does not write back
+/// what is in memory only, and passes over what vanishes meanwhile.
+///
+/// # Errors
+/// As [`layout_of`].
+pub fn glance(directory: &Path) -> Result<Layout, BenchError> {
+    look(directory, &[], Mapping::AsIs).map(|(layout, _)| layout)
+}
+
+fn look(directory: &Path, requests: &[Bytes], mapping: Mapping) -> Result<(Layout, Vec<Splits>), BenchError> {
     let mut layout = Layout::default();
     let mut splits: Vec<Splits> = requests.iter().map(|size| Splits { request: *size, ..Splits::default() }).collect();
     for_each_file(directory, &mut |path| {
-        let (length, extents) = extents_of(path)?;
+        let (length, extents) = match extents_of(path, mapping) {
+            Err(BenchError::Io { source, .. })
+                if mapping == Mapping::AsIs && source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                return Ok(());
+            }
+            found => found?,
+        };
         let inside = pieces(&extents, length);
         let fragments = count(&inside);
         layout.files += u64::from(fragments > 0);
@@ -94,12 +114,15 @@ pub(crate) fn for_each_file(
     Ok(())
 }
 
-fn extents_of(path: &Path) -> Result<(u64, Vec<FileExtent>), BenchError> {
+fn extents_of(path: &Path, mapping: Mapping) -> Result<(u64, Vec<FileExtent>), BenchError> {
     let file = File::open(path).map_err(|e| BenchError::io("opening it", path, e))?;
     let length = file.metadata().map_err(|e| BenchError::io("looking at it", path, e))?.len();
     let mut extents = Vec::new();
-    for_each_extent(&file, ByteRange::ALL, Mapping::Synced, |extent| {
-        extents.push(extent);
+    for_each_extent(&file, ByteRange::ALL, mapping, |extent| {
+        // What has no place yet is in no pieces.
+        if !extent.flags.is_delayed() {
+            extents.push(extent);
+        }
         true
     })
     .map_err(|e| BenchError::io("asking where it lies", path, e))?;

@@ -16,7 +16,7 @@ mod space;
 pub mod workload;
 
 pub use error::BenchError;
-pub use extents::{Layout, Splits, layout_of};
+pub use extents::{Layout, Splits, glance, layout_of};
 pub use reread::{READ_REQUEST, Reread, reread};
 pub use scratch::Scratch;
 pub use service::{Service, Usage};

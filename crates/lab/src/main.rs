@@ -156,8 +156,8 @@ struct PreventionArguments {
     /// How large the file of each becomes, in MiB.
     #[arg(long, default_value_t = 64)]
     file_mebibytes: u64,
-    /// Size of each volume in MiB.
-    #[arg(long, default_value_t = 4096)]
+    /// Size of each volume in MiB; half of it where the free space is in pieces.
+    #[arg(long, default_value_t = 8192)]
     mebibytes: u64,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]

@@ -1,11 +1,12 @@
 //! Arguments of `bench`.
 
-use crate::text::parse_size;
+use crate::text::{parse_duration, parse_size};
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Subcommand, ValueHint};
 use longrun_bench::Profile;
 use longrun_layout::Bytes;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
@@ -17,6 +18,11 @@ pub enum Bench {
     /// only into a new directory in TARGETDIR, which it removes in the end, also when it is interrupted. Needs root. Take a
     /// volume that nobody else uses meanwhile: what others do there is measured too.
     Prevention(PreventionArgs),
+    /// Write files in one of the ways that fragment them, and watch them grow
+    ///
+    /// For looking at what a running service does: the same work as in "prevention", once, with a line now and then about how
+    /// the files lie. Writes only into a new directory in TARGETDIR, which it removes in the end.
+    Write(WriteArgs),
 }
 
 /// Arguments of `bench prevention`.
@@ -49,6 +55,36 @@ pub struct PreventionArgs {
     /// Write a page with tables and charts, too
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
+}
+
+/// Arguments of `bench write`.
+#[derive(Debug, Args)]
+pub struct WriteArgs {
+    /// A directory on the volume to write to
+    #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
+    pub target: PathBuf,
+    /// What to write
+    #[arg(long, value_name = "NAME", default_value = "direct", value_parser = one_profile())]
+    pub profile: Profile,
+    /// How many write at the same time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub writers: u32,
+    /// How large the file of each becomes (k, M, G: powers of 1024)
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = file_size)]
+    pub bytes: Bytes,
+    /// The same seed does the same work
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// Watch the files for so long after they have been written: a service mends what is left
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+    pub watch: Duration,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn one_profile() -> impl clap::builder::TypedValueParser<Value = Profile> {
+    clap::builder::PossibleValuesParser::new(Profile::ALL.map(Profile::name)).try_map(|name| name.parse::<Profile>())
 }
 
 /// A profile, or several under one name.

@@ -1,5 +1,7 @@
 //! `bench`: measures what the service brings, and what it costs.
 
+mod write;
+
 use crate::args::bench::{Bench as Benchmark, PreventionArgs};
 use crate::exit::{Failure, Status};
 use crate::fresh;
@@ -17,6 +19,7 @@ use std::time::Instant;
 pub fn run(benchmark: &Benchmark) -> Result<(), Failure> {
     match benchmark {
         Benchmark::Prevention(args) => prevention(args),
+        Benchmark::Write(args) => write::run(args),
     }
 }
 

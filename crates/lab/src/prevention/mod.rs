@@ -12,7 +12,7 @@ pub use space::FreeSpaceKind;
 
 use crate::{FileSystemKind, LoopVolume, VolumeSpec};
 use anyhow::{Context, Result};
-use longrun_bench::protocol::{Bench, Comparison, Settings};
+use longrun_bench::protocol::{Bench, Comparison, Iteration, Settings};
 use longrun_bench::workload::{Pace, paced};
 use longrun_bench::{Job, Parameters, Profile, Scratch, Service};
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub struct PreventionSettings {
     pub control_iterations: u32,
     /// How much work.
     pub parameters: Parameters,
-    /// Size of each volume in MiB.
+    /// Size of each volume in MiB; half of it where the free space is in pieces.
     pub mebibytes: u64,
     /// Whether files are read again, cold.
     pub reread: bool,
@@ -86,12 +86,13 @@ pub fn prevention(settings: &PreventionSettings, progress: &mut dyn FnMut(&str))
     for &kind in &settings.kinds {
         for &space in &settings.spaces {
             progress(&format!("{}: making a volume, free space {space}", kind.name()));
-            let volume = LoopVolume::create(&VolumeSpec::of(kind, settings.mebibytes).mount("noatime"))?;
+            let volume = LoopVolume::create(&VolumeSpec::of(kind, space.size(settings.mebibytes)).mount("noatime"))?;
             space::prepare(&volume, space, settings.parameters.seed)?;
             for &profile in settings.profiles.iter().filter(|profile| space.suits(**profile)) {
                 let comparison = compare(settings, &volume, profile, progress)
                     .with_context(|| format!("{} on {}, free space {space}", profile, kind.name()))?;
                 progress(&format!("  {}", longrun_bench::report::sentence(&comparison)));
+                comparison.iterations.iter().for_each(|iteration| progress(&line(iteration)));
                 results.measured.push(Measured { kind, space, comparison });
             }
             if space == FreeSpaceKind::Whole && !settings.paced.is_zero() {
@@ -103,6 +104,12 @@ pub fn prevention(settings: &PreventionSettings, progress: &mut dyn FnMut(&str))
         }
     }
     Ok(results)
+}
+
+fn line(iteration: &Iteration) -> String {
+    let Iteration { side, seconds, layout, space, same_state, .. } = iteration;
+    let other = if *same_state { String::new() } else { format!("; not the same free space before: {space:?}") };
+    format!("    {side:?}: {} excess in {seconds:.2} s{other}", layout.excess_fragments)
 }
 
 fn compare(

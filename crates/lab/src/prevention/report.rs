@@ -24,7 +24,7 @@ pub fn report(settings: &PreventionSettings, results: &PreventionResults) -> Res
     writeln!(text, "- Machine: {}", machine())?;
     writeln!(
         text,
-        "- Volumes: {} MiB on a loop device with direct I/O, as mkfs makes them. Free space `whole`: new. `half-in-pieces`: \
+        "- Volumes: {} MiB (half of it where free space is in pieces) on a loop device with direct I/O, as mkfs makes them. Free space `whole`: new. `half-in-pieces`: \
          filled to 60 % by files of 16–256 KiB, every other deleted. `in-pieces`: the same to 97 %.",
         settings.mebibytes
     )?;

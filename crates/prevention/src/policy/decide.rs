@@ -164,6 +164,7 @@ impl Policy {
         };
         let excluded = !self.settings.enabled || file.path.as_deref().is_some_and(|path| self.excluded.matches(path));
         [
+            (i64::try_from(file.size.0).is_err(), LeaveReason::Refused),
             (excluded, LeaveReason::Excluded),
             (file.links == 0, LeaveReason::Gone),
             (file.compressed, LeaveReason::Compressed),
@@ -182,9 +183,9 @@ impl Policy {
         let start = file.size.max(signal.size).max(end);
         let start = match signal.kind {
             SignalKind::HalfUsed { .. } => start.max(growth.runway_end()),
-            // What allocates behind the start of a runway does not have it any more (the file was shortened meanwhile), or
-            // has got it since.
-            _ if growth.grants() > 0 && signal.at <= growth.last_at() => return Err(LeaveReason::HasRunway),
+            // An older signal about what the runway covers by now. A younger one proves that the runway is not there any more:
+            // the file was shortened meanwhile.
+            _ if signal.at <= growth.last_at() && start < growth.runway_end() => return Err(LeaveReason::HasRunway),
             _ if ext4 && growth.grants() == 0 && !self.is_proven(case) => return Err(LeaveReason::KeptWhole),
             _ => start,
         };

@@ -50,7 +50,10 @@ impl Globs {
 impl Pattern {
     fn new(pattern: &str) -> Result<Self, SettingsError> {
         let refused = |fault| SettingsError::Pattern { pattern: pattern.chars().take(80).collect(), fault };
-        let trimmed = if pattern.len() > 1 { pattern.trim_end_matches('/') } else { pattern };
+        let trimmed = match pattern.trim_end_matches('/') {
+            "" if !pattern.is_empty() => "/",
+            trimmed => trimmed,
+        };
         let name = !trimmed.contains('/');
         match trimmed {
             "" => return Err(refused("empty")),

@@ -128,3 +128,49 @@ fn class_of(length: Bytes) -> Option<usize> {
 fn floor_power(length: u64) -> u64 {
     length.checked_ilog2().map_or(0, |log2| 1 << log2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: Bytes = Bytes(4 * MIB);
+    const FIRST: Bytes = Bytes(16 * MIB);
+    const MINUTE: u64 = FORGET;
+
+    #[test]
+    fn healthy_space_gives_what_is_wanted() {
+        let mut health = SpaceHealth::default();
+        assert_eq!(health.choose(FIRST, LEAST, Nanos(0)), (FIRST, FIRST));
+        (0..20).for_each(|at| health.learn(FIRST, 1, Nanos(at)));
+        assert_eq!(health.choose(FIRST, LEAST, Nanos(20)).0, FIRST);
+        assert!(!health.is_fragmented(FIRST, Nanos(20)));
+    }
+
+    #[test]
+    fn a_runway_in_pieces_makes_the_next_one_short_until_that_is_forgotten() {
+        let mut health = SpaceHealth::default();
+        health.learn(FIRST, 10, Nanos(0));
+        assert_eq!(health.choose(FIRST, LEAST, Nanos(1)).0, LEAST);
+        // The longer ones are not believed to be better, and the short ones are good.
+        assert!(health.is_fragmented(Bytes(64 * MIB), Nanos(1)));
+        health.learn(LEAST, 1, Nanos(2));
+        assert_eq!(health.choose(Bytes(128 * MIB), LEAST, Nanos(3)), (LEAST, LEAST));
+        // Healed or not, it is tried again; and when it was not, it takes twice as long to the next trial.
+        assert_eq!(health.choose(FIRST, LEAST, Nanos(MINUTE)).0, FIRST);
+        health.learn(FIRST, 10, Nanos(MINUTE));
+        assert_eq!(health.choose(FIRST, LEAST, Nanos(2 * MINUTE)).0, LEAST);
+        assert_eq!(health.choose(FIRST, LEAST, Nanos(3 * MINUTE)).0, FIRST);
+        health.learn(FIRST, 1, Nanos(3 * MINUTE));
+        assert_eq!(health.choose(FIRST, LEAST, Nanos(3 * MINUTE + 1)).0, FIRST);
+        assert!(!health.is_fragmented(FIRST, Nanos(9 * MINUTE)));
+    }
+
+    #[test]
+    fn where_every_length_comes_in_the_same_pieces_the_long_ones_are_as_good() {
+        let mut health = SpaceHealth::default();
+        health.learn(FIRST, 160, Nanos(0));
+        health.learn(LEAST, 40, Nanos(1));
+        let (length, piece) = health.choose(FIRST, LEAST, Nanos(2));
+        assert_eq!((length, piece.0), (FIRST, FIRST.0 / 160));
+    }
+}

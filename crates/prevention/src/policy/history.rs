@@ -215,3 +215,75 @@ fn lookups(kind: &FileKind) -> Vec<(FileKind, u64)> {
         .flatten()
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(directory: &str, extension: &str, process: &str) -> FileKind {
+        FileKind { directory: directory.into(), extension: extension.into(), process: process.into() }
+    }
+
+    fn learned(files: &[(FileKind, u64)]) -> History {
+        let mut history = History::default();
+        for (kind, size) in files {
+            history.learn(&Ended { kind: kind.clone(), size: Bytes(*size), pattern: Pattern::Appended });
+        }
+        history
+    }
+
+    #[test]
+    fn one_file_is_enough_in_its_own_directory_and_more_are_needed_elsewhere() {
+        let a = kind("/a", "log", "app");
+        let mut history = learned(&[(a.clone(), 64)]);
+        assert_eq!(history.expect(&a).map(|e| e.size), Some(Bytes(64)));
+        assert_eq!(history.expect(&kind("/a", "log", "other")).map(|e| e.size), Some(Bytes(64)));
+        assert_eq!(history.expect(&kind("/b", "log", "app")), None);
+        history.learn(&Ended { kind: a.clone(), size: Bytes(64), pattern: Pattern::Appended });
+        assert!(history.expect(&kind("/b", "log", "app")).is_some());
+        assert_eq!(history.expect(&kind("/b", "log", "other")), None);
+        (0..2).for_each(|_| history.learn(&Ended { kind: a.clone(), size: Bytes(64), pattern: Pattern::Appended }));
+        assert!(history.expect(&kind("/b", "log", "other")).is_some());
+        assert_eq!(history.expect(&kind("/b", "dat", "app")), None);
+    }
+
+    #[test]
+    fn one_huge_file_among_many_does_not_count_and_old_ones_are_forgotten() {
+        let a = kind("/a", "log", "app");
+        let files: Vec<_> = [10, 10, 10, 1 << 40, 10, 10].map(|size| (a.clone(), size)).into();
+        assert_eq!(learned(&files).expect(&a).map(|e| e.size), Some(Bytes(10)));
+        let files: Vec<_> = [1 << 40; 20].into_iter().chain([10; 8]).map(|size| (a.clone(), size)).collect();
+        assert_eq!(learned(&files).expect(&a).map(|e| e.size), Some(Bytes(10)));
+    }
+
+    #[test]
+    fn it_stays_small_and_forgets_what_was_not_seen_for_longest() {
+        let mut history = History::default();
+        let frequent = kind("/often", "log", "app");
+        for nth in 0..20_000 {
+            for kind in [kind(&format!("/d{nth}"), &format!("e{nth}"), "p"), frequent.clone()] {
+                history.learn(&Ended { kind, size: Bytes(1), pattern: Pattern::Scattered });
+            }
+        }
+        assert!(history.len() <= KINDS);
+        assert_eq!(history.expect(&frequent).map(|e| e.pattern), Some(Pattern::Scattered));
+        assert!(history.expect(&kind("/d0", "e0", "p")).is_none());
+        let (read, reason) = History::from_json(&history.to_json());
+        assert!(reason.is_none() && read == history);
+    }
+
+    #[test]
+    fn another_version_is_not_read() {
+        let (history, reason) = History::from_json(br#"{"version":2,"anything":[]}"#);
+        assert!(history.is_empty());
+        assert_eq!(reason, Some(Forgotten::Version { found: 2 }));
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_file_without_name_and_process() {
+        let nothing = FileKind::default();
+        let history = learned(&[(nothing.clone(), 64), (nothing.clone(), 64)]);
+        assert!(history.is_empty());
+        assert_eq!(history.expect(&nothing), None);
+    }
+}

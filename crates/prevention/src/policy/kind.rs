@@ -101,3 +101,57 @@ fn bounded(name: &[u8], limit: usize) -> String {
 fn is_direction(character: char) -> bool {
     matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    fn of(path: &str) -> String {
+        FileKind::new(Some(Path::new(path)), &ProcessName::default()).extension
+    }
+
+    #[test]
+    fn what_numbers_files_of_a_kind_is_no_part_of_it() {
+        for (path, expected) in [
+            ("/var/log/app.log", "log"),
+            ("/var/log/app.LOG.17", "log"),
+            ("/var/log/app.log-20260101", "log-20260101"),
+            ("/var/log/app.log.2026-01-01", "log"),
+            ("/var/crash/core.4711", "core"),
+            ("/pg/pg_wal/000000010000000A000000FF", "#24"),
+            ("/pg/base/16384/2619", "#4"),
+            ("/my/ibdata1", "ibdata#"),
+            ("/my/ibdata12", "ibdata#"),
+            ("/db/000123.sst", "sst"),
+            ("/vm/disk.qcow2", "qcow2"),
+            ("/home/.hidden", "hidden"),
+            ("/backup/2026.tar.gz", "gz"),
+            ("/", ""),
+        ] {
+            assert_eq!(of(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn kernel_threads_are_nobody() {
+        let by = |name: &[u8]| {
+            let mut bytes = [0; 16];
+            bytes[..name.len()].copy_from_slice(name);
+            FileKind::new(None, &ProcessName(bytes)).process
+        };
+        assert_eq!(by(b"postgres"), "postgres");
+        assert_eq!(by(b"kworker/u4:1"), "");
+        assert_eq!(by(b"btrfs-transacti"), "");
+        assert_eq!(by(b"evil\x1b[2J"), "evil\\u{1b}[2J");
+    }
+
+    #[test]
+    fn names_that_differ_beyond_the_limit_stay_different() {
+        let long = |last: &str| format!("/x/{}.{}{last}", "a".repeat(100), "b".repeat(200));
+        assert_ne!(of(&long("q")), of(&long("r")));
+        let raw = FileKind::new(Some(Path::new(OsStr::from_bytes(b"/\xff/x.\xfe"))), &ProcessName::default());
+        assert_eq!((raw.directory.as_str(), raw.extension.as_str()), ("/\\xff", "\\xfe"));
+    }
+}

@@ -86,3 +86,55 @@ fn lies_between(stretches: &[Stretch], at: usize) -> bool {
     holds(before, &|n| end_of(n.range) == stretch.range.start)
         && holds(stretches.get(at + 1), &|n| n.range.start == end_of(stretch.range))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use StretchState::{Hole, Ours, Theirs, Written};
+
+    const MIB: u64 = 1 << 20;
+
+    /// What goes back of these, by their places; lengths in MiB.
+    fn back(stretches: &[(u64, StretchState)]) -> Vec<usize> {
+        let mut at = 0;
+        let mut starts = Vec::new();
+        let stretches: Vec<Stretch> = stretches
+            .iter()
+            .map(|(length, state)| {
+                starts.push(Bytes(at));
+                let range = ByteRange { start: Bytes(at), length: Bytes(length * MIB) };
+                at += length * MIB;
+                Stretch { range, state: *state }
+            })
+            .collect();
+        give_back(&stretches).iter().filter_map(|range| starts.iter().position(|start| *start == range.start)).collect()
+    }
+
+    #[test]
+    fn edges_go_back_for_nothing_and_short_stretches_between_data_stay() {
+        assert_eq!(back(&[(3, Ours), (4, Written), (2, Ours), (4, Written), (3, Ours)]), [0, 4]);
+        assert_eq!(back(&[(16, Ours)]), [0]);
+        assert_eq!(back(&[(3, Ours), (4, Hole), (3, Ours)]), [0, 2]);
+    }
+
+    #[test]
+    fn long_stretches_go_back_and_so_does_what_a_sparse_file_would_keep_too_much_of() {
+        assert_eq!(back(&[(8, Written), (5, Ours), (8, Written)]), [1]);
+        assert_eq!(back(&[(1, Written), (2, Ours), (1, Written), (3, Ours), (1, Written)]), [3]);
+    }
+
+    #[test]
+    fn what_others_have_preallocated_never_goes_back() {
+        assert_eq!(back(&[(16, Theirs), (1, Written), (16, Theirs)]), Vec::<usize>::new());
+        assert_eq!(back(&[(8, Written), (2, Ours), (8, Theirs)]), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn stretches_that_make_no_sense_give_nothing_back() {
+        let at =
+            |start, length| Stretch { range: ByteRange { start: Bytes(start), length: Bytes(length) }, state: Ours };
+        assert_eq!(give_back(&[at(8 * MIB, 8 * MIB), at(0, 4 * MIB)]), []);
+        assert_eq!(give_back(&[at(0, 8 * MIB), at(4 * MIB, 8 * MIB)]), []);
+        assert_eq!(give_back(&[at(u64::MAX, u64::MAX)]), []);
+    }
+}

@@ -88,8 +88,8 @@ impl Policy {
     /// # Errors
     /// When they make no sense; nothing has changed then.
     pub fn change(&mut self, settings: Settings) -> Result<(), SettingsError> {
-        let health = std::mem::take(&mut Self::new(settings).map(|new| std::mem::replace(self, new))?.health);
-        self.health = health;
+        let health = self.health.clone();
+        *self = Self { health, ..Self::new(settings)? };
         Ok(())
     }
 
@@ -207,7 +207,7 @@ impl Policy {
         let half = start.0 + range.length.0 / 2;
         // When the runway covers what is expected, the next one is wanted only if the file becomes larger than that.
         let expected = self.expected(case).map_or(0, |expected| expected.size.0);
-        let arm_half = if expected < stop { Bytes(half.max(expected)) } else { Bytes(half) };
+        let arm_half = if expected <= stop.saturating_sub(MIB) { Bytes(half.max(expected)) } else { Bytes(half) };
         Ok(Decision::Runway { range, arm_half })
     }
 

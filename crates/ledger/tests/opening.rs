@@ -132,7 +132,7 @@ fn no_history_yet_is_told_from_failure() {
 }
 
 #[test]
-fn mount_a_read_only_place_is_named_and_can_be_read() {
+fn loop_a_read_only_place_is_named_and_can_be_read() {
     let place = Tmpfs::of_kibibytes(8192);
     let path = place.path().join("ledger.db");
     let new = place.path().join("new.db");
@@ -147,7 +147,7 @@ fn mount_a_read_only_place_is_named_and_can_be_read() {
 }
 
 #[test]
-fn mount_a_full_disk_is_named() {
+fn loop_a_full_disk_is_named() {
     let place = Tmpfs::of_kibibytes(512);
     let full = Ledger::open(&place.path().join("ledger.db"), Limits::default(), at(NOW)).map(|mut opened| {
         (0..100_000).find_map(|hour| {

@@ -3,6 +3,7 @@
 use super::Settings;
 use super::pending::{Shared, Wake};
 use crate::{Account, Batch, Day, Hour, Ledger, LedgerError};
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ pub struct Keeper {
     path: PathBuf,
     settings: Settings,
     shared: Arc<Shared>,
-    ledger: Option<Ledger>,
+    /// Whether the database was checked when it was opened before. It is open only while it is written.
+    checked: bool,
     /// When to try again after a failure.
     retry: Option<Instant>,
     /// Whether what was spent before this process is known.
@@ -26,7 +28,7 @@ pub struct Keeper {
 
 impl Keeper {
     pub fn new(path: PathBuf, settings: Settings, shared: Arc<Shared>) -> Self {
-        Self { path, settings, shared, ledger: None, retry: None, knows_spent: false, kept_house: None, said: None }
+        Self { path, settings, shared, checked: false, retry: None, knows_spent: false, kept_house: None, said: None }
     }
 
     /// Until told to stop; then once more.
@@ -67,7 +69,7 @@ impl Keeper {
                 self.recovered();
                 self.shared.tell(|status| {
                     status.recording = true;
-                    status.bytes = bytes;
+                    status.bytes = bytes.unwrap_or(status.bytes);
                 });
                 true
             }
@@ -78,23 +80,18 @@ impl Keeper {
         }
     }
 
-    /// Opens where that is needed, writes, keeps house. `batch` is taken once it is written.
-    fn write(&mut self, batch: &mut Option<Batch>) -> Result<u64, LedgerError> {
+    /// Opens, writes, keeps house, and closes; tells the size of the database. `batch` is taken once it is written.
+    fn write(&mut self, batch: &mut Option<Batch>) -> Result<Option<u64>, LedgerError> {
         let now = self.shared.now();
-        let ledger = match &mut self.ledger {
-            Some(ledger) if ledger.is_in_place() => ledger,
-            _ => {
-                let opened = Ledger::open(&self.path, self.settings.limits, now)?;
-                if let Some(note) = &opened.note {
-                    tracing::warn!("{note}");
-                    self.shared.tell(|status| status.note = Some(note.to_string()));
-                }
-                self.kept_house = None;
-                self.ledger.insert(opened.ledger)
-            }
-        };
+        let idle = batch.as_ref().is_none_or(Batch::is_empty);
+        let hour = Hour::of(now);
+        if idle && self.checked && self.kept_house == Some(hour) {
+            *batch = None;
+            return Ok(None);
+        }
+        let mut ledger = self.open(now)?;
         if !self.knows_spent {
-            self.shared.learn_spent(spent(ledger, Day::of(now))?);
+            self.shared.learn_spent(spent(&ledger, Day::of(now))?);
             self.knows_spent = true;
         }
         if let Some(pending) = batch.as_ref().filter(|batch| !batch.is_empty()) {
@@ -102,12 +99,26 @@ impl Keeper {
             self.shared.tell(|status| status.written = Some(now));
         }
         *batch = None;
-        let hour = Hour::of(now);
         if self.kept_house != Some(hour) || ledger.is_too_large()? {
             ledger.keep_house(now)?;
             self.kept_house = Some(hour);
         }
-        ledger.bytes()
+        ledger.bytes().map(Some)
+    }
+
+    fn open(&mut self, now: Timestamp) -> Result<Ledger, LedgerError> {
+        let limits = self.settings.limits;
+        if self.checked {
+            return Ledger::open_again(&self.path, limits);
+        }
+        let opened = Ledger::open(&self.path, limits, now)?;
+        if let Some(note) = &opened.note {
+            tracing::warn!("{note}");
+            self.shared.tell(|status| status.note = Some(note.to_string()));
+        }
+        self.kept_house = None;
+        self.checked = true;
+        Ok(opened.ledger)
     }
 
     fn recovered(&mut self) {
@@ -120,7 +131,7 @@ impl Keeper {
 
     fn failed(&mut self, error: &LedgerError) {
         // Whatever it was, the next attempt begins by opening and checking.
-        self.ledger = None;
+        self.checked = false;
         self.retry = Some(Instant::now() + self.settings.retry_every.max(Duration::from_millis(1)));
         let told = error.to_string();
         if self.said.as_ref() != Some(&told) {

@@ -19,6 +19,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+/// So long the end waits for what is pending to be written.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
 /// How a recorder works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -35,7 +38,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            flush_every: Duration::from_secs(5),
+            flush_every: Duration::from_secs(10),
             retry_every: Duration::from_secs(60),
             pending: 20_000,
             limits: Limits::default(),
@@ -79,7 +82,11 @@ impl Recorder {
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::new(settings.pending, Box::new(clock)));
         let keeper = Keeper::new(path.to_owned(), settings, Arc::clone(&shared));
-        let thread = thread::Builder::new().name("ledger".to_owned()).spawn(move || keeper.run())?;
+        let end = End(Arc::clone(&shared));
+        let thread = thread::Builder::new().name("ledger".to_owned()).spawn(move || {
+            let _end = end;
+            keeper.run();
+        })?;
         Ok(Self { path: path.to_owned(), shared, thread: Some(thread) })
     }
 
@@ -138,11 +145,19 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.shared.stop();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take().filter(|_| self.shared.stop(LAST_WORDS)) {
             // It has said what there was to say; a panic in it is not worth another one here.
             _ = thread.join();
         }
+    }
+}
+
+/// Tells that the thread has ended, however it ended.
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

@@ -32,6 +32,7 @@ struct State {
     /// Up to which of these it succeeded.
     served: u64,
     stopping: bool,
+    ended: bool,
 }
 
 impl State {
@@ -123,8 +124,18 @@ impl Shared {
         self.lock().spent_before = spent;
     }
 
-    pub fn stop(&self) {
-        self.lock().stopping = true;
+    /// Tells the writing thread to end; whether it did within `patience`. A disk that answers nothing may keep it for ever.
+    pub fn stop(&self, patience: Duration) -> bool {
+        let mut state = self.lock();
+        state.stopping = true;
+        self.changed.notify_all();
+        let waited = self.changed.wait_timeout_while(state, patience, |state| !state.ended);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended
+    }
+
+    /// The writing thread has ended.
+    pub fn end(&self) {
+        self.lock().ended = true;
         self.changed.notify_all();
     }
 

@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use longrun_layout::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 use std::fmt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// How much history is kept.
@@ -63,14 +62,12 @@ pub struct Opened {
     pub note: Option<Note>,
 }
 
-/// The database, for writing. One process writes at a time.
+/// The database, for writing. Nobody else reads or writes it meanwhile: it is to be dropped when the work is done.
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
     limits: Limits,
     connection: Connection,
-    /// Device and inode of the file.
-    file: (u64, u64),
 }
 
 impl Ledger {
@@ -80,9 +77,15 @@ impl Ledger {
     /// [`LedgerError`]: the caller goes on without history.
     pub fn open(path: &Path, limits: Limits, now: Timestamp) -> Result<Opened, LedgerError> {
         let (connection, note) = open::for_writing(path, now)?;
-        let found = path.metadata().map_err(|e| LedgerError::io(path, "look at it", e))?;
-        let file = (found.dev(), found.ino());
-        Ok(Opened { ledger: Self { path: path.to_owned(), limits, connection, file }, note })
+        Ok(Opened { ledger: Self { path: path.to_owned(), limits, connection }, note })
+    }
+
+    /// Opens again what [`Self::open`] has checked; begins a database where that has been removed.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and [`LedgerError::Damaged`]: then that is to be called.
+    pub fn open_again(path: &Path, limits: Limits) -> Result<Self, LedgerError> {
+        Ok(Self { path: path.to_owned(), limits, connection: open::again(path)? })
     }
 
     /// Writes all of a batch, or nothing.
@@ -119,12 +122,6 @@ impl Ledger {
             rows.collect::<Result<Vec<_>, _>>()
         };
         read().map_err(|e| LedgerError::sqlite(&self.path, "read it", e))
-    }
-
-    /// Whether the file is still where it was opened: somebody may have removed or replaced it meanwhile.
-    #[must_use]
-    pub fn is_in_place(&self) -> bool {
-        self.path.metadata().is_ok_and(|found| (found.dev(), found.ino()) == self.file)
     }
 
     /// How large the file is.

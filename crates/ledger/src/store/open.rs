@@ -1,6 +1,9 @@
 //! Opening the file: new, as it should be, of another version, damaged, or not to be had.
 //!
-//! Owns the rule that no history is ever deleted for being damaged: it is set aside under a name that says when.
+//! Owns the rule that no history is ever deleted for being damaged: it is set aside under a name that says when; and that
+//! the writer maps no file into its memory. What SQLite shares between processes otherwise, the index of its log, is such
+//! a map, and on a full volume that copies on write (btrfs with snapshots) a store to it kills the process by SIGBUS. So the
+//! writer locks the database for itself while it has it open, which it has for moments only, and readers come between.
 
 use super::{Note, schema};
 use crate::LedgerError;
@@ -24,40 +27,55 @@ const CACHE_KIB: i64 = 512;
 /// After so many pages the log beside the database is worked into it: a small log, for small disks.
 const LOG_PAGES: i64 = 256;
 
-/// Opens for writing, brings the format up to date, and begins anew where the file is damaged.
+/// Opens for writing, checks all of it, brings the format up to date, and begins anew where the file is damaged.
 pub fn for_writing(path: &Path, now: Timestamp) -> Result<(Connection, Option<Note>), LedgerError> {
-    match attempt(path) {
+    match attempt(path, Check::All) {
         Err(LedgerError::Damaged { detail, .. }) => {
             let kept = set_aside(path, now)?;
-            Ok((attempt(path)?, Some(Note::SetAside { kept, detail })))
+            Ok((attempt(path, Check::All)?, Some(Note::SetAside { kept, detail })))
         }
         opened => Ok((opened?, None)),
     }
 }
 
-fn attempt(path: &Path) -> Result<Connection, LedgerError> {
+/// Opens for writing what has been checked before.
+pub fn again(path: &Path) -> Result<Connection, LedgerError> {
+    attempt(path, Check::Format)
+}
+
+/// How much is looked at when opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    /// Every page.
+    All,
+    /// The format only.
+    Format,
+}
+
+fn attempt(path: &Path, how: Check) -> Result<Connection, LedgerError> {
     begin(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let failed = |act| move |e| refine(path, LedgerError::sqlite(path, act, e));
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed("open it"))?;
     let settle = failed("open it");
     connection.busy_timeout(PATIENCE).map_err(&settle)?;
+    if connection.is_readonly("main").map_err(&settle)? {
+        let source = std::io::Error::from(ErrorKind::PermissionDenied);
+        return Err(LedgerError::io(path, "write to it", source));
+    }
+    connection.pragma_update_and_check(None, "locking_mode", "EXCLUSIVE", |_| Ok(())).map_err(&settle)?;
     // What turns out to be of a newer version is left exactly as it is.
     let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(keep, true).map_err(&settle)?;
     let version = schema::version(&connection, path, schema::STEPS).map_err(|e| refine(path, e))?;
     connection.set_db_config(keep, false).map_err(&settle)?;
-    if connection.is_readonly("main").map_err(&settle)? {
-        let source = std::io::Error::from(ErrorKind::PermissionDenied);
-        return Err(LedgerError::io(path, "write to it", source));
-    }
-    if version > 0 {
+    if version > 0 && how == Check::All {
         check(&connection, path)?;
     }
     let prepare = || {
         // Takes effect only before the first table is made.
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-        // Answers with the mode it took. Where shared memory is not to be had, it stays with a journal: slower, not less safe.
+        // Answers with the mode it took, which is none of ours to insist on.
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.pragma_update(None, "foreign_keys", true)?;
@@ -173,7 +191,8 @@ pub fn for_reading(path: &Path) -> Result<Connection, LedgerError> {
 }
 
 fn cannot_share(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+    use ErrorCode::{CannotOpen, DiskFull, ReadOnly, SystemIoFailure};
+    matches!(error.sqlite_error_code(), Some(CannotOpen | ReadOnly | DiskFull | SystemIoFailure))
 }
 
 /// As the kind of name by which SQLite takes options. Every byte that could mean something there is escaped.

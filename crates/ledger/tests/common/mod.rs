@@ -83,6 +83,36 @@ impl Drop for Tmpfs {
     }
 }
 
+/// The smallest btrfs in a file, gone when dropped.
+pub struct Btrfs {
+    directory: tempfile::TempDir,
+}
+
+impl Btrfs {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (image, point) = (directory.path().join("image"), directory.path().join("mnt"));
+        std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
+        std::fs::create_dir(&point).unwrap();
+        let search = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+        run(Command::new("mkfs.btrfs").env("PATH", search).arg("-q").arg(&image));
+        let volume = Self { directory };
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&point));
+        volume
+    }
+
+    pub fn path(&self) -> std::path::PathBuf {
+        self.directory.path().join("mnt")
+    }
+}
+
+impl Drop for Btrfs {
+    fn drop(&mut self) {
+        // The loop device goes with the mount.
+        _ = Command::new("umount").arg(self.path()).status();
+    }
+}
+
 fn run(command: &mut Command) {
     let status = command.status().unwrap();
     assert!(status.success(), "{command:?}: {status} (this test needs root)");

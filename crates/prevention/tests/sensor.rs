@@ -195,6 +195,8 @@ fn half_used_and_closed(sensor: &dyn Sensor, watched: &Watched, directory: &Path
     let half = Bytes(MIB / 2);
     let write = |file: &File, at: u64| {
         file.write_all_at(Aligned::new(64 << 10).get(), at).unwrap();
+        // On btrfs what is in the cache only is no use of the runway yet.
+        file.sync_data().unwrap();
         of_armed(&signals_until_silent(sensor), key)
     };
     for round in 0..2 {
@@ -234,6 +236,17 @@ fn loop_the_use_of_half_a_runway_is_told_once_and_each_close_until_disarmed() {
         }
         assert_eq!(sensor.lost(), 0);
     }
+}
+
+#[test]
+fn without_bpf_the_fallback_is_taken_and_says_why() {
+    // No kernel makes so large a queue.
+    let settings = Settings { queue: Bytes(u64::MAX), ..Settings::default() };
+    let opened = open_with(Choice::Auto, settings).unwrap();
+    assert_eq!(opened.sensor.kind(), SensorKind::Fanotify);
+    let why = opened.refused.unwrap().to_string();
+    assert!(why.contains("events") && why.contains("Invalid argument"), "{why}");
+    assert!(open_with(Choice::Bpf, settings).is_err());
 }
 
 #[test]

@@ -3,7 +3,6 @@
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
-#include <bpf/bpf_core_read.h>
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -284,18 +283,15 @@ static __always_inline bool none_armed(void)
 	return !count || !*count;
 }
 
-static __always_inline __u64 root_of(const struct volume_rules *rules, struct inode *inode)
+/* btrfs says more exactly by itself what is written where (btrfs_allocated); and its records are unknown until its module
+ * is loaded, which may be after these programs. */
+static __always_inline bool is_told_elsewhere(const struct volume_rules *rules)
 {
-	if (rules->filesystem != GROWTH_BTRFS)
-		return 0;
-	struct btrfs_inode *own = (void *)inode - bpf_core_field_offset(struct btrfs_inode, vfs_inode);
-
-	return BPF_CORE_READ(own, root, root_key.objectid);
+	return !rules || rules->filesystem == GROWTH_BTRFS;
 }
 
 static __always_inline int dirtied(struct address_space *mapping, unsigned long index)
 {
-	struct volume_rules *rules;
 	struct inode *inode;
 
 	if (!mapping || none_armed())
@@ -303,9 +299,8 @@ static __always_inline int dirtied(struct address_space *mapping, unsigned long 
 	inode = mapping->host;
 	if (!inode)
 		return 0;
-	rules = rules_of(inode);
-	if (rules)
-		written(inode, root_of(rules, inode), ((__u64)index + 1) << page_shift, false);
+	if (!is_told_elsewhere(rules_of(inode)))
+		written(inode, 0, ((__u64)index + 1) << page_shift, false);
 	return 0;
 }
 
@@ -325,15 +320,13 @@ int BPF_PROG(dirty_page, struct page___old *page, struct address_space *mapping)
 
 static __always_inline int direct(struct kiocb *request, struct iov_iter *data)
 {
-	struct volume_rules *rules;
 	struct inode *inode;
 
 	if (none_armed())
 		return 0;
 	inode = request->ki_filp->f_inode;
-	rules = rules_of(inode);
-	if (rules)
-		written(inode, root_of(rules, inode), request->ki_pos + data->count, true);
+	if (!is_told_elsewhere(rules_of(inode)))
+		written(inode, 0, request->ki_pos + data->count, true);
 	return 0;
 }
 

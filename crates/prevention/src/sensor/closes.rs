@@ -60,10 +60,11 @@ impl CloseNotice {
     pub(super) fn take(&self, sink: &mut dyn FnMut(Signal)) -> Result<(), SensorError> {
         let refused =
             |source: Errno| SensorError::Refused { act: "to tell which files were closed (fanotify)", source };
-        let events = self.queue.read().map_err(refused)?;
-        if events.is_empty() {
-            return Ok(());
-        }
+        self.tell(self.queue.read().map_err(refused)?, sink);
+        Ok(())
+    }
+
+    fn tell(&self, events: Vec<FileEvent>, sink: &mut dyn FnMut(Signal)) {
         let at = Nanos(monotonic_nanoseconds());
         let closed = |file| Signal { at, file, size: Bytes(0), by: ProcessName::default(), kind: SignalKind::Closed };
         for event in events {
@@ -78,7 +79,6 @@ impl CloseNotice {
             };
             files.into_iter().map(closed).for_each(&mut *sink);
         }
-        Ok(())
     }
 
     /// How often the queue overflowed.
@@ -94,5 +94,33 @@ impl CloseNotice {
 impl AsFd for CloseNotice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.queue.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longrun_sys::DeviceNumber;
+
+    #[test]
+    fn after_an_overflow_every_armed_file_may_have_been_closed() {
+        let notice = CloseNotice::new().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut keys: Vec<FileKey> = (0..3)
+            .map(|number| {
+                let file = File::create(directory.path().join(format!("{number}"))).unwrap();
+                let volume = DeviceNumber { major: 0, minor: 1 };
+                let key = FileKey { volume, handle: FileHandle::of_file(&file).unwrap() };
+                notice.add(&key, &file).unwrap();
+                key
+            })
+            .collect();
+        let mut told = Vec::new();
+        notice.tell(vec![FileEvent::Overflow], &mut |signal| told.push((signal.file, signal.kind)));
+        keys.sort_unstable();
+        told.sort_unstable_by_key(|(key, _)| *key);
+        let expected: Vec<_> = keys.into_iter().map(|key| (key, SignalKind::Closed)).collect();
+        assert_eq!(told, expected);
+        assert_eq!(notice.lost(), 1);
     }
 }

@@ -37,7 +37,7 @@ pub struct Opened {
 /// What is rarely anything but the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The size of the queue between the kernel and us: a power of two, and whole pages. BPF only.
+    /// The size of the queue between the kernel and us: rounded up to a power of two of whole pages. BPF only.
     pub queue: Bytes,
     /// Also tells of files that this process writes to: preallocations by itself would otherwise look like growth. For tests
     /// and recordings. BPF only.

@@ -7,7 +7,7 @@ use crate::sensor::{SensorError, Settings};
 use libbpf_rs::{Link, MapCore, Object, ObjectBuilder, PrintLevel};
 use longrun_sys::page_size;
 use std::os::fd::AsFd;
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/growth.bpf.o"));
 
@@ -84,10 +84,10 @@ fn load(
                 }
                 return Ok(group);
             }
-            Err(error) => first = first.or(Some(error)),
+            Err(error) => first = first.or(Some(explained(&error))),
         }
     }
-    let detail = first.map_or_else(|| "there is none".into(), |error| format!("{error:#}"));
+    let detail = first.unwrap_or_default();
     Err(SensorError::Bpf { detail })
 }
 
@@ -120,10 +120,29 @@ fn load_set(
     Ok(Group { _links: links, object, own })
 }
 
+/// The last warning of libbpf: it names what failed, which the error number does not.
+static WARNING: Mutex<String> = Mutex::new(String::new());
+
 /// What libbpf has to say goes where everything else goes.
 fn quieten() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, message| tracing::debug!("{}", message.trim_end()))));
+        libbpf_rs::set_print(Some((PrintLevel::Debug, |level, message| {
+            let message = message.trim_end();
+            tracing::debug!("{message}");
+            // The verifier's account of a whole program is for the log only; the summing-up at the end names nothing.
+            if level == PrintLevel::Warn && message.lines().count() == 1 && !message.contains("failed to load object") {
+                message.clone_into(&mut WARNING.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+        })));
     });
+}
+
+/// An error, with what libbpf said about it.
+fn explained(error: &libbpf_rs::Error) -> String {
+    let said = std::mem::take(&mut *WARNING.lock().unwrap_or_else(PoisonError::into_inner));
+    match said.trim_start_matches("libbpf: ") {
+        "" => format!("{error:#}"),
+        said => format!("{error:#} ({said})"),
+    }
 }

@@ -7,7 +7,7 @@ mod common;
 use common::{Btrfs, Tmpfs, account, at, counted, ever, gauge, open, volume};
 use jiff::Timestamp;
 use longrun_layout::Bytes;
-use longrun_ledger::{Account, Counter, Event, Ledger, Limits, Reader, Recorder, Settings, Severity};
+use longrun_ledger::{Account, Batch, Counter, Event, Ledger, Limits, Reader, Recorder, Settings, Severity};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -254,8 +254,10 @@ fn record_on_a_volume_that_fills(volume: &Path) {
     let recorder = recorder(&path, settings_by_hand());
     recorder.count(&account(), Counter::Signals, 1);
     assert!(recorder.flush(PATIENCE));
-    // A reader leaves its shared memory behind.
+    // A reader leaves its shared memory behind; and a database may be open just then.
     assert_eq!(signals(&path), 1);
+    let mut ledger = Ledger::open(&path, Limits::default(), noon()).unwrap().ledger;
+    ledger.write(&counted(Counter::Signals, 1, noon())).unwrap();
     let snapshot =
         Command::new("btrfs").args(["-q", "subvolume", "snapshot"]).arg(volume).arg(volume.join("s")).status();
     assert!(snapshot.unwrap().success());
@@ -263,17 +265,22 @@ fn record_on_a_volume_that_fills(volume: &Path) {
     for piece in [1 << 20, 64 << 10, 4096, 512] {
         while rest.write_all(&vec![1; piece]).and_then(|()| rest.sync_all()).is_ok() {}
     }
+    let mut batch = Batch::default();
+    batch.events.push(event(&"x".repeat(900)));
+    let failures = (0..2000).filter(|_| ledger.write(&batch).is_err()).count();
+    assert!(failures > 0, "the volume was not full");
+    drop(ledger);
     let mut failed = false;
     for n in 0..50 {
         (0..100).for_each(|m| recorder.event(event(&format!("{n}.{m}{}", "x".repeat(900)))));
         recorder.count(&account(), Counter::Signals, 1);
         failed |= !recorder.flush(PATIENCE);
     }
-    assert!(failed, "the volume was not full");
+    assert!(failed, "the volume is not full any more");
     drop(rest);
     fs::remove_file(volume.join("rest")).unwrap();
     until("history goes on", || recorder.flush(PATIENCE));
-    assert_eq!(signals(&path), 51);
+    assert_eq!(signals(&path), 52);
 }
 
 const CHILD: &str = "LONGRUN_LEDGER_TEST_CHILD";

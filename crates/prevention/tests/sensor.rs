@@ -6,7 +6,7 @@ mod common;
 use common::{
     Aligned, Mode, fragments, grow_in_turn, grow_together, scatter, signals_during, signals_until_silent, volume,
 };
-use longrun_lab::{FileSystemKind, tool};
+use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, tool};
 use longrun_layout::Bytes;
 use longrun_prevention::sensor::{Choice, Sensor, Settings, open, open_with};
 use longrun_prevention::{FileKey, SensorKind, Signal, SignalKind, Watched};
@@ -16,6 +16,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
@@ -236,6 +237,53 @@ fn loop_the_use_of_half_a_runway_is_told_once_and_each_close_until_disarmed() {
         }
         assert_eq!(sensor.lost(), 0);
     }
+}
+
+#[test]
+fn loop_our_own_allocations_and_compressed_files_are_not_told_of() {
+    let (xfs, watched) = volume(FileSystemKind::Xfs, 512);
+    let sensor = open(Choice::Bpf).unwrap().sensor;
+    sensor.watch(&watched).unwrap();
+    let grow = |directory: &Path, mode| grow_in_turn(directory, 4, 2 * MIB, 64 << 10, mode);
+    assert_eq!(signals_during(&*sensor, || grow(&xfs.mount_point(), Mode::Direct)), [], "by ourselves");
+
+    let btrfs = LoopVolume::create(&VolumeSpec::btrfs(512).mount("compress-force=zstd")).unwrap();
+    let sensor = bpf();
+    sensor.watch(&common::watched(&btrfs)).unwrap();
+    assert_eq!(signals_during(&*sensor, || grow(&btrfs.mount_point(), Mode::Synced)), [], "compressed");
+}
+
+#[test]
+fn loop_waiting_ends_when_a_signal_comes() {
+    let (volume, watched) = volume(FileSystemKind::Xfs, 512);
+    let sensor = bpf();
+    sensor.watch(&watched).unwrap();
+    let begin = Instant::now();
+    let mut told = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| grow_in_turn(&volume.mount_point(), 2, MIB, 64 << 10, Mode::Direct));
+        while told == 0 {
+            sensor.poll(Duration::from_secs(600), &mut |_| told += 1).unwrap();
+        }
+    });
+    assert!(begin.elapsed() < Duration::from_secs(300), "not woken, but timed out");
+}
+
+#[test]
+fn loop_a_volume_mounted_by_a_subvolume_is_watched_by_bpf_and_refused_by_the_fallback_with_the_reason() {
+    let (volume, _) = volume(FileSystemKind::Btrfs, 512);
+    let subvolume = volume.mount_point().join("sub");
+    tool::run("btrfs", ["subvolume".as_ref(), "create".as_ref(), subvolume.as_os_str()]).unwrap();
+    volume.unmount().unwrap();
+    let point = volume.mount_point();
+    let arguments = ["-o".as_ref(), "subvol=sub".as_ref(), volume.device().as_os_str(), point.as_os_str()];
+    tool::run("mount", arguments).unwrap();
+    let watched = common::watched(&volume);
+    let sensor = bpf();
+    sensor.watch(&watched).unwrap();
+    half_used_and_closed(&*sensor, &watched, &point, Mode::Direct);
+    let error = open(Choice::Fanotify).unwrap().sensor.watch(&watched).unwrap_err().to_string();
+    assert!(error.contains("subvolid=5"), "{error}");
 }
 
 #[test]

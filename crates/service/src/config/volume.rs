@@ -60,7 +60,7 @@ settings! {
     /// … or less than this, whichever is smaller.
     floor_bytes: Bytes = Bytes(4 * GIB);
     /// All unused runways together hold at most this share of what is free above the floor.
-    held_share: Percent = Percent::of(10);
+    held_share: Percent = Percent::of(25);
     /// Whether sparse files that are written at scattered places get windows (XFS and btrfs).
     sparse_windows: bool = true;
     /// The size of such a window, a power of two.

@@ -17,6 +17,9 @@ const STYLE: &str = include_str!("style.css");
 /// A period of many years by the month is some hundred columns; nothing sensible is more.
 const MOST_SLOTS: usize = 400;
 
+/// One of the figures of a scan.
+type Figure = fn(&Gauge) -> Option<u64>;
+
 /// As text of a page or within quotation marks.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -142,7 +145,10 @@ fn activity(page: &mut String, report: &Report) {
     page.push_str("<section class=\"charts\">\n");
     for (title, kind, counters, parts) in charts {
         let slots = slots(&report.series, report.step, counters);
-        let drawn = columns(&Columns { title: &title, parts, kind, step: report.step, slots });
+        let drawn = match slots.is_empty() {
+            true => "<p class=\"none\">Nothing was counted in this period.</p>\n".to_owned(),
+            false => columns(&Columns { title: &title, parts, kind, step: report.step, slots }),
+        };
         figure(page, &title, &drawn, parts);
     }
     page.push_str("</section>\n");
@@ -174,10 +180,10 @@ fn one_volume(page: &mut String, volume: &VolumeReport, several: bool) {
     if several {
         benefit(page, &volume.benefit.statements);
     }
-    let points = |figure: fn(&Gauge) -> Option<u64>| -> Vec<(Timestamp, u64)> {
+    let points = |figure: Figure| -> Vec<(Timestamp, u64)> {
         volume.scans.iter().filter_map(|scan| Some((scan.at, figure(&scan.gauge)?))).collect()
     };
-    let charts: [(&str, Kind, fn(&Gauge) -> Option<u64>, usize); 3] = [
+    let charts: [(&str, Kind, Figure, usize); 3] = [
         ("Excess fragments", Kind::Count, |gauge| gauge.excess_fragments, 2),
         ("Free-space pieces", Kind::Count, |gauge| gauge.free_pieces, 1),
         ("Largest free piece", Kind::Bytes, |gauge| gauge.largest_free_bytes, 0),

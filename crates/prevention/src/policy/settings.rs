@@ -167,3 +167,40 @@ fn share(key: &'static str, value: Percent, most: u8) -> Result<(), SettingsErro
 fn number(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), SettingsError> {
     if (least..=most).contains(&value) { Ok(()) } else { Err(SettingsError::Number { key, value, least, most }) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_make_sense_and_absurd_settings_are_refused_by_name() {
+        assert_eq!(Settings::default().validate(), Ok(()));
+        let refused = |change: fn(&mut Settings)| {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            settings.validate().unwrap_err().to_string()
+        };
+        assert!(refused(|s| s.first_runway = Bytes(1)).starts_with("first_runway"));
+        assert!(refused(|s| s.fragmented_runway = Bytes(u64::MAX)).starts_with("fragmented_runway"));
+        assert!(refused(|s| s.longest_runway = Bytes(8 * MIB)).starts_with("longest_runway"));
+        assert!(refused(|s| s.sparse_window = Bytes(12 * MIB)).contains("power of two"));
+        assert!(refused(|s| s.held_share = Percent(51)).starts_with("held_share"));
+        assert!(refused(|s| s.floor_share = Percent(101)).starts_with("floor_share"));
+        assert!(refused(|s| s.recent_ms = 0).starts_with("recent_ms"));
+        assert!(refused(|s| s.xfs_hint_files = 0).starts_with("xfs_hint_files"));
+        assert!(refused(|s| s.exclude = vec!["a/b".to_owned()]).contains("a/b"));
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_and_missing_ones_are_the_defaults() {
+        assert_eq!(serde_json::from_str::<Settings>("{}").unwrap(), Settings::default());
+        assert!(serde_json::from_str::<Settings>(r#"{"frist_runway":1}"#).is_err());
+    }
+
+    #[test]
+    fn a_share_of_the_largest_number_is_right() {
+        assert_eq!(Percent(100).of(Bytes(u64::MAX)), Bytes(u64::MAX));
+        assert_eq!(Percent(255).of(Bytes(100)), Bytes(100));
+        assert_eq!(Percent(25).of(Bytes(1001)), Bytes(250));
+    }
+}

@@ -105,15 +105,20 @@ fn loop_files_of_a_subvolume_are_told_of_by_their_handles_and_closes_too() {
 
 #[test]
 fn loop_writes_scattered_over_a_hole_are_told_of() {
-    for kind in [FileSystemKind::Xfs, FileSystemKind::Btrfs] {
+    use FileSystemKind::{Btrfs, Xfs};
+    for (kind, mode) in [(Xfs, Mode::Direct), (Btrfs, Mode::Direct), (Xfs, Mode::Synced), (Btrfs, Mode::Synced)] {
         let (volume, watched) = volume(kind, 512);
         let sensor = bpf();
         sensor.watch(&watched).unwrap();
         let path = volume.mount_point().join("sparse");
-        let signals = signals_during(&*sensor, || scatter(&path, 128 * MIB, 64 << 10, Mode::Direct));
+        let signals = signals_during(&*sensor, || scatter(&path, 128 * MIB, 64 << 10, mode));
         let told = only(&signals, key(&watched, &path));
+        assert!(!told.is_empty(), "{kind:?} {mode:?}: {} pieces", fragments(&path));
         assert_eq!(told.len(), signals.len());
-        assert!(matches!(told[0], SignalKind::Scattered { allocations: 4, bytes: Bytes(0x4_0000), .. }), "{told:?}");
+        assert!(
+            matches!(told[0], SignalKind::Scattered { allocations: 4, bytes: Bytes(0x4_0000), .. }),
+            "{kind:?} {mode:?}: {told:?}"
+        );
         let windows: BTreeSet<u64> = told
             .iter()
             .filter_map(|kind| match kind {
@@ -121,8 +126,9 @@ fn loop_writes_scattered_over_a_hole_are_told_of() {
                 _ => None,
             })
             .collect();
-        assert_eq!(windows.len(), 8, "each 16 MiB of the file are told of: {told:?}");
-        assert!(told.len() < 8 + 12 + 20, "{} of 2048 writes are told of", told.len());
+        assert_eq!(windows.len(), 8, "each 16 MiB of the file are told of, {kind:?} {mode:?}: {told:?}");
+        // By doubling, for each part, and once more after each second.
+        assert!(told.len() < 200, "{} of 2048 writes are told of", told.len());
     }
 }
 

@@ -62,6 +62,7 @@ struct allocation {
 	__u64 physical;
 	bool delayed;   /* chosen when the data was written back, not when it was written */
 	bool rewrites;  /* blocks that were there before may be allocated again */
+	bool unplaced;  /* where it lies is not told */
 };
 
 #define MAX_LIMIT (1u << 20)
@@ -193,7 +194,16 @@ static __always_inline void classify(const struct file_key *key, struct file_sta
 	__u64 size = inode->i_size;
 	__u64 length = a->end - a->begin;
 
-	if (length >= rules->small || continues(state, a))
+	if (length >= rules->small)
+		return;
+	if (a->unplaced) {
+		/* What is written back in one go comes in ascending order, and may lie well: only a step back proves
+		 * that a hole is being filled bit by bit. */
+		if (rules->scatter && a->end < size && a->begin < state->begin)
+			count_scatter(key, state, rules, a, size);
+		return;
+	}
+	if (continues(state, a))
 		return;
 	if (a->end >= size) {
 		/* The file grew by a runway since: where that lies is not known here. */
@@ -368,6 +378,8 @@ int BPF_PROG(ext4_allocated, struct ext4_allocation_request *request, __u64 bloc
 }
 
 #define XFS_DATA_FORK 0
+/* Continues nothing. */
+#define NO_PLACE (1ull << 63)
 #define XFS_DIFLAG_REALTIME 1
 
 static __always_inline int xfs_allocated(struct xfs_inode *file, int fork, struct xfs_bmbt_irec *extent, bool delayed)
@@ -382,15 +394,17 @@ static __always_inline int xfs_allocated(struct xfs_inode *file, int fork, struc
 	if (!rules || fork != XFS_DATA_FORK || !is_plain(inode) || file->i_diflags & XFS_DIFLAG_REALTIME)
 		return 0;
 	block = extent->br_startblock;
-	/* Space promised to buffered data, whose place is chosen later. */
-	if (block >> 51)
+	/* Space promised to buffered data. When that is written back, it is the promise that is shown once more, not the
+	 * place that has been chosen. */
+	if (block >> 51 && !delayed)
 		return 0;
 	__u8 bits = inode->i_blkbits;
 	struct allocation a = {
 		.begin = extent->br_startoff << bits,
 		.end = (extent->br_startoff + extent->br_blockcount) << bits,
-		.physical = block << bits,
+		.physical = block >> 51 ? NO_PLACE : block << bits,
 		.delayed = delayed,
+		.unplaced = block >> 51,
 	};
 	allocated(inode, 0, rules, &a);
 	return 0;

@@ -194,6 +194,7 @@ fn volumes_of_which_nothing_is_left_are_forgotten_and_others_are_not() {
     batch.count(&Account::volume("job-7"), Counter::Signals, 1, at("2026-01-01T00:00:00Z"));
     ledger.write(&batch).unwrap();
     ledger.keep_house(at("2026-04-01T00:00:00Z")).unwrap();
+    drop(ledger);
     let connection = rusqlite::Connection::open(Path::new(&path)).unwrap();
     let left: i64 = connection.query_row("SELECT count(*) FROM volume", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 2, "job-7 and the service itself");

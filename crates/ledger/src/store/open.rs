@@ -161,23 +161,12 @@ pub fn for_reading(path: &Path) -> Result<Connection, LedgerError> {
         Ok(found) if found.len() == 0 => return Err(LedgerError::Missing { path: path.to_owned() }),
         Ok(_) => {}
     }
-    let failed = |e| LedgerError::sqlite(path, "open it", e);
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let open = |path: &Path, flags| {
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(PATIENCE)?;
-        connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
-        Ok(connection)
-    };
-    let connection = match open(path, flags) {
-        // Reading beside a writer takes a file of shared memory. Where none can be made and none is, nobody writes.
-        Err(error) if cannot_share(&error) && !with_suffix(path, "-wal").exists() => {
-            open(&as_unchanging(path), flags | OpenFlags::SQLITE_OPEN_URI).map_err(failed)?
-        }
-        opened => opened.map_err(|e| match OpenOptions::new().read(true).open(path) {
-            Err(said) => LedgerError::io(path, "open it", said),
-            Ok(_) => failed(e),
-        })?,
+    let connection = match alone(path) {
+        Ok(Some(connection)) => connection,
+        // Whoever may not write cannot lock either.
+        Ok(None) => beside_others(path)?,
+        Err(error) if cannot_share(&error) => beside_others(path)?,
+        Err(error) => return Err(LedgerError::sqlite(path, "open it", error)),
     };
     let known = schema::STEPS.len();
     match schema::version(&connection, path, schema::STEPS)? {
@@ -187,6 +176,45 @@ pub fn for_reading(path: &Path) -> Result<Connection, LedgerError> {
             Err(LedgerError::Older { path: path.to_owned(), found: number(version), known: number(known) })
         }
         _ => Ok(connection),
+    }
+}
+
+/// For reading, locked like a writer, so that no file is mapped here either; none when that is not permitted. The database
+/// stays as it is, be it that of a writer that was killed.
+fn alone(path: &Path) -> rusqlite::Result<Option<Connection>> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    if connection.is_readonly("main")? {
+        return Ok(None);
+    }
+    connection.busy_timeout(PATIENCE)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.pragma_update_and_check(None, "locking_mode", "EXCLUSIVE", |_| Ok(()))?;
+    connection.pragma_update(None, "query_only", true)?;
+    connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
+    Ok(Some(connection))
+}
+
+/// For reading, by those who may do no more.
+fn beside_others(path: &Path) -> Result<Connection, LedgerError> {
+    let failed = |e| LedgerError::sqlite(path, "open it", e);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = |path: &Path, flags| {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(PATIENCE)?;
+        connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
+        Ok(connection)
+    };
+    let log_is_empty = with_suffix(path, "-wal").metadata().map_or(true, |log| log.len() == 0);
+    match open(path, flags) {
+        // Reading beside a writer takes a file of shared memory. Where none can be made and none is, nobody writes.
+        Err(error) if cannot_share(&error) && log_is_empty => {
+            open(&as_unchanging(path), flags | OpenFlags::SQLITE_OPEN_URI).map_err(failed)
+        }
+        opened => opened.map_err(|e| match OpenOptions::new().read(true).open(path) {
+            Err(said) => LedgerError::io(path, "open it", said),
+            Ok(_) => failed(e),
+        }),
     }
 }
 

@@ -22,6 +22,9 @@ use std::time::Duration;
 /// The longest piece that one extent record holds, when nothing has been written to it: longer requests are rounded.
 const LONGEST: Blocks = Blocks(32_767);
 
+/// How often a place in one piece is looked for.
+const TRIES: u32 = 4;
+
 /// Mends the file `handle`.
 pub(crate) fn mend(
     place: Place<'_>,
@@ -190,24 +193,46 @@ struct OneFile {
 }
 
 impl OneFile {
-    /// Allocates `needed` blocks in as few pieces as the file system gives.
+    /// Allocates `needed` blocks in as few pieces as the file system gives in some tries. What was given before is kept
+    /// meanwhile, so that the next try is put elsewhere; in the end only the best stays.
     fn stock_up(&mut self, needed: Blocks, floor: Option<Bytes>) -> Result<Vec<Extent>, MendError> {
-        let block_size = self.inner.geometry.block_size;
-        let failed = |act| self.inner.name.failed(act);
-        let room = self.inner.shared.room().map_err(failed("asking for the free space"))?;
-        let unclaimed = self.inner.shared.unclaimed().map_err(failed("asking for the free space"))?;
-        let floor = floor.map_or(Blocks(0), |floor| block_size.to_blocks(floor));
-        if room < needed || unclaimed < needed + floor {
-            return Err(left(LeftReason::LowSpace));
-        }
         self.inner.shared.balloon().forget_yield();
-        let stocked = self.inner.guard.watching(|| self.allocate(needed));
-        let pieces = stocked.map_err(|errno| match errno {
-            Errno::NOSPC | Errno::DQUOT => left(LeftReason::LowSpace),
-            errno => MendError::Volume(self.inner.name.failed("allocating free space")(errno)),
-        })?;
+        let mut best: Option<Vec<Extent>> = None;
+        for _ in 0..TRIES {
+            if !self.is_room_for(needed, floor)? {
+                break;
+            }
+            let pieces = match self.inner.guard.watching(|| self.allocate(needed)) {
+                Ok(pieces) => pieces,
+                Err(Errno::NOSPC | Errno::DQUOT) => break,
+                Err(errno) => {
+                    return Err(MendError::Volume(self.inner.name.failed("allocating free space")(errno)));
+                }
+            };
+            let whole = pieces.len() == 1;
+            if best.as_ref().is_none_or(|best| pieces.len() < best.len()) {
+                best = Some(pieces);
+            }
+            if whole {
+                break;
+            }
+        }
+        let pieces = best.ok_or_else(|| left(LeftReason::LowSpace))?;
         self.stock = pieces.iter().copied().collect();
+        let mut surplus = self.inner.owned()?;
+        for piece in &pieces {
+            surplus.remove(*piece);
+        }
+        self.inner.release(&surplus)?;
         Ok(pieces)
+    }
+
+    fn is_room_for(&self, needed: Blocks, floor: Option<Bytes>) -> Result<bool, MendError> {
+        let failed = || self.inner.name.failed("asking for the free space");
+        let room = self.inner.shared.room().map_err(failed())?;
+        let unclaimed = self.inner.shared.unclaimed().map_err(failed())?;
+        let floor = floor.map_or(Blocks(0), |floor| self.inner.geometry.block_size.to_blocks(floor));
+        Ok(room >= needed && unclaimed >= needed + floor)
     }
 
     /// In pieces that one extent record holds, each of which the file system looks for a place for by its own length.

@@ -40,14 +40,18 @@ impl Floor {
         Ok(capacity.block_size.to_bytes(capacity.available))
     }
 
-    /// Whether `more` can be taken.
+    /// Whether `more` can be taken, so that some more is left than must be.
     pub(super) fn permits(self, more: Bytes, root: &File) -> Result<(), LeftReason> {
-        if Self::left(root)?.0 < more.0.saturating_add(self.0.0) { Err(LeftReason::LowSpace) } else { Ok(()) }
+        if Self::left(root)?.0 < more.0.saturating_add(self.0.0.saturating_mul(2)) {
+            Err(LeftReason::LowSpace)
+        } else {
+            Ok(())
+        }
     }
 
-    /// Whether what is taken may be kept: somebody else may be filling the volume.
+    /// Whether what is taken may be kept: somebody else may be filling the volume. What btrfs tells lags behind by 32 MiB.
     pub(super) fn holds(self, root: &File) -> Result<(), LeftReason> {
-        if Self::left(root)?.0 < self.0.0 / 2 { Err(LeftReason::LowSpace) } else { Ok(()) }
+        if Self::left(root)?.0 < self.0.0 { Err(LeftReason::LowSpace) } else { Ok(()) }
     }
 }
 
@@ -67,12 +71,19 @@ impl Donor {
         survey: &Survey,
         calls: &[Call],
         in_place: bool,
+        floor: Floor,
     ) -> Result<Self, LeftReason> {
         let before = FileMap::new(survey.runs.iter().copied());
         let wanted = before.fragments().saturating_sub(1);
         let mut best: Option<(u64, Self)> = None;
         let mut trouble = LeftReason::NoGain;
-        for directory in directory_of(file).as_ref().into_iter().chain([root]) {
+        for directory in directory_of(file).as_ref().into_iter().chain([root, root]) {
+            if best.is_some() {
+                // The best one so far is kept, so that the next is put elsewhere: as far as others can spare it.
+                if floor.permits(survey.data_bytes(), root).is_err() {
+                    break;
+                }
+            }
             match Self::allocate(directory, survey.data_bytes(), calls, survey.block_size, in_place) {
                 Ok(donor) => {
                     let excess = fragments_after(&before, calls, &donor.map).saturating_sub(1);
@@ -104,7 +115,7 @@ impl Donor {
         if longrun_sys::attributes(&file)?.is_written_in_place() != in_place {
             longrun_sys::set_written_in_place(&file, in_place)?;
         }
-        longrun_sys::set_length(&file, size)?;
+        // Before the length is set: else btrfs first writes zeros to the block that the file would end in, elsewhere.
         if longrun_sys::file_system_magic(directory)? == longrun_sys::FileSystemMagic::BTRFS {
             for call in calls {
                 longrun_sys::allocate(&file, ByteRange::of_blocks(block_size, call.donor, call.length))?;
@@ -112,6 +123,7 @@ impl Donor {
         } else {
             longrun_sys::allocate(&file, ByteRange { start: Bytes(0), length: size })?;
         }
+        longrun_sys::set_length(&file, size)?;
         let extents = longrun_sys::map_file(&file, ByteRange::ALL, Mapping::AsIs)?;
         let runs: Vec<Run> = extents.iter().filter_map(|extent| extent.run(block_size)).collect();
         let found: Blocks = runs.iter().map(|run| run.length).sum();
@@ -139,6 +151,13 @@ impl Donor {
     /// blocks for that. When it fails, closing the donor does it later.
     pub(super) fn part_with(&self, block_size: BlockSize, start: LogicalBlock, length: Blocks) {
         let _ = longrun_sys::punch(&self.file, ByteRange::of_blocks(block_size, start, length));
+    }
+}
+
+impl Drop for Donor {
+    /// Emptied here and now: closed only, btrfs would give its space back at leisure, while others may be waiting for it.
+    fn drop(&mut self) {
+        let _ = longrun_sys::set_length(&self.file, Bytes(0));
     }
 }
 

@@ -32,8 +32,8 @@ pub struct Place<'a> {
 pub struct Limits {
     /// The most bytes to move. A file that is larger is left alone.
     pub budget: Bytes,
-    /// Free space that stays with others at any moment; by default a fiftieth of the volume, at least 32 MiB, at most
-    /// 1 GiB.
+    /// Free space that stays with others at any moment, twice of it to begin with; by default a fiftieth of the volume, at
+    /// least 32 MiB, at most 1 GiB, and on ext4 what the guard of every optimizer keeps.
     pub floor: Option<Bytes>,
 }
 

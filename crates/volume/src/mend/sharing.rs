@@ -8,18 +8,22 @@ use super::donor::{COPIED_AT_ONCE, Donor, Floor};
 use super::extents::{Stamp, Survey, left_for, reason_by_attributes};
 use super::plan::{Call, calls, carry_out};
 use super::{LeftReason, Limits, MendError, Mended, Place, checkpoint};
-use crate::engine::Observer;
 use crate::engine::file_map::FileMap;
+use crate::engine::{Observer, Permission};
 use crate::{SkipReason, VolumeError};
 use longrun_layout::{BlockSize, Blocks, Bytes, LogicalBlock};
 use longrun_sys::{ByteRange, Errno, FileHandle, OFlags, Shared};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
 
 /// The most that one call moves: the kernel holds the locks of the file meanwhile (about 5 ms), and btrfs takes no more.
 const MOVED_AT_ONCE: Bytes = Bytes(16 << 20);
 /// How often a range is copied again that was written to between copy and comparison.
 const TRIES: u32 = 3;
+
+/// How long others' need of the space that is held can go unnoticed.
+const LONGEST_WAIT: Duration = Duration::from_millis(10);
 
 /// The access time is not to suffer, and nobody's lease to be waited for.
 const QUIETLY: OFlags =
@@ -67,8 +71,8 @@ pub(super) fn mend(
     checkpoint(observer, needed).map_err(MendError::left)?;
     require_sharing(place)?;
     let calls = calls(&survey.data, block_size.to_blocks(MOVED_AT_ONCE));
-    let donor =
-        Donor::best(place.root, &file, &survey, &calls, attributes.is_written_in_place()).map_err(MendError::left)?;
+    let donor = Donor::best(place.root, &file, &survey, &calls, attributes.is_written_in_place(), floor)
+        .map_err(MendError::left)?;
     let cached = calls.iter().map(|call| is_cached(&file, survey.bytes(call.logical, call.length))).collect();
     let mut work = Work { place, cached, file, stamp: Stamp::of(&meta), survey, floor, written: Bytes(0) };
     let left = |work: &Work<'_>, reason| MendError::Left { reason, written: work.written };
@@ -167,16 +171,29 @@ impl Work<'_> {
             let mut done = Blocks(0);
             while done < call.length {
                 let part = step.min(call.length - done);
-                checkpoint(observer, self.block_size().to_bytes(part))?;
-                if !self.stamp.is_on(&self.file) {
-                    return Err(LeftReason::Skipped(SkipReason::Changed).into());
-                }
-                self.floor.holds(self.place.root)?;
+                self.checkpoint(observer, self.block_size().to_bytes(part))?;
                 self.copy_part(donor, call.logical + done, call.donor + done, part, &mut buffer)?;
                 done += part;
             }
         }
         donor.file.sync_all().map_err(|error| Stop::of("making a copy durable", error))
+    }
+
+    /// Asked before each part; also while the permission is waited for, somebody may fill the volume or write to the file.
+    fn checkpoint(&self, observer: &mut dyn Observer, next: Bytes) -> Result<(), LeftReason> {
+        loop {
+            if !self.stamp.is_on(&self.file) {
+                return Err(LeftReason::Skipped(SkipReason::Changed));
+            }
+            self.floor.holds(self.place.root)?;
+            if observer.cancelled() {
+                return Err(LeftReason::Cancelled);
+            }
+            match observer.permission(next) {
+                Permission::Go => return Ok(()),
+                Permission::Wait(time) => observer.wait(time.min(LONGEST_WAIT)),
+            }
+        }
     }
 
     fn copy_part(

@@ -1,6 +1,7 @@
 //! The command line as the user types it. Owns the words; does nothing.
 
 pub mod bench;
+pub mod prevent;
 
 use crate::report::history::{Moment, parse_moment};
 use crate::text::{parse_duration, parse_size};
@@ -58,6 +59,12 @@ pub enum Command {
     /// Either one file with a given number of fragments, or a whole volume that is filled, thinned out and filled again
     /// by a seeded recipe. Only for volumes that you made for the purpose: a recipe fills the volume it is given.
     Fragment(FragmentArgs),
+    /// Keep growing files whole, in the foreground
+    ///
+    /// Needs root and mounted volumes. Files that grow in pieces get free space behind their end before they need it, and what
+    /// they did not need is taken back when they are closed; no data is moved. It works until SIGINT or SIGTERM, gives
+    /// everything back, prints its totals, and ends with status 0: there is no other end.
+    Prevent(prevent::PreventArgs),
     /// Measure what Longrun brings on a volume, and what it costs
     #[command(subcommand)]
     Bench(bench::Bench),

@@ -45,6 +45,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Optimize(args) => commands::optimize::run(args),
         Command::Map(args) => commands::map::run(args),
         Command::Fragment(args) => commands::fragment::run(args),
+        Command::Prevent(args) => commands::prevent::run(args),
         Command::Bench(benchmark) => commands::bench::run(benchmark),
         Command::Report(args) => commands::report::run(args),
         Command::Completions { shell } => commands::papers::completions(*shell),

@@ -6,4 +6,5 @@ pub mod fragment;
 pub mod map;
 pub mod optimize;
 pub mod papers;
+pub mod prevent;
 pub mod report;

@@ -1,0 +1,54 @@
+//! Arguments of `prevent`.
+
+use crate::text::parse_size;
+use clap::{Args, ValueEnum, ValueHint};
+use longrun_layout::Bytes;
+use longrun_prevention::sensor::Choice;
+use std::path::PathBuf;
+
+/// Arguments of `prevent`.
+#[derive(Debug, Args)]
+pub struct PreventArgs {
+    /// Mount points of ext4, XFS or btrfs volumes
+    #[arg(required = true, value_name = "MNT", value_hint = ValueHint::DirPath)]
+    pub mounts: Vec<PathBuf>,
+    /// Where the journal of runways is kept; one at a time may use it
+    #[arg(long, value_name = "DIR", default_value = longrun_prevention::Options::STATE_DIRECTORY, value_hint = ValueHint::DirPath)]
+    pub state: PathBuf,
+    /// Who notices growth
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = SensorName::Auto)]
+    pub sensor: SensorName,
+    /// The first runway of a file (k, M, G: powers of 1024)
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub first_runway: Option<Bytes>,
+    /// The longest runway of a file
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub longest_runway: Option<Bytes>,
+    /// Leave this much of each volume free in any case
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub floor: Option<Bytes>,
+    /// Print JSON: one line when it is at work, and the totals at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The sensors, by the names that the user types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SensorName {
+    /// The best that works here
+    Auto,
+    /// Programs in the kernel, which cost nearly nothing
+    Bpf,
+    /// Notifications of writes, for kernels that refuse BPF
+    Fanotify,
+}
+
+impl From<SensorName> for Choice {
+    fn from(name: SensorName) -> Self {
+        match name {
+            SensorName::Auto => Self::Auto,
+            SensorName::Bpf => Self::Bpf,
+            SensorName::Fanotify => Self::Fanotify,
+        }
+    }
+}

@@ -66,6 +66,11 @@ torture: ## Every kind of writer beside an optimizer (ARGS="--seconds 600 --seed
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) torture $(ARGS)
 
+trimming: ## Files grow in every way while their runways come and go (ARGS="--appends 300000 --fs all")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-lab
+	$(as_root) $(lab) trim-torture $(ARGS)
+
 crash: ## Optimizers cut off at random moments, everything compared after recovery (ARGS="--runs 100 --seed 1")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab

@@ -149,7 +149,7 @@ pub struct Snapshot {
 /// The end.
 #[derive(Clone, Debug, Serialize)]
 pub struct Totals {
-    /// As it stood before giving back.
+    /// As it stands, everything given back that could be.
     pub last: Snapshot,
     /// What was given back at the end, and what was not.
     pub given_back: GivenBack,

@@ -34,13 +34,20 @@ impl Watched {
     /// The volume that is mounted at `point`; nothing when prevention does not know its type, or nothing can be written there.
     ///
     /// # Errors
-    /// When the mount point cannot be opened, or the table of mounts not be read.
+    /// As [`Self::mount_of`].
     pub fn mounted_at(point: &Path) -> io::Result<Option<Self>> {
+        Ok(Self::mount_of(point)?.and_then(|mount| Self::at(&mount)))
+    }
+
+    /// The mount that `path` lies on.
+    ///
+    /// # Errors
+    /// When the path cannot be opened, or the table of mounts not be read.
+    pub fn mount_of(path: &Path) -> io::Result<Option<Mount>> {
         // By the number of the mount: the device that a file of btrfs shows is not that of its volume.
-        let mount = longrun_sys::mount_of_file(File::open(point)?)?;
+        let mount = longrun_sys::mount_of_file(File::open(path)?)?;
         let table = fs::read("/proc/self/mountinfo")?;
-        let found = parse_mountinfo(&table).into_iter().find(|known| known.id == mount);
-        Ok(found.and_then(|mount| Self::at(&mount)))
+        Ok(parse_mountinfo(&table).into_iter().find(|known| known.id == mount))
     }
 
     /// Opens the mount point, for opening files by handle through it. Hold it for moments only.
@@ -49,7 +56,9 @@ impl Watched {
     /// `ESTALE` when something else (or nothing) is mounted there now; the kernel's otherwise.
     pub fn open_root(&self) -> io::Result<File> {
         let root = File::open(&self.point)?;
-        if longrun_sys::mount_of_file(&root)? != self.mount {
+        // The kernel uses the numbers of mounts again. Only on btrfs does a directory not show the number of its volume.
+        let other = self.filesystem != FileSystem::Btrfs && longrun_sys::device_number_of_file(&root)? != self.device;
+        if other || longrun_sys::mount_of_file(&root)? != self.mount {
             return Err(Errno::STALE.into());
         }
         Ok(root)

@@ -146,7 +146,7 @@ fn run(settings: &TrimTortureSettings) -> Result<TrimTortureReport> {
     }
     volume.check()?;
     let grants = totals.last.volumes.iter().map(|volume| volume.grants).sum();
-    let trimmed = totals.last.volumes.iter().map(|volume| volume.trimmed.0).sum::<u64>() + totals.given_back.bytes.0;
+    let trimmed = totals.last.volumes.iter().map(|volume| volume.trimmed.0).sum();
     Ok(TrimTortureReport {
         filesystem: settings.kind.name(),
         appends: appended.into_inner(),

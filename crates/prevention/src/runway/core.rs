@@ -228,7 +228,11 @@ impl Core {
     }
 
     pub(crate) fn unwatch(&self, device: DeviceNumber) -> GivenBack {
-        let Some(volume) = self.volume(device) else { return GivenBack::default() };
+        self.volume(device).map_or_else(GivenBack::default, |volume| self.let_volume_go(&volume))
+    }
+
+    fn let_volume_go(&self, volume: &Volume) -> GivenBack {
+        let device = volume.watched.device;
         volume.leaving.store(true, Ordering::Release);
         self.sensor.unwatch(device);
         let idle = self.queue.clear(device, PATIENCE);
@@ -236,26 +240,29 @@ impl Core {
         let mut given_back = GivenBack::default();
         let handles = volume.table().handles();
         for handle in handles {
-            let Some(known) = volume.table().forget(&handle) else { continue };
-            if known.give_back.is_empty() {
+            let Some((growing, held, what)) = volume
+                .table()
+                .get(&handle)
+                .map(|known| (known.stage == Stage::Growing, known.held, known.give_back.clone()))
+            else {
                 continue;
-            }
-            // Where a worker hangs we would, too.
-            let outcome =
-                if idle { give_back::settle(&volume.watched, &handle, &known.give_back) } else { Outcome::Open };
+            };
+            // Where a worker hangs we would, too. What was only left alone has nothing to give back.
+            let outcome = if what.is_empty() || !idle {
+                Outcome::Open
+            } else {
+                give_back::settle(&volume.watched, &handle, &what)
+            };
             match outcome {
                 Outcome::Settled(settled) => {
-                    given_back.files += u64::from(known.stage == Stage::Growing || settled.given_back.0 > 0);
+                    given_back.files += u64::from(growing || settled.given_back.0 > 0);
                     given_back.bytes.0 += settled.given_back.0;
-                    // XFS preallocates for it with every further write: the next start gives that back.
-                    if volume.watched.filesystem != FileSystem::Xfs {
-                        self.journal.retire(volume.id, handle);
-                    }
+                    self.settled(volume, &handle, &settled, false);
                 }
                 Outcome::Gone => self.journal.forget(volume.id, handle),
-                Outcome::Open | Outcome::Refused | Outcome::Unreachable if known.stage == Stage::Growing => {
+                Outcome::Open | Outcome::Refused | Outcome::Unreachable if growing => {
                     given_back.left_files += 1;
-                    given_back.left_bytes.0 += known.held.0;
+                    given_back.left_bytes.0 += held.0;
                 }
                 Outcome::Open | Outcome::Refused | Outcome::Unreachable => {}
             }
@@ -287,10 +294,12 @@ impl Core {
     }
 
     pub(crate) fn stop(&self) -> Totals {
-        let last = self.snapshot();
+        let mut last = self.snapshot();
+        last.volumes.clear();
         let mut given_back = GivenBack::default();
         for volume in self.volumes() {
-            let one = self.unwatch(volume.watched.device);
+            let one = self.let_volume_go(&volume);
+            last.volumes.push(volume.snapshot());
             given_back.files += one.files;
             given_back.bytes.0 += one.bytes.0;
             given_back.left_files += one.left_files;
@@ -312,6 +321,7 @@ impl Core {
                 tracing::error!("a thread of prevention has panicked");
             }
         }
+        last.volumes.sort_by(|a, b| a.point.cmp(&b.point));
         Totals { last, given_back }
     }
 

@@ -100,7 +100,7 @@ impl Core {
         });
         drop(table);
         let granted = self.preallocate(volume, handle, &opened, (range, half));
-        self.reckon(volume, signal, &opened, &facts, (range, half), granted)
+        self.reckon(volume, signal, opened, &facts, (range, half), granted)
     }
 
     /// Remembers, and then preallocates. The bytes are what it took from the free space.
@@ -155,7 +155,7 @@ impl Core {
         &self,
         volume: &Volume,
         signal: &Signal,
-        opened: &Opened,
+        opened: Opened,
         facts: &FileFacts,
         (range, half): (ByteRange, Option<Bytes>),
         granted: Result<Vec<GiveBack>, LeaveReason>,
@@ -201,6 +201,7 @@ impl Core {
         _ = self.sensor.arm(&signal.file, &opened.file, half);
         // The file may have been closed before it was armed, and nobody tells that any more.
         self.look_again(volume, handle, Instant::now() + self.debounce, Some(0));
+        drop(opened);
         let happening = Happening::Granted { file: signal.file, path: facts.path.clone(), range, pieces };
         self.sink.happened(&volume.watched.point, &happening);
         Ok(())
@@ -260,7 +261,7 @@ impl Core {
     }
 
     /// Nothing of ours is left on the file: what came of it is told.
-    fn settled(&self, volume: &Volume, handle: &FileHandle, settled: &Settled, early: bool) {
+    pub(super) fn settled(&self, volume: &Volume, handle: &FileHandle, settled: &Settled, early: bool) {
         let file = FileKey { volume: volume.watched.device, handle: *handle };
         let size = Bytes(settled.file.stat.len());
         let whole = ByteRange { start: Bytes(0), length: size };

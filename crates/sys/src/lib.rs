@@ -19,12 +19,15 @@ mod handle;
 mod inode;
 mod lease;
 mod mmap;
+mod peer;
 mod process;
 mod raw;
 mod share;
 mod shutdown;
 mod space;
+mod wait;
 mod xfs;
+mod xfs_space;
 
 pub use cache::{
     CacheState, cache_state, drop_cache, expect_random_reads, read_ahead, start_writeback, wait_writeback,
@@ -41,9 +44,10 @@ pub use inode::{
 };
 pub use lease::ExclusiveLease;
 pub use mmap::SharedMapping;
+pub use peer::peer_groups;
 pub use process::{
-    end_with_us, ignore_terminal_stops, is_root, monotonic_nanoseconds, raise_open_file_limit, run_before_others,
-    set_nice, yield_io_to_others,
+    end_with_us, ignore_terminal_stops, is_root, monotonic_nanoseconds, processor_time, raise_open_file_limit,
+    run_before_others, set_nice, yield_io_to_others,
 };
 pub use rustix::fs::{FlockOperation, OFlags};
 pub use rustix::io::Errno;
@@ -51,10 +55,12 @@ pub use rustix::param::page_size;
 pub use share::{Shared, share_if_same};
 pub use shutdown::{Shutdown, shutdown};
 pub use space::{
-    Capacity, FileSystemMagic, allocate, capacity, capacity_at, file_system_magic, lock_file, punch, reopen_directory,
-    set_length, sync_file, sync_file_data, sync_volume, temporary_file,
+    Capacity, FileSystemMagic, allocate, capacity, capacity_at, file_system_magic, free_inodes, lock_file, punch,
+    reopen_directory, set_length, sync_file, sync_file_data, sync_volume, temporary_file,
 };
+pub use wait::wait_for_change;
 pub use xfs::{ExtendedAttributes, extended_attributes, open_without_times};
+pub use xfs_space::xfs_free_inodes;
 
 use longrun_layout::Bytes;
 

@@ -71,6 +71,14 @@ pub fn file_system_magic(file: impl AsFd) -> Result<FileSystemMagic, Errno> {
     Ok(FileSystemMagic(rustix::fs::fstatfs(file)?.f_type as u64 & u64::from(u32::MAX)))
 }
 
+/// How many more files the volume of `file` has inodes for; 0 where the file system does not count them.
+///
+/// # Errors
+/// The kernel's.
+pub fn free_inodes(file: impl AsFd) -> Result<u64, Errno> {
+    rustix::fs::fstatfs(file).map(|stat| stat.f_ffree)
+}
+
 /// A file without a name in the volume of `directory`, open for reading and writing; it vanishes with its last
 /// descriptor, and at journal recovery.
 ///

@@ -21,6 +21,7 @@ pub use volume::{VolumeChange, VolumeSettings};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where the configuration is looked for.
 pub const DEFAULT_PATH: &str = "/etc/longrun/longrun.toml";
@@ -62,6 +63,8 @@ pub struct ServiceSettings {
     pub group: Option<String>,
     /// Whether everybody may read status and metrics.
     pub readable_by_all: bool,
+    /// For how long a file must have been closed before its unused runway is taken back.
+    pub settle_after: Duration,
     /// How much is logged.
     pub log_level: LogLevel,
 }
@@ -74,6 +77,7 @@ impl Default for ServiceSettings {
             metrics_listen: None,
             group: None,
             readable_by_all: false,
+            settle_after: Duration::from_millis(500),
             log_level: LogLevel::Info,
         }
     }

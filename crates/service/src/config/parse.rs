@@ -50,6 +50,9 @@ fn service(mut table: Table<'_>, problems: &mut Problems<'_>) -> ServiceSettings
         metrics_listen: table.text(problems, "metrics_listen", address, listen).unwrap_or(base.metrics_listen),
         group: table.text(problems, "group", "the name of a group", name).or(base.group),
         readable_by_all: table.boolean(problems, "readable_by_all").unwrap_or(base.readable_by_all),
+        settle_after: table
+            .duration(problems, "settle_after", Duration::from_millis(100), DAY / 24)
+            .unwrap_or(base.settle_after),
         log_level: table.text(problems, "log_level", &format!("one of {levels}"), level).unwrap_or(base.log_level),
     };
     table.finish(problems);
@@ -113,7 +116,6 @@ fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
         sparse_window: table.size(problems, "sparse_window", least, Bytes(256 * MIB)),
         exclude: table.texts(problems, "exclude", "a pattern such as \"/srv/*.iso\"", some),
         history: table.boolean(problems, "history"),
-        settle_after: table.duration(problems, "settle_after", Duration::from_millis(100), DAY / 24),
         xfs_hint: table.boolean(problems, "xfs_hint"),
         xfs_hint_files: table.number(problems, "xfs_hint_files", 2, 1_000_000),
         mending: table.boolean(problems, "mending"),
@@ -129,8 +131,14 @@ fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
 fn check_fit(settings: &VolumeSettings, place: &std::ops::Range<usize>, problems: &mut Problems<'_>) {
     if settings.fragmented_runway > settings.first_runway || settings.first_runway > settings.longest_runway {
         problems.add(place, "fragmented_runway, first_runway and longest_runway must not decrease in this order");
+        return;
     }
     if !settings.sparse_window.0.is_power_of_two() {
         problems.add(place, "sparse_window must be a power of two such as \"16MiB\"");
+        return;
+    }
+    // The policy has the last word: its patterns, above all.
+    if let Err(error) = settings.policy().validate() {
+        problems.add(place, error.to_string().escape_debug().to_string());
     }
 }

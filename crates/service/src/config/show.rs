@@ -34,6 +34,7 @@ fn service(text: &mut String, settings: &ServiceSettings) {
         None => text.push_str("# group: none, only root\n"),
     }
     put(text, "readable_by_all", settings.readable_by_all.to_string());
+    put(text, "settle_after", string(&show_duration(settings.settle_after)));
     put(text, "log_level", string(settings.log_level.name()));
 }
 
@@ -59,7 +60,6 @@ fn change(text: &mut String, change: &VolumeChange) {
     some("sparse_window", change.sparse_window.map(size));
     some("exclude", change.exclude.as_ref().map(|patterns| list(patterns)));
     some("history", change.history.map(truth));
-    some("settle_after", change.settle_after.map(duration));
     some("xfs_hint", change.xfs_hint.map(truth));
     some("xfs_hint_files", change.xfs_hint_files.map(|files| files.to_string()));
     some("mending", change.mending.map(truth));

@@ -69,8 +69,6 @@ settings! {
     exclude: Vec<String> = Vec::new();
     /// Whether what became of files is remembered for the next of their kind.
     history: bool = true;
-    /// For how long a file must have been closed before its unused runway is taken back.
-    settle_after: Duration = Duration::from_millis(500);
     /// Whether directories on XFS whose files keep fragmenting get an inherited extent-size hint.
     xfs_hint: bool = false;
     /// After how many such files in a directory.
@@ -87,4 +85,28 @@ settings! {
     scan_interval: Duration = Duration::from_secs(86_400);
     /// Volumes with more bytes than this are never read as a whole by themselves.
     scan_largest: Bytes = Bytes(16 << 40);
+}
+
+impl VolumeSettings {
+    /// The part that is the policy's.
+    #[must_use]
+    pub fn policy(&self) -> longrun_prevention::policy::Settings {
+        use longrun_prevention::policy;
+        policy::Settings {
+            enabled: self.prevention,
+            first_runway: self.first_runway,
+            fragmented_runway: self.fragmented_runway,
+            longest_runway: self.longest_runway,
+            floor_share: policy::Percent(self.floor_share.get()),
+            floor_bytes: self.floor_bytes,
+            held_share: policy::Percent(self.held_share.get()),
+            sparse_windows: self.sparse_windows,
+            sparse_window: self.sparse_window,
+            exclude: self.exclude.clone(),
+            history: self.history,
+            xfs_hint: self.xfs_hint,
+            xfs_hint_files: self.xfs_hint_files,
+            ..policy::Settings::default()
+        }
+    }
 }

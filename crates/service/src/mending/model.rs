@@ -15,13 +15,15 @@ pub struct MendSettings {
     pub quiet: Duration,
     /// The most bytes to write for mending, each day on each volume.
     pub daily_budget: Bytes,
+    /// Nothing is mended for the time being; files wait.
+    pub resting: bool,
     /// The most files that wait; of more, those with the least gain are forgotten.
     pub longest_queue: usize,
 }
 
 impl Default for MendSettings {
     fn default() -> Self {
-        Self { quiet: Duration::from_secs(5), daily_budget: Bytes(32 << 30), longest_queue: 10_000 }
+        Self { quiet: Duration::from_secs(5), daily_budget: Bytes(32 << 30), resting: false, longest_queue: 10_000 }
     }
 }
 

@@ -130,6 +130,9 @@ impl Queue {
 
     /// What to do now. Of the files that are ready and within their volume's budget, the one with the most gain.
     pub(super) fn next(&mut self, now: Nanos, settings: &MendSettings) -> Next {
+        if settings.resting {
+            return Next::Idle;
+        }
         let mut soonest: Option<Nanos> = None;
         let mut found = None;
         for (_, file) in self.order.keys() {

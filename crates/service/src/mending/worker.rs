@@ -124,7 +124,12 @@ impl Mending {
 
     /// Other settings from now on.
     pub fn reconfigure(&self, settings: MendSettings) {
-        self.shared.state().settings = settings;
+        let mut state = self.shared.state();
+        state.settings = settings;
+        if settings.resting && state.current.is_some() {
+            self.shared.interrupt.store(true, Ordering::Release);
+        }
+        drop(state);
         self.shared.changed.notify_all();
     }
 

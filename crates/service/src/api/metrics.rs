@@ -1,0 +1,201 @@
+//! Metrics for Prometheus, from the same figures as `status`. Their names are a contract: `docs/metrics.md` explains them.
+
+use crate::model::{HealthLevel, Status, Volume};
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+/// What is told of the form.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Labels = Vec<(&'static str, String)>;
+type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
+type Sums = Family<Labels, Counter<f64, AtomicU64>>;
+
+struct Page {
+    registry: Registry,
+}
+
+impl Page {
+    fn gauge(&mut self, name: &'static str, help: &'static str, values: impl IntoIterator<Item = (Labels, f64)>) {
+        let family = Numbers::default();
+        for (labels, value) in values {
+            family.get_or_create(&labels).set(value);
+        }
+        self.registry.register(name, help, family);
+    }
+
+    /// Its name gets `_total` behind it.
+    fn counter(&mut self, name: &'static str, help: &'static str, values: impl IntoIterator<Item = (Labels, f64)>) {
+        let family = Sums::default();
+        for (labels, value) in values {
+            family.get_or_create(&labels).inc_by(value);
+        }
+        self.registry.register(name, help, family);
+    }
+}
+
+/// Of others nothing is known.
+fn looked_after(status: &Status) -> impl Iterator<Item = &Volume> {
+    status.volumes.iter().filter(|volume| volume.enabled)
+}
+
+fn labels(volume: &Volume) -> Labels {
+    vec![("volume", volume.id.clone()), ("mount", volume.mount.clone()), ("filesystem", volume.filesystem.clone())]
+}
+
+/// The metrics as text.
+///
+/// # Errors
+/// None but those of formatting.
+pub fn encode(status: &Status) -> Result<String, fmt::Error> {
+    let mut page = Page { registry: Registry::with_prefix("longrun") };
+    volumes(&mut page, status);
+    prevention(&mut page, status);
+    service(&mut page, status);
+    let mut text = String::new();
+    text::encode(&mut text, &page.registry)?;
+    Ok(text)
+}
+
+fn volumes(page: &mut Page, status: &Status) {
+    let each = |of: fn(&Volume) -> Option<f64>| {
+        let values = looked_after(status).filter_map(move |volume| Some((labels(volume), of(volume)?)));
+        values.collect::<Vec<_>>()
+    };
+    page.gauge("volume_bytes", "Size of the volume", each(|v| Some(v.space.total_bytes as f64)));
+    page.gauge("free_bytes", "Free space", each(|v| Some(v.space.free_bytes as f64)));
+    page.gauge(
+        "free_space_pieces",
+        "Contiguous free ranges; absent where unknown",
+        each(|v| v.space.free_pieces.map(|n| n as f64)),
+    );
+    page.gauge(
+        "largest_free_piece_bytes",
+        "The longest contiguous free range; absent where unknown",
+        each(|v| v.space.largest_free_bytes.map(|n| n as f64)),
+    );
+    page.gauge(
+        "excess_fragments",
+        "Sum over files of (fragments - 1) at the last scan",
+        each(|v| v.scan.as_ref().map(|s| s.excess_fragments as f64)),
+    );
+    page.gauge(
+        "fragmented_files",
+        "Files with more than one fragment at the last scan",
+        each(|v| v.scan.as_ref().map(|s| s.fragmented_files as f64)),
+    );
+    page.gauge(
+        "enospc_by_fragmentation_alert",
+        "1 when writing may fail although there is free space; absent where unknown",
+        each(|v| match v.health.level {
+            HealthLevel::Unknown => None,
+            HealthLevel::Good => Some(0.0),
+            HealthLevel::Alert => Some(1.0),
+        }),
+    );
+    page.gauge(
+        "prevention_active",
+        "1 when growing files get runways",
+        each(|v| Some(f64::from(u8::from(v.prevention)))),
+    );
+}
+
+fn prevention(page: &mut Page, status: &Status) {
+    let each = |of: fn(&Volume) -> u64| {
+        let values = looked_after(status).map(move |volume| (labels(volume), of(volume) as f64));
+        values.collect::<Vec<_>>()
+    };
+    page.counter("fragments_prevented", "Excess fragments that did not come to be", each(|v| v.prevented.fragments));
+    page.counter("fragments_slipped", "Excess fragments that came to be all the same", each(|v| v.prevented.slipped));
+    page.counter("fragments_mended", "Excess fragments removed after the fact", each(|v| v.mended.fragments));
+    page.counter("files_mended", "Files mended", each(|v| v.mended.files));
+    page.counter("mending_bytes", "Bytes written for mending", each(|v| v.mended.moved_bytes));
+    page.gauge("runways", "Files that have a runway now", each(|v| v.prevented.runways));
+    page.gauge("runway_bytes", "What runways hold beyond what is written", each(|v| v.prevented.held_bytes));
+    page.counter("runways_granted", "Runways granted", each(|v| v.prevented.grants));
+    page.counter("runways_granted_bytes", "Their bytes", each(|v| v.prevented.granted_bytes));
+    page.counter("runways_given_back_bytes", "What was given back of them", each(|v| v.prevented.given_back_bytes));
+    page.counter(
+        "runways_yielded_bytes",
+        "What was given back early because space was needed",
+        each(|v| v.prevented.yielded_bytes),
+    );
+    page.gauge(
+        "short_of_space",
+        "1 when nothing is granted for want of free space",
+        each(|v| u64::from(v.prevented.short_of_space)),
+    );
+    let left = looked_after(status).flat_map(|volume| {
+        volume.prevented.left.iter().map(move |(reason, count)| {
+            let mut labels = labels(volume);
+            labels.push(("reason", reason.clone()));
+            (labels, *count as f64)
+        })
+    });
+    page.counter("left", "Files that fragment and were left alone, by reason", left);
+}
+
+fn service(page: &mut Page, status: &Status) {
+    let one = |value: f64| [(Labels::new(), value)];
+    let sensor = status.sensor.iter().map(|sensor| (vec![("kind", sensor.kind.clone())], 1.0));
+    page.gauge("sensor", "1 for the sensor in use; absent when prevention does not run", sensor);
+    page.counter("signals", "Signals from the kernel", one(status.sensor.as_ref().map_or(0, |s| s.signals) as f64));
+    page.counter(
+        "signals_lost",
+        "Events that the kernel could not deliver",
+        one(status.sensor.as_ref().map_or(0, |s| s.lost) as f64),
+    );
+    let reaction = [("0.5", status.reaction.p50_us), ("0.99", status.reaction.p99_us), ("1", status.reaction.max_us)];
+    let reaction = reaction.map(|(quantile, us)| (vec![("quantile", quantile.to_owned())], us as f64 / 1e6));
+    page.gauge("reaction_seconds", "From the signal to the runway", reaction);
+    page.gauge("queue", "Files that wait for a worker", one(status.queue as f64));
+    page.gauge("journal_files", "Files whose runways are in the journal", one(status.journal_files as f64));
+    page.gauge("mending_queue", "Files that wait to be mended", one(status.mending.queued as f64));
+    page.gauge(
+        "history_recording",
+        "1 when history is being written",
+        one(f64::from(u8::from(status.history.recording))),
+    );
+    page.counter(
+        "own_io_bytes",
+        "Bytes that the service has read from and written to devices",
+        one(status.own.io_bytes as f64),
+    );
+    page.counter("own_cpu_seconds", "Processor time of the service", one(status.own.cpu_seconds));
+    page.gauge("own_resident_bytes", "Memory of the service", one(status.own.resident_bytes as f64));
+    page.gauge("healthy", "1 when everything works", one(f64::from(u8::from(status.healthy))));
+    page.gauge("uptime_seconds", "Since the service started", one(status.uptime_seconds as f64));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Sensor;
+
+    #[test]
+    fn hostile_names_stay_inside_their_labels_and_every_metric_is_documented() {
+        let mount = "/mnt/a\"b\nlongrun_healthy 7".to_owned();
+        let scan = Some(crate::model::Scan::default());
+        let mut volume =
+            Volume { id: "u".into(), enabled: true, mount, filesystem: "xfs".into(), scan, ..Volume::default() };
+        volume.health.level = HealthLevel::Alert;
+        volume.space.free_pieces = Some(3);
+        volume.space.largest_free_bytes = Some(4096);
+        volume.prevented.left.insert("low-space".into(), 2);
+        let sensor = Some(Sensor { kind: "bpf".into(), ..Sensor::default() });
+        let text = encode(&Status { volumes: vec![volume], sensor, ..Status::default() }).unwrap();
+        assert!(!text.lines().any(|line| line == "longrun_healthy 7"), "{text}");
+        assert!(text.contains("longrun_healthy{} 0.0"), "{text}");
+        assert!(text.contains("longrun_left_total{volume=\"u\""), "{text}");
+        let documented = include_str!("../../../../docs/metrics.md");
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = line.split(['{', ' ']).next().unwrap();
+            assert!(documented.contains(&format!("`{name}`")), "{name} is missing in docs/metrics.md");
+        }
+    }
+}

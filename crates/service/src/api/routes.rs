@@ -1,0 +1,277 @@
+//! What can be asked, and the answers.
+
+use super::metrics;
+use super::peer::{Act, Peer, group_number};
+use crate::hub::{Hub, Refusal, Request};
+use crate::model::{Accepted, Events, Problem, Status, Volume};
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use jiff::Timestamp;
+use longrun_ledger::{Period, Reader};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::thread;
+
+/// No request needs more.
+const LARGEST_BODY: usize = 64 << 10;
+
+/// All routes.
+pub fn router(hub: Arc<Hub>) -> Router {
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/volumes", get(volumes))
+        .route("/v1/volumes/{id}", get(volume))
+        .route("/v1/volumes/{id}/analyze", post(analyze))
+        .route("/v1/events", get(events))
+        .route("/v1/history", get(history))
+        .route("/v1/report", get(report))
+        .route("/v1/reload", post(reload))
+        .route("/v1/openapi.json", get(openapi))
+        .route("/metrics", get(prometheus))
+        .fallback(nothing)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(axum::extract::DefaultBodyLimit::max(LARGEST_BODY))
+        .with_state(hub)
+}
+
+/// The metrics alone, for TCP.
+pub fn metrics_router(hub: Arc<Hub>) -> Router {
+    Router::new().route("/metrics", get(prometheus)).fallback(nothing).with_state(hub)
+}
+
+type Answer<T> = Result<Json<T>, Failure>;
+
+/// An answer that says what went wrong and what to do.
+pub struct Failure(StatusCode, Problem);
+
+impl Failure {
+    fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self(status, Problem { error: error.into(), hint: hint.into() })
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.0, Json(self.1)).into_response()
+    }
+}
+
+fn admit(hub: &Hub, peer: &Peer, act: Act) -> Result<(), Failure> {
+    let config = hub.config();
+    let group = config.service.group.as_deref().and_then(group_number);
+    if peer.may(act, &config.service, group) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        StatusCode::FORBIDDEN,
+        "you may not ask for this",
+        "use sudo, or have the administrator set group (or, for status and metrics, readable_by_all) in [service]",
+    ))
+}
+
+/// How the service stands.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), (status = 403, body = Problem)))]
+pub async fn status(State(hub): State<Arc<Hub>>, Extension(peer): Extension<Peer>) -> Answer<Status> {
+    admit(&hub, &peer, Act::ReadFigures)?;
+    Ok(Json(hub.status()))
+}
+
+/// The volumes.
+#[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = [Volume]), (status = 403, body = Problem)))]
+pub async fn volumes(State(hub): State<Arc<Hub>>, Extension(peer): Extension<Peer>) -> Answer<Vec<Volume>> {
+    admit(&hub, &peer, Act::ReadFigures)?;
+    Ok(Json(hub.status().volumes))
+}
+
+/// One volume.
+#[utoipa::path(get, path = "/v1/volumes/{id}", params(("id" = String, Path, description = "UUID, or number of the device")),
+    responses((status = 200, body = Volume), (status = 403, body = Problem), (status = 404, body = Problem)))]
+pub async fn volume(
+    State(hub): State<Arc<Hub>>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+) -> Answer<Volume> {
+    admit(&hub, &peer, Act::ReadFigures)?;
+    hub.status().volumes.into_iter().find(|volume| volume.id == id).map(Json).ok_or_else(no_volume)
+}
+
+fn no_volume() -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, "there is no such volume", "GET /v1/volumes lists them")
+}
+
+/// Which events.
+#[derive(Debug, Deserialize)]
+pub struct EventsQuery {
+    since: Option<u64>,
+    limit: Option<usize>,
+}
+
+/// What happened since the service started.
+#[utoipa::path(get, path = "/v1/events",
+    params(("since" = Option<u64>, Query, description = "only those after this number"),
+        ("limit" = Option<usize>, Query, description = "at most this many; 1000 otherwise")),
+    responses((status = 200, body = Events), (status = 403, body = Problem)))]
+pub async fn events(
+    State(hub): State<Arc<Hub>>,
+    Extension(peer): Extension<Peer>,
+    query: Result<Query<EventsQuery>, axum::extract::rejection::QueryRejection>,
+) -> Answer<Events> {
+    admit(&hub, &peer, Act::ReadAll)?;
+    let Query(query) = query.map_err(|error| wrong_query(&error))?;
+    Ok(Json(hub.books.events(query.since.unwrap_or(0), query.limit.unwrap_or(1000).min(1000))))
+}
+
+fn wrong_query(error: &axum::extract::rejection::QueryRejection) -> Failure {
+    Failure::new(StatusCode::BAD_REQUEST, error.body_text(), "see GET /v1/openapi.json")
+}
+
+/// Which part of the history.
+#[derive(Debug, Deserialize)]
+pub struct HistoryQuery {
+    volume: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+}
+
+impl HistoryQuery {
+    /// What is asked of the ledger; the last week when nothing is said.
+    fn read(self, events: usize) -> Result<longrun_ledger::Query, Failure> {
+        let wrong = |text: &str| {
+            let error = format!("{} is no time", text.escape_debug());
+            Failure::new(StatusCode::BAD_REQUEST, error, "write for example 2026-01-31T00:00:00Z")
+        };
+        let time = |text: &String| text.parse::<Timestamp>().map_err(|_| wrong(text));
+        let to = self.to.as_ref().map_or(Ok(Timestamp::now()), time)?;
+        let week = jiff::SignedDuration::from_hours(7 * 24);
+        let from = match &self.from {
+            Some(text) => time(text)?,
+            None => to.checked_sub(week).unwrap_or(Timestamp::MIN),
+        };
+        if from >= to {
+            return Err(Failure::new(StatusCode::BAD_REQUEST, "from is not before to", "exchange them"));
+        }
+        Ok(longrun_ledger::Query { period: Period { from, to }, volume: self.volume, events })
+    }
+}
+
+/// Figures over time, from the ledger.
+#[utoipa::path(get, path = "/v1/history",
+    params(("volume" = Option<String>, Query, description = "UUID, label, mount point or device"),
+        ("from" = Option<String>, Query, description = "RFC 3339"), ("to" = Option<String>, Query, description = "RFC 3339")),
+    responses((status = 200, description = "The report of the ledger, without events"), (status = 400, body = Problem),
+        (status = 403, body = Problem), (status = 503, body = Problem)))]
+pub async fn history(
+    State(hub): State<Arc<Hub>>,
+    Extension(peer): Extension<Peer>,
+    query: Result<Query<HistoryQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Failure> {
+    ask_ledger(hub, &peer, query, 0).await
+}
+
+/// What Longrun was good for, from the ledger.
+#[utoipa::path(get, path = "/v1/report",
+    params(("volume" = Option<String>, Query, description = "UUID, label, mount point or device"),
+        ("from" = Option<String>, Query, description = "RFC 3339"), ("to" = Option<String>, Query, description = "RFC 3339")),
+    responses((status = 200, description = "The report of the ledger"), (status = 400, body = Problem),
+        (status = 403, body = Problem), (status = 503, body = Problem)))]
+pub async fn report(
+    State(hub): State<Arc<Hub>>,
+    Extension(peer): Extension<Peer>,
+    query: Result<Query<HistoryQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Failure> {
+    ask_ledger(hub, &peer, query, 100).await
+}
+
+async fn ask_ledger(
+    hub: Arc<Hub>,
+    peer: &Peer,
+    query: Result<Query<HistoryQuery>, axum::extract::rejection::QueryRejection>,
+    events: usize,
+) -> Result<Response, Failure> {
+    admit(&hub, peer, Act::ReadAll)?;
+    let Query(query) = query.map_err(|error| wrong_query(&error))?;
+    let query = query.read(events)?;
+    let path = hub.config().service.state_directory.join("ledger.db");
+    // Reading may wait for a disk; the other requests must not.
+    let read = tokio::task::spawn_blocking(move || {
+        let report = Reader::open(&path).and_then(|reader| reader.report(&query));
+        report.map_err(|error| error.to_string()).and_then(|r| serde_json::to_string(&r).map_err(|e| e.to_string()))
+    });
+    let unavailable = |error: String| {
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, error, "GET /v1/status tells how the history stands")
+    };
+    let text = read.await.map_err(|error| unavailable(error.to_string()))?.map_err(unavailable)?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+/// Begins a scan of the whole volume; its result is in the volume and in the ledger when it is done.
+#[utoipa::path(post, path = "/v1/volumes/{id}/analyze",
+    params(("id" = String, Path, description = "UUID, or number of the device")),
+    responses((status = 202, body = Accepted), (status = 403, body = Problem), (status = 404, body = Problem),
+        (status = 409, body = Problem), (status = 501, body = Problem)))]
+pub async fn analyze(
+    State(hub): State<Arc<Hub>>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<Accepted>), Failure> {
+    admit(&hub, &peer, Act::Change)?;
+    hub.may_scan(&id).map_err(|refusal| match refusal {
+        Refusal::Unknown => no_volume(),
+        Refusal::Busy(why) => Failure::new(StatusCode::CONFLICT, why, "wait until that is done"),
+        Refusal::Unsupported(why) => {
+            Failure::new(StatusCode::NOT_IMPLEMENTED, why, "run `longrun analyze` on a directory")
+        }
+    })?;
+    let accepted = Accepted { accepted: format!("volume {id} is being scanned") };
+    let scan = move || {
+        // What goes wrong becomes an event.
+        _ = hub.scan(&id);
+    };
+    thread::Builder::new().name("scan".to_owned()).spawn(scan).map_err(|error| {
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, format!("no thread: {error}"), "try again later")
+    })?;
+    Ok((StatusCode::ACCEPTED, Json(accepted)))
+}
+
+/// Reads the configuration again.
+#[utoipa::path(post, path = "/v1/reload", responses((status = 202, body = Accepted), (status = 403, body = Problem)))]
+pub async fn reload(
+    State(hub): State<Arc<Hub>>,
+    Extension(peer): Extension<Peer>,
+) -> Result<(StatusCode, Json<Accepted>), Failure> {
+    admit(&hub, &peer, Act::Change)?;
+    hub.request(Request::Reload);
+    let accepted = "the configuration is being read again; GET /v1/status tells what is wrong with it".to_owned();
+    Ok((StatusCode::ACCEPTED, Json(Accepted { accepted })))
+}
+
+/// Metrics for Prometheus.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "OpenMetrics text"), (status = 403, body = Problem)))]
+pub async fn prometheus(State(hub): State<Arc<Hub>>, Extension(peer): Extension<Peer>) -> Result<Response, Failure> {
+    admit(&hub, &peer, Act::ReadFigures)?;
+    let text = metrics::encode(&hub.status()).map_err(|error| {
+        Failure::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("encoding the metrics failed: {error}"),
+            "report this fault",
+        )
+    })?;
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}
+
+/// This document.
+#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, description = "The OpenAPI document")))]
+pub async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], super::document()).into_response()
+}
+
+async fn nothing() -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, "there is nothing of this name", "see GET /v1/openapi.json")
+}
+
+async fn wrong_method() -> Failure {
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "this cannot be asked in that way", "see GET /v1/openapi.json")
+}

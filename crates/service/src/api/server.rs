@@ -1,0 +1,123 @@
+//! Accepting connections, within bounds that no client can exceed.
+
+use super::peer::Peer;
+use super::routes;
+use crate::hub::Hub;
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+
+/// So many connections are served at a time; others wait.
+const CONNECTIONS: usize = 64;
+/// So long may a request take to arrive.
+const HEADER_PATIENCE: Duration = Duration::from_secs(5);
+/// So long may a connection stay, whatever it does.
+const CONNECTION_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The server, ready to run.
+pub struct Server {
+    runtime: Runtime,
+    hub: Arc<Hub>,
+    local: tokio::net::UnixListener,
+    remote: Option<tokio::net::TcpListener>,
+}
+
+impl Server {
+    /// Serves the API at `socket`, and metrics at `metrics`.
+    ///
+    /// # Errors
+    /// The system's; a metrics address that cannot be had is said in the log, and is no error.
+    pub fn new(hub: Arc<Hub>, socket: &UnixListener, metrics: Option<SocketAddr>) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
+        let guard = runtime.enter();
+        let local = tokio::net::UnixListener::from_std(socket.try_clone()?)?;
+        let remote = metrics.and_then(|address| match runtime.block_on(tokio::net::TcpListener::bind(address)) {
+            Ok(listener) => Some(listener),
+            Err(error) => {
+                tracing::error!("{address}: serving metrics there failed: {error}; they are still at the socket");
+                None
+            }
+        });
+        drop(guard);
+        Ok(Self { runtime, hub, local, remote })
+    }
+
+    /// Serves to the end of the service.
+    pub fn run(self) {
+        let Self { runtime, hub, local, remote } = self;
+        runtime.block_on(async move {
+            let room = Arc::new(Semaphore::new(CONNECTIONS));
+            let api = routes::router(Arc::clone(&hub));
+            let metrics = routes::metrics_router(Arc::clone(&hub));
+            let stop = async {
+                while !hub.threads.stopping() {
+                    hub.threads.beat("the API");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            let serve_local = async {
+                loop {
+                    let permit = Arc::clone(&room).acquire_owned().await;
+                    match local.accept().await {
+                        Ok((stream, _)) => {
+                            let peer = Peer::of(&stream);
+                            tokio::spawn(serve(TokioIo::new(stream), api.clone(), peer, permit.ok()));
+                        }
+                        Err(error) => pause(&error).await,
+                    }
+                }
+            };
+            let serve_remote = async {
+                let Some(listener) = &remote else { return std::future::pending::<()>().await };
+                let room = Arc::new(Semaphore::new(CONNECTIONS));
+                loop {
+                    let permit = Arc::clone(&room).acquire_owned().await;
+                    match listener.accept().await {
+                        Ok((stream, _)) => {
+                            tokio::spawn(serve(TokioIo::new(stream), metrics.clone(), Peer::Remote, permit.ok()));
+                        }
+                        Err(error) => pause(&error).await,
+                    }
+                }
+            };
+            tokio::select! {
+                () = stop => {}
+                () = serve_local => {}
+                () = serve_remote => {}
+            }
+        });
+        // What is being read from the ledger for somebody is of no use any more.
+        runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+async fn serve<P>(
+    stream: TokioIo<impl AsyncRead + AsyncWrite + Unpin + Send + 'static>,
+    router: Router,
+    peer: Peer,
+    permit: Option<P>,
+) {
+    let service = TowerToHyperService::new(router.layer(Extension(peer)));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE).max_buf_size(64 << 10);
+    let served = tokio::time::timeout(CONNECTION_PATIENCE, builder.serve_connection(stream, service)).await;
+    if let Ok(Err(error)) = served {
+        tracing::debug!("a connection ended badly: {error}");
+    }
+    drop(permit);
+}
+
+/// Accepting fails when files run out: trying again at once would only burn time.
+async fn pause(error: &io::Error) {
+    tracing::warn!("accepting a connection failed: {error}");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+}

@@ -1,0 +1,242 @@
+//! The books: what happened, counted for the history and told to whoever asks.
+//!
+//! Owns the latest events in memory and the way to the ledger. Never blocks whoever reports, and never fails: without a
+//! ledger the service goes on.
+
+use crate::model;
+use jiff::Timestamp;
+use longrun_layout::Bytes;
+use longrun_ledger::{Account, Counter, Event, Gauge, Recorder, RecorderStatus, Severity, VolumeIdentity};
+use longrun_prevention::{Happening, LeaveReason, Sink};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How many events are kept in memory.
+const EVENTS: usize = 1000;
+
+/// A lock whose holder may have panicked: what it guards here is whole at any time.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The books.
+pub struct Books {
+    recorder: Result<Recorder, String>,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    accounts: BTreeMap<PathBuf, Account>,
+    mended: BTreeMap<PathBuf, model::Mended>,
+    events: VecDeque<model::Event>,
+    last: u64,
+}
+
+impl Books {
+    /// Opens them; the ledger at `path` is opened by and by.
+    #[must_use]
+    pub fn open(path: &Path) -> Self {
+        let recorder = Recorder::start(path, longrun_ledger::Settings::default(), Timestamp::now);
+        let recorder = recorder.map_err(|error| format!("{}: no thread for the history: {error}", path.display()));
+        Self { recorder, open: Mutex::default() }
+    }
+
+    /// The volume at `point` is called so from now on.
+    pub fn saw(&self, volume: VolumeIdentity) {
+        lock(&self.open).accounts.insert(volume.point.clone(), volume.account());
+        if let Ok(recorder) = &self.recorder {
+            recorder.saw(volume);
+        }
+    }
+
+    /// Nothing is looked after at `point` any more.
+    pub fn forget(&self, point: &Path) {
+        let mut open = lock(&self.open);
+        open.accounts.remove(point);
+        open.mended.remove(point);
+    }
+
+    /// The account of the volume at `point`.
+    #[must_use]
+    pub fn account(&self, point: &Path) -> Account {
+        lock(&self.open).accounts.get(point).cloned().unwrap_or_else(Account::service)
+    }
+
+    /// Counts for the volume at `point`.
+    pub fn count(&self, point: &Path, counter: Counter, amount: u64) {
+        self.count_for(&self.account(point), counter, amount);
+    }
+
+    /// Counts for `account`.
+    pub fn count_for(&self, account: &Account, counter: Counter, amount: u64) {
+        if let Ok(recorder) = &self.recorder
+            && amount > 0
+        {
+            recorder.count(account, counter, amount);
+        }
+    }
+
+    /// Keeps the figures of a scan.
+    pub fn scanned(&self, account: &Account, gauge: Gauge) {
+        if let Ok(recorder) = &self.recorder {
+            recorder.scanned(account, gauge);
+        }
+    }
+
+    /// Keeps an event, and logs it.
+    pub fn tell(&self, account: &Account, severity: Severity, kind: &str, text: String, path: Option<&Path>) {
+        match severity {
+            Severity::Info => tracing::debug!(kind, volume = account.uuid(), "{text}"),
+            Severity::Warning => tracing::warn!(kind, volume = account.uuid(), "{text}"),
+            Severity::Alert => tracing::error!(kind, volume = account.uuid(), "{text}"),
+        }
+        let at = Timestamp::now();
+        {
+            let mut open = lock(&self.open);
+            open.last += 1;
+            let event = model::Event {
+                number: open.last,
+                at: at.to_string(),
+                volume: account.uuid().to_owned(),
+                severity: severity.name().to_owned(),
+                kind: kind.to_owned(),
+                text: text.clone(),
+                path: path.map(|path| path.to_string_lossy().into_owned()),
+            };
+            open.events.push_back(event);
+            if open.events.len() > EVENTS {
+                open.events.pop_front();
+            }
+        }
+        if let Ok(recorder) = &self.recorder {
+            let path = path.map(Path::to_owned);
+            recorder.event(Event { at, account: account.clone(), severity, kind: kind.to_owned(), text, path });
+        }
+    }
+
+    /// The events after number `since`, at most `limit`, the oldest first.
+    #[must_use]
+    pub fn events(&self, since: u64, limit: usize) -> model::Events {
+        let open = lock(&self.open);
+        let events: Vec<_> = open.events.iter().filter(|event| event.number > since).take(limit).cloned().collect();
+        let last = events.last().map_or(open.last, |event| event.number);
+        model::Events { events, last }
+    }
+
+    /// A file on the volume at `point` was mended.
+    pub fn mended(&self, point: &Path, fragments: u64, moved: Bytes) {
+        let account = self.account(point);
+        {
+            let mut open = lock(&self.open);
+            let mended = open.mended.entry(point.to_owned()).or_default();
+            mended.files += 1;
+            mended.fragments += fragments;
+            mended.moved_bytes += moved.0;
+        }
+        self.count_for(&account, Counter::FilesMended, 1);
+        self.count_for(&account, Counter::FragmentsMended, fragments);
+    }
+
+    /// `moved` bytes were written to the volume at `point` for mending, whatever came of it.
+    pub fn moved(&self, point: &Path, moved: Bytes) {
+        let account = self.account(point);
+        self.count_for(&account, Counter::BytesMoved, moved.0);
+        if let Ok(recorder) = &self.recorder {
+            recorder.spend(&account, moved);
+        }
+    }
+
+    /// What mending did on the volume at `point`.
+    #[must_use]
+    pub fn mending_of(&self, point: &Path) -> model::Mended {
+        lock(&self.open).mended.get(point).cloned().unwrap_or_default()
+    }
+
+    /// How the ledger stands.
+    #[must_use]
+    pub fn status(&self) -> RecorderStatus {
+        match &self.recorder {
+            Ok(recorder) => recorder.status(),
+            Err(error) => RecorderStatus { note: Some(error.clone()), ..RecorderStatus::default() },
+        }
+    }
+
+    /// Writes what is pending, for at most `patience`.
+    pub fn flush(&self, patience: Duration) {
+        if let Ok(recorder) = &self.recorder
+            && !recorder.flush(patience)
+        {
+            tracing::warn!("the last of the history could not be written");
+        }
+    }
+}
+
+/// The word for a reason, as the API and the ledger have it.
+#[must_use]
+pub fn reason_word(reason: LeaveReason) -> String {
+    match serde_json::to_value(reason) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => "other".to_owned(),
+    }
+}
+
+impl Sink for Books {
+    fn happened(&self, point: &Path, happening: &Happening) {
+        match happening {
+            Happening::Granted { range, .. } => {
+                self.count(point, Counter::RunwaysGranted, 1);
+                self.count(point, Counter::RunwayBytesGranted, range.length.0);
+            }
+            Happening::Left { reason, .. } => self.count(point, Counter::left(&reason_word(*reason)), 1),
+            Happening::Settled { given_back, prevented, excess, .. } => {
+                self.count(point, Counter::RunwaysGivenBack, 1);
+                self.count(point, Counter::RunwayBytesGivenBack, given_back.0);
+                self.count(point, Counter::FragmentsPrevented, *prevented);
+                self.count(point, Counter::FragmentsSlipped, *excess);
+            }
+            Happening::Fragmented { excess, .. } => {
+                self.count(point, Counter::FilesFragmenting, 1);
+                self.count(point, Counter::FragmentsSlipped, *excess);
+            }
+            Happening::Yielded { given_back } => {
+                self.count(point, Counter::RunwayBytesYielded, given_back.0);
+                let text = format!("{} bytes of runways were given back, because the space was needed", given_back.0);
+                self.tell(&self.account(point), Severity::Info, "yielded", text, None);
+            }
+            Happening::Lost { signals } => {
+                self.count(point, Counter::SignalsLost, *signals);
+                let text = format!("{signals} signals were lost: some files may have fragmented unseen");
+                self.tell(&self.account(point), Severity::Warning, "signals-lost", text, None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_numbered_bounded_and_asked_for_by_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let books = Books::open(&directory.path().join("ledger.db"));
+        for number in 1..=EVENTS + 5 {
+            books.tell(&Account::service(), Severity::Info, "test", format!("event {number}"), None);
+        }
+        let first = books.events(0, 2);
+        assert_eq!(first.events.iter().map(|event| event.number).collect::<Vec<_>>(), [6, 7]);
+        assert_eq!(first.last, 7);
+        let last = EVENTS as u64 + 5;
+        assert_eq!(books.events(last - 1, 100).events.len(), 1);
+        assert_eq!(books.events(last, 100), model::Events { events: Vec::new(), last });
+    }
+
+    #[test]
+    fn a_reason_is_called_in_the_books_as_in_the_ledger() {
+        assert_eq!(reason_word(LeaveReason::LowSpace), "low-space");
+        assert_eq!(Counter::left(&reason_word(LeaveReason::KeptWhole)), Counter::LeftKeptWhole);
+    }
+}

@@ -1,0 +1,10 @@
+//! Figures of volumes and of the service itself, each as cheap as it can be had.
+
+pub mod health;
+mod own;
+mod scan;
+mod space;
+
+pub use own::own_use;
+pub use scan::{can_scan, scan};
+pub use space::look;

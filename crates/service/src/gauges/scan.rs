@@ -1,0 +1,35 @@
+//! The scan of a whole volume, for its figures.
+//!
+//! Owns the choice of how that is done. Never changes anything, and ends at once when it is asked to.
+
+use crate::volumes::Found;
+use longrun_ledger::Gauge;
+use longrun_prevention::FileSystem;
+use longrun_volume::ext4::scan::{Access, Ext4Reader, FreeSpace, ScanOptions};
+use longrun_volume::{Progress, VolumeError};
+use std::os::fd::AsFd;
+
+/// Whether the figures of this file system can be had by reading the volume as a whole.
+#[must_use]
+pub fn can_scan(filesystem: FileSystem) -> bool {
+    filesystem == FileSystem::Ext4
+}
+
+/// Reads the volume. Files and free space of what is in use change meanwhile: the figures are those of some moment.
+///
+/// # Errors
+/// [`VolumeError`].
+pub fn scan(found: &Found, progress: &dyn Progress) -> Result<Gauge, VolumeError> {
+    let point = &found.watched.point;
+    if !can_scan(found.watched.filesystem) {
+        let what = format!("scanning {} as a whole", found.watched.filesystem);
+        return Err(VolumeError::Unsupported { path: point.clone(), what });
+    }
+    let failed = |act| move |source| VolumeError::Io { path: point.clone(), act, source };
+    let root = found.watched.open_root().map_err(failed("opening it"))?;
+    // What has no blocks yet would be missing, and what was freed since the last commit would not be free.
+    longrun_sys::sync_volume(&root).map_err(|errno| failed("syncing the volume")(errno.into()))?;
+    let mut reader = Ext4Reader::open(&found.source, Access::Live)?;
+    let options = ScanOptions { free_space: FreeSpace::Kernel(root.as_fd()), directories: true };
+    Ok(Gauge::from(&reader.scan(options, progress)?.layout.fragmentation()))
+}

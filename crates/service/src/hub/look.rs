@@ -1,0 +1,203 @@
+//! Looking at volumes now and then: how full they are, in what pieces, and whether all of that can be used.
+
+use super::Hub;
+use crate::books::lock;
+use crate::gauges::{self, can_scan, health, own_use};
+use crate::model::HealthLevel;
+use jiff::Timestamp;
+use longrun_ledger::{Account, Counter, Severity};
+use longrun_sys::DeviceNumber;
+use longrun_volume::{Progress, VolumeError};
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The most often that pieces of free space are asked for.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// A look may cost this part of the time at most.
+const LOOK_SHARE: u32 = 200;
+/// A device that processes wait for so much of the time, in per cent, is not scanned now.
+const BUSY_PERCENT: f64 = 10.0;
+
+impl Hub {
+    /// One round: every volume is looked at, and one that is due is scanned.
+    pub fn round(self: &Arc<Self>) {
+        let devices: Vec<DeviceNumber> = lock(&self.volumes).keys().copied().collect();
+        for device in devices {
+            self.look_at(device, true);
+            if self.threads.stopping() {
+                return;
+            }
+        }
+        self.set_menders();
+        self.count_own();
+        let due = lock(&self.volumes).values().find_map(|entry| {
+            let small = entry.space.total_bytes <= entry.settings.scan_largest.0;
+            (entry.next_scan? <= Instant::now() && small).then(|| entry.id())
+        });
+        if let Some(id) = due
+            && !is_busy()
+        {
+            // The scan tells by itself why it did not work.
+            _ = self.scan(&id);
+        }
+    }
+
+    /// Looks at one volume; `scheduled` looks ask for pieces of free space only as often as that is cheap.
+    pub(super) fn look_at(&self, device: DeviceNumber, scheduled: bool) {
+        let known = lock(&self.volumes).get(&device).filter(|entry| entry.settings.enabled).map(|entry| {
+            (entry.found.clone(), entry.identity.clone(), !scheduled || entry.next_look <= Instant::now())
+        });
+        let Some((found, identity, pieces)) = known else { return };
+        let started = Instant::now();
+        let look = match gauges::look(&found, &identity, pieces) {
+            Ok(look) => look,
+            // It is being unmounted: the table of mounts will tell.
+            Err(error) => return tracing::debug!("{}: looking at it failed: {error}", found.watched.point.display()),
+        };
+        let took = started.elapsed();
+        let point = found.watched.point;
+        let mut volumes = lock(&self.volumes);
+        let Some(entry) = volumes.get_mut(&device) else { return };
+        let mut space = look.space;
+        if !pieces || space.free_pieces.is_none() {
+            space.free_pieces = entry.space.free_pieces;
+            space.largest_free_bytes = entry.space.largest_free_bytes;
+        }
+        let skipped = !pieces && look.figures.is_none();
+        if pieces {
+            entry.next_look = Instant::now() + LOOK_EVERY.max(took * LOOK_SHARE);
+        }
+        let health = health::judge(space.total_bytes, space.free_bytes, look.figures);
+        entry.space = space;
+        if skipped {
+            return;
+        }
+        let before = entry.health.level;
+        let account = entry.account();
+        entry.health = health.clone();
+        drop(volumes);
+        match (before, health.level) {
+            (HealthLevel::Alert, HealthLevel::Alert) => {}
+            (_, HealthLevel::Alert) => {
+                self.books.count_for(&account, Counter::SpaceAlerts, 1);
+                let text =
+                    format!("{}: writing may fail although there is free space: {}", point.display(), health.sentence);
+                self.books.tell(&account, Severity::Alert, "space-alert", text, None);
+            }
+            (HealthLevel::Alert, HealthLevel::Good) => {
+                let text = format!("{}: all of the free space can be used again", point.display());
+                self.books.tell(&account, Severity::Info, "space-alert-over", text, None);
+            }
+            _ => {}
+        }
+    }
+
+    /// Scans the volume `id` on this thread.
+    ///
+    /// # Errors
+    /// Why it was not scanned.
+    pub fn scan(self: &Arc<Self>, id: &str) -> Result<(), String> {
+        let found = lock(&self.volumes).values().find(|entry| entry.id() == id).map(|entry| entry.found.clone());
+        let found = found.ok_or_else(|| format!("there is no volume {id}"))?;
+        {
+            let mut scanning = lock(&self.scanning);
+            if let Some(other) = &*scanning {
+                return Err(format!("{other} is being scanned already; wait until that is done"));
+            }
+            *scanning = Some(id.to_owned());
+        }
+        let point = found.watched.point.clone();
+        let result = gauges::scan(&found, &UntilStop(self));
+        *lock(&self.scanning) = None;
+        let account = Account::volume(id);
+        let mut volumes = lock(&self.volumes);
+        let entry = volumes.get_mut(&found.watched.device).filter(|entry| entry.id() == id);
+        let gauge = match result {
+            Ok(gauge) => gauge,
+            Err(error) => {
+                if let Some(entry) = entry {
+                    // What failed is not worth trying each minute.
+                    entry.next_scan = entry.next_scan.map(|_| Instant::now() + entry.settings.scan_interval);
+                }
+                drop(volumes);
+                if !matches!(error, VolumeError::Interrupted) {
+                    self.books.tell(&account, Severity::Warning, "scan-failed", error.to_string(), None);
+                }
+                return Err(error.to_string());
+            }
+        };
+        if let Some(entry) = entry {
+            let interval = entry.settings.scan_interval;
+            entry.next_scan = (!interval.is_zero()).then(|| Instant::now() + interval);
+            entry.scan = Some((Timestamp::now(), gauge));
+            entry.space.free_pieces = gauge.free_pieces;
+            entry.space.largest_free_bytes = gauge.largest_free_bytes;
+        }
+        drop(volumes);
+        self.books.scanned(&account, gauge);
+        let excess = gauge.excess_fragments.unwrap_or(0);
+        let text = format!("{}: {excess} excess fragments found", point.display());
+        self.books.tell(&account, Severity::Info, "scanned", text, None);
+        Ok(())
+    }
+
+    /// Whether the volume `id` can be scanned now, or why not.
+    ///
+    /// # Errors
+    /// In one sentence.
+    pub fn may_scan(&self, id: &str) -> Result<(), Refusal> {
+        let filesystem = lock(&self.volumes).values().find(|e| e.id() == id).map(|e| e.found.watched.filesystem);
+        match (filesystem, &*lock(&self.scanning)) {
+            (None, _) => Err(Refusal::Unknown),
+            (Some(filesystem), _) if !can_scan(filesystem) => {
+                Err(Refusal::Unsupported(format!("{filesystem} volumes cannot be scanned as a whole yet")))
+            }
+            (_, Some(other)) => Err(Refusal::Busy(format!("{other} is being scanned already"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the service uses goes into the books.
+    fn count_own(&self) {
+        let own = own_use();
+        let signals = self.prevention().as_ref().map_or(0, |prevention| prevention.snapshot().sensor.signals);
+        let cpu_millis = (own.cpu_seconds * 1000.0) as u64;
+        let mut counted = lock(&self.counted);
+        let service = Account::service();
+        self.books.count_for(&service, Counter::Signals, signals.saturating_sub(counted.signals));
+        self.books.count_for(&service, Counter::OwnIoBytes, own.io_bytes.saturating_sub(counted.io_bytes));
+        self.books.count_for(&service, Counter::CpuMillis, cpu_millis.saturating_sub(counted.cpu_millis));
+        *counted = super::Counted { signals, io_bytes: own.io_bytes, cpu_millis };
+    }
+}
+
+/// Why a volume is not scanned.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such volume.
+    Unknown,
+    /// Its file system cannot be scanned.
+    Unsupported(String),
+    /// Another one is being scanned.
+    Busy(String),
+}
+
+/// Ends a scan when the service ends.
+struct UntilStop<'h>(&'h Hub);
+
+impl Progress for UntilStop<'_> {
+    fn at(&self, _done: u64, _total: u64) {}
+
+    fn cancelled(&self) -> bool {
+        self.0.threads.stopping()
+    }
+}
+
+/// Whether processes wait for devices a good part of the time. Where the kernel does not tell, they do not.
+fn is_busy() -> bool {
+    let text = fs::read_to_string("/proc/pressure/io").unwrap_or_default();
+    let average =
+        text.lines().find_map(|line| line.strip_prefix("some avg10=")?.split(' ').next()?.parse::<f64>().ok());
+    average.is_some_and(|percent| percent > BUSY_PERCENT)
+}

@@ -1,0 +1,207 @@
+//! What the threads of the service share: configuration, volumes, prevention, books.
+//!
+//! Owns which volume is looked after how. Locks are held for moments, and never while the kernel or a device is asked.
+
+mod look;
+mod status;
+mod volumes;
+
+pub use look::Refusal;
+
+use crate::books::{Books, lock};
+use crate::config::{Config, ConfigError, VolumeSettings};
+use crate::daemon::Threads;
+use crate::logging::LogControl;
+use crate::menders::Menders;
+use crate::model;
+use crate::volumes::{Found, Identity};
+use jiff::Timestamp;
+use longrun_ledger::{Account, Gauge};
+use longrun_prevention::{Prevention, Totals};
+use longrun_sys::DeviceNumber;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
+
+/// A volume of the machine that the service could look after.
+struct Entry {
+    found: Found,
+    identity: Identity,
+    settings: VolumeSettings,
+    /// Prevention looks after it.
+    watched: bool,
+    trouble: Option<String>,
+    space: model::Space,
+    health: model::Health,
+    scan: Option<(Timestamp, Gauge)>,
+    /// When its pieces of free space may be asked for again.
+    next_look: Instant,
+    /// When it may be scanned again; never by itself, when absent.
+    next_scan: Option<Instant>,
+}
+
+impl Entry {
+    fn id(&self) -> String {
+        self.identity.uuid.clone().unwrap_or_else(|| self.found.watched.device.to_string())
+    }
+
+    fn account(&self) -> Account {
+        Account::volume(&self.id())
+    }
+}
+
+/// What was asked of the service from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Read the configuration again.
+    Reload,
+    /// End in good order.
+    Stop,
+}
+
+/// What the threads of the service share.
+pub struct Hub {
+    started: Instant,
+    config_path: Option<PathBuf>,
+    overrides: Box<dyn Fn(&mut Config) + Send + Sync>,
+    config: RwLock<Arc<Config>>,
+    config_trouble: Mutex<Option<String>>,
+    log: LogControl,
+    /// The books.
+    pub books: Arc<Books>,
+    /// The menders.
+    pub menders: Arc<Menders>,
+    /// The threads.
+    pub threads: Threads,
+    prevention: RwLock<Option<Prevention>>,
+    prevention_trouble: Mutex<Option<String>>,
+    volumes: Mutex<BTreeMap<DeviceNumber, Entry>>,
+    /// One at a time: the table of mounts is compared with what is looked after.
+    refreshing: Mutex<()>,
+    /// The volume that is being scanned.
+    scanning: Mutex<Option<String>>,
+    counted: Mutex<Counted>,
+    requests: std::sync::mpsc::Sender<Request>,
+}
+
+/// What has been counted into the books of figures that only grow.
+#[derive(Default)]
+struct Counted {
+    signals: u64,
+    io_bytes: u64,
+    cpu_millis: u64,
+}
+
+/// What a hub is made of.
+pub struct Parts {
+    /// Where the configuration was read from; the default place otherwise.
+    pub config_path: Option<PathBuf>,
+    /// What the command line changes of any configuration.
+    pub overrides: Box<dyn Fn(&mut Config) + Send + Sync>,
+    /// The configuration, overrides applied.
+    pub config: Config,
+    /// The log.
+    pub log: LogControl,
+    /// The books.
+    pub books: Arc<Books>,
+    /// The menders.
+    pub menders: Arc<Menders>,
+    /// Prevention, or why there is none.
+    pub prevention: Result<Prevention, String>,
+    /// Where requests go.
+    pub requests: std::sync::mpsc::Sender<Request>,
+}
+
+impl Hub {
+    /// With no volume yet.
+    #[must_use]
+    pub fn new(parts: Parts) -> Arc<Self> {
+        let (prevention, trouble) = match parts.prevention {
+            Ok(prevention) => (Some(prevention), None),
+            Err(trouble) => (None, Some(trouble)),
+        };
+        Arc::new(Self {
+            started: Instant::now(),
+            config_path: parts.config_path,
+            overrides: parts.overrides,
+            config: RwLock::new(Arc::new(parts.config)),
+            config_trouble: Mutex::default(),
+            log: parts.log,
+            books: parts.books,
+            menders: parts.menders,
+            threads: Threads::default(),
+            prevention: RwLock::new(prevention),
+            prevention_trouble: Mutex::new(trouble),
+            volumes: Mutex::default(),
+            refreshing: Mutex::default(),
+            scanning: Mutex::default(),
+            counted: Mutex::default(),
+            requests: parts.requests,
+        })
+    }
+
+    /// The configuration that holds.
+    #[must_use]
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks the service for something.
+    pub fn request(&self, request: Request) {
+        if self.requests.send(request).is_err() {
+            tracing::debug!("the service is ending already");
+        }
+    }
+
+    fn prevention(&self) -> RwLockReadGuard<'_, Option<Prevention>> {
+        self.prevention.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the configuration again. When it is wrong, the one that holds is kept, and that is said in the log and in
+    /// `status`.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn reload(&self) -> Result<(), ConfigError> {
+        let read = crate::config::load(self.config_path.as_deref());
+        let mut config = match read {
+            Ok(config) => config,
+            Err(error) => {
+                let text = format!("{error}; the earlier configuration is kept");
+                tracing::error!("{text}");
+                *lock(&self.config_trouble) = Some(text);
+                return Err(error);
+            }
+        };
+        (self.overrides)(&mut config);
+        *lock(&self.config_trouble) = restart_needed(&self.config().service, &config.service);
+        self.log.set(config.service.log_level);
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        self.apply_settings();
+        self.refresh();
+        // Whoever asks for this wants to see how things stand now.
+        let devices: Vec<DeviceNumber> = lock(&self.volumes).keys().copied().collect();
+        devices.into_iter().for_each(|device| self.look_at(device, false));
+        tracing::info!("the configuration was read again");
+        Ok(())
+    }
+
+    /// Gives everything back and ends prevention; the totals, unless there was none.
+    pub fn stop_prevention(&self) -> Option<Totals> {
+        let prevention = self.prevention.write().unwrap_or_else(PoisonError::into_inner).take();
+        prevention.map(Prevention::stop)
+    }
+}
+
+/// Settings that hold from the start to the end of a service.
+fn restart_needed(old: &crate::config::ServiceSettings, new: &crate::config::ServiceSettings) -> Option<String> {
+    let changed = [
+        ("socket", old.socket != new.socket),
+        ("state_directory", old.state_directory != new.state_directory),
+        ("metrics_listen", old.metrics_listen != new.metrics_listen),
+        ("settle_after", old.settle_after != new.settle_after),
+    ];
+    let names: Vec<&str> = changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect();
+    (!names.is_empty()).then(|| format!("restart the service to change {}", names.join(", ")))
+}

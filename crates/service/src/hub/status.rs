@@ -1,0 +1,146 @@
+//! How the service stands, in the words of its API.
+
+use super::{Entry, Hub};
+use crate::books::{lock, reason_word};
+use crate::config::Moment;
+use crate::gauges::own_use;
+use crate::model::{self, HealthLevel, Prevented, Status};
+use longrun_prevention::{Snapshot, VolumeSnapshot};
+use std::path::Path;
+
+impl Hub {
+    /// How the service stands.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let snapshot = self.prevention().as_ref().map(longrun_prevention::Prevention::snapshot);
+        let history = self.books.status();
+        let mut status = Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            history: model::History {
+                recording: history.recording,
+                note: history.note,
+                dropped: history.dropped,
+                bytes: history.bytes,
+            },
+            own: own_use(),
+            mending: self.menders.snapshot(),
+            ..Status::default()
+        };
+        let now = Moment::now();
+        {
+            let volumes = lock(&self.volumes);
+            status.mending.rests =
+                volumes.values().any(|entry| entry.settings.mending_rests.iter().any(|window| window.contains(now)));
+            let figures = |entry: &Entry| {
+                let volumes = snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.volumes);
+                volumes.iter().find(|volume| volume.point == entry.found.watched.point).map(prevented)
+            };
+            status.volumes = volumes.values().map(|entry| self.volume(entry, figures(entry))).collect();
+        }
+        status.volumes.sort_by(|a, b| a.mount.cmp(&b.mount));
+        if let Some(snapshot) = &snapshot {
+            tell_prevention(&mut status, snapshot);
+        }
+        status.troubles = self.troubles(&status, snapshot.as_ref());
+        status.healthy = status.troubles.is_empty();
+        status
+    }
+
+    fn volume(&self, entry: &Entry, prevented: Option<Prevented>) -> model::Volume {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let point = &entry.found.watched.point;
+        model::Volume {
+            id: entry.id(),
+            mount: text(point),
+            mounts: entry.found.mounts.iter().map(|mount| text(mount)).collect(),
+            device: text(&entry.found.source),
+            filesystem: entry.found.watched.filesystem.name().to_owned(),
+            label: entry.identity.label.clone(),
+            enabled: entry.settings.enabled,
+            prevention: entry.watched && entry.settings.prevention,
+            mending: entry.settings.enabled && entry.settings.mending,
+            trouble: entry.trouble.clone(),
+            prevented: prevented.unwrap_or_default(),
+            mended: self.books.mending_of(point),
+            space: entry.space.clone(),
+            scan: entry.scan.as_ref().map(|(at, gauge)| model::Scan {
+                at: at.to_string(),
+                files: gauge.files.unwrap_or(0),
+                fragmented_files: gauge.fragmented_files.unwrap_or(0),
+                excess_fragments: gauge.excess_fragments.unwrap_or(0),
+            }),
+            health: entry.health.clone(),
+        }
+    }
+
+    /// Everything that is not as it should be, each with what to do about it.
+    fn troubles(&self, status: &Status, snapshot: Option<&Snapshot>) -> Vec<String> {
+        let mut troubles = self.threads.troubles();
+        troubles.extend(lock(&self.config_trouble).clone());
+        troubles.extend(lock(&self.prevention_trouble).clone().map(|why| format!("prevention does not run: {why}")));
+        if let Some(snapshot) = snapshot {
+            troubles.extend(snapshot.journal_trouble.clone());
+            troubles.extend(
+                snapshot.sensor.broken.clone().map(|why| format!("the sensor is broken: {why}; restart the service")),
+            );
+        }
+        if !status.history.recording
+            && let Some(note) = &status.history.note
+        {
+            troubles.push(format!("history is not being written: {note}"));
+        }
+        for volume in &status.volumes {
+            troubles.extend(volume.trouble.clone());
+            if volume.health.level == HealthLevel::Alert {
+                troubles.push(format!(
+                    "{}: writing may fail although there is free space: {}",
+                    volume.mount, volume.health.sentence
+                ));
+            }
+        }
+        troubles
+    }
+
+    /// Whether everything that must run does: what the watchdog is told.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let broken = self.prevention().as_ref().is_some_and(|prevention| prevention.snapshot().sensor.broken.is_some());
+        self.threads.troubles().is_empty() && !broken
+    }
+}
+
+fn tell_prevention(status: &mut Status, snapshot: &Snapshot) {
+    status.sensor = Some(model::Sensor {
+        kind: snapshot.sensor.kind.to_string(),
+        reason: snapshot.sensor.reason.clone(),
+        signals: snapshot.sensor.signals,
+        lost: snapshot.sensor.lost,
+        broken: snapshot.sensor.broken.clone(),
+    });
+    let reaction = snapshot.reaction;
+    status.reaction = model::Reaction {
+        count: reaction.count,
+        p50_us: reaction.p50_us,
+        p99_us: reaction.p99_us,
+        max_us: reaction.max_us,
+    };
+    status.queue = snapshot.queue;
+    status.journal_files = snapshot.journal_files;
+}
+
+fn prevented(volume: &VolumeSnapshot) -> Prevented {
+    Prevented {
+        fragments: volume.prevented,
+        slipped: volume.excess,
+        runways: volume.runways,
+        held_bytes: volume.held.0,
+        grants: volume.grants,
+        granted_bytes: volume.granted.0,
+        given_back_bytes: volume.trimmed.0,
+        yielded_bytes: volume.yielded.0,
+        settled: volume.settled,
+        left: volume.left.iter().map(|(reason, count)| (reason_word(*reason), *count)).collect(),
+        short_of_space: volume.short_of_space,
+    }
+}

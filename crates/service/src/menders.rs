@@ -1,0 +1,147 @@
+//! Mending for each volume by its own settings, and the way from what prevention saw to what is mended.
+//!
+//! Owns one queue with its worker per volume: budgets, quiet times and windows differ, and a slow device holds up no other.
+
+use crate::books::{Books, lock};
+use crate::config::{Moment, VolumeSettings};
+use crate::mending::{Candidate, MendEvent, MendSettings, MendSink, Mending, Ungoverned};
+use crate::model;
+use longrun_layout::Bytes;
+use longrun_ledger::Severity;
+use longrun_prevention::{Happening, Sink, Watched};
+use longrun_sys::DeviceNumber;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// The menders of all volumes.
+pub struct Menders {
+    books: Arc<Books>,
+    open: Mutex<BTreeMap<DeviceNumber, Arc<Mending>>>,
+}
+
+/// What `settings` mean now.
+fn mend_settings(settings: &VolumeSettings, now: Moment) -> MendSettings {
+    let daily_budget = if settings.mending_budget.0 == 0 { Bytes(u64::MAX) } else { settings.mending_budget };
+    MendSettings {
+        quiet: settings.mending_quiet,
+        daily_budget,
+        resting: settings.mending_rests.iter().any(|window| window.contains(now)),
+        ..MendSettings::default()
+    }
+}
+
+impl Menders {
+    /// None yet.
+    pub fn new(books: Arc<Books>) -> Arc<Self> {
+        Arc::new(Self { books, open: Mutex::default() })
+    }
+
+    /// The volume is mended by `settings` from now on; not at all, when these say so.
+    pub fn set(&self, volume: &Watched, settings: &VolumeSettings) {
+        if !settings.enabled || !settings.mending {
+            return self.end(volume.device);
+        }
+        let how = mend_settings(settings, Moment::now());
+        let known = lock(&self.open).get(&volume.device).cloned();
+        if let Some(mending) = known {
+            return mending.reconfigure(how);
+        }
+        match Mending::start(how, Arc::new(Ungoverned), Arc::clone(&self.books) as Arc<dyn MendSink>) {
+            Ok(mending) => {
+                mending.watch(volume.clone());
+                lock(&self.open).insert(volume.device, Arc::new(mending));
+            }
+            Err(error) => tracing::error!("{}: no thread for mending: {error}", volume.point.display()),
+        }
+    }
+
+    /// The volume is mended no more; returns when no file of it is.
+    pub fn end(&self, device: DeviceNumber) {
+        let mending = lock(&self.open).remove(&device);
+        if let Some(mending) = mending {
+            mending.unwatch(device);
+        }
+    }
+
+    /// No volume is mended any more.
+    pub fn end_all(&self) {
+        let all = std::mem::take(&mut *lock(&self.open));
+        for (device, mending) in all {
+            mending.unwatch(device);
+        }
+    }
+
+    /// What they do.
+    pub fn snapshot(&self) -> model::Mending {
+        let open = lock(&self.open);
+        open.values().map(|mending| mending.snapshot()).fold(model::Mending::default(), |sum, one| model::Mending {
+            queued: sum.queued + one.queued,
+            queued_excess: sum.queued_excess + one.queued_excess,
+            at_work: sum.at_work || one.at_work,
+            rests: false,
+        })
+    }
+
+    fn of(&self, device: DeviceNumber) -> Option<Arc<Mending>> {
+        lock(&self.open).get(&device).cloned()
+    }
+}
+
+impl Sink for Menders {
+    fn happened(&self, point: &Path, happening: &Happening) {
+        self.books.happened(point, happening);
+        if let Some(candidate) = Candidate::of(happening) {
+            if let Some(mending) = self.of(candidate.file.volume) {
+                mending.offer(candidate);
+            }
+        } else if let Happening::Granted { file, .. } = happening
+            && let Some(mending) = self.of(file.volume)
+        {
+            // It is growing: what waits to be mended waits anew.
+            mending.touched(file);
+        }
+    }
+}
+
+impl MendSink for Books {
+    fn mending(&self, point: &Path, event: &MendEvent) {
+        let account = self.account(point);
+        match event {
+            MendEvent::Mended { path, before, after, moved, .. } => {
+                self.mended(point, before.saturating_sub(*after), *moved);
+                self.moved(point, *moved);
+                let text = format!("a file in {} fragments now has {}", before + 1, after + 1);
+                self.tell(&account, Severity::Info, "mended", text, path.as_deref());
+            }
+            MendEvent::Left { path, excess, reason, moved, .. } => {
+                self.moved(point, *moved);
+                let text = format!("a file with {excess} excess fragments is left as it is: {reason:?}");
+                self.tell(&account, Severity::Info, "mending-left", text, path.as_deref());
+            }
+            MendEvent::Postponed { moved, .. } => self.moved(point, *moved),
+            MendEvent::VolumeRefused { problem } => {
+                let text = format!("{}: nothing is mended there: {problem}", point.display());
+                self.tell(&account, Severity::Warning, "mending-refused", text, None);
+            }
+            MendEvent::Forgotten { files } => {
+                let text = format!("{}: too many files wait to be mended; {files} were forgotten", point.display());
+                self.tell(&account, Severity::Info, "mending-forgotten", text, None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mending_rests_in_its_windows_and_a_budget_of_nothing_is_no_bound() {
+        let rests = vec!["mon 08:00-18:00".parse().unwrap()];
+        let settings = VolumeSettings { mending_rests: rests, mending_budget: Bytes(0), ..VolumeSettings::default() };
+        let at = |hour: u16| mend_settings(&settings, Moment { day: 0, minute: hour * 60 });
+        assert!(at(9).resting && !at(19).resting);
+        assert_eq!(at(9).daily_budget, Bytes(u64::MAX));
+    }
+}

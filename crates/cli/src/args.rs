@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod prevent;
+pub mod service;
 
 use crate::report::history::{Moment, parse_moment};
 use crate::text::{parse_duration, parse_size};
@@ -72,6 +73,21 @@ pub enum Command {
     ///
     /// Reads the history that the service keeps, also while it runs. Times are UTC. Nothing is changed.
     Report(ReportArgs),
+    /// Run the service in the foreground, as systemd wants it
+    ///
+    /// Looks after all volumes that the configuration does not exclude: growing files get runways before they fragment, what
+    /// fragments all the same is mended, and history is kept. On SIGHUP it reads its configuration again; on SIGTERM and
+    /// SIGINT it gives everything back and ends with status 0.
+    Daemon(service::DaemonArgs),
+    /// Show what the running service does
+    Status(service::StatusArgs),
+    /// Watch what the running service does
+    ///
+    /// Keys: q ends, s changes what is sorted by, h or ? explains.
+    Top(service::TopArgs),
+    /// Check or show the configuration of the service
+    #[command(subcommand)]
+    Config(service::Config),
     /// Print the completion script for a shell
     Completions {
         /// For which shell.

@@ -3,6 +3,7 @@
 //! Owns the mapping from errors to statuses. Never exits: only `main` does.
 
 use crate::text::printable;
+use longrun_service::{ClientError, DaemonError};
 use longrun_volume::VolumeError;
 use std::fmt;
 use std::path::Path;
@@ -113,6 +114,28 @@ impl From<VolumeError> for Failure {
             other => other.to_string(),
         };
         Self { status, needs_root, message }
+    }
+}
+
+impl From<DaemonError> for Failure {
+    fn from(error: DaemonError) -> Self {
+        let status = match &error {
+            // The file is what the user wrote, as the command line is.
+            DaemonError::Config(_) => Status::Usage,
+            DaemonError::NotPermitted | DaemonError::Running { .. } => Status::Refused,
+            DaemonError::Place { .. } | DaemonError::System { .. } => Status::Failed,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let status = match &error {
+            ClientError::Refused { .. } => Status::Refused,
+            ClientError::NotRunning { .. } | ClientError::Garbled { .. } => Status::Failed,
+        };
+        Self::new(status, error.to_string())
     }
 }
 

@@ -13,6 +13,7 @@ mod report;
 mod signals;
 mod survey;
 mod text;
+mod top;
 
 use args::{Cli, Command};
 use clap::Parser as _;
@@ -48,6 +49,10 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Prevent(args) => commands::prevent::run(args),
         Command::Bench(benchmark) => commands::bench::run(benchmark),
         Command::Report(args) => commands::report::run(args),
+        Command::Daemon(args) => commands::daemon::run(args),
+        Command::Status(args) => commands::status::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Config(what) => commands::config::run(what),
         Command::Completions { shell } => commands::papers::completions(*shell),
         Command::Man { directory } => commands::papers::man(directory),
     }

@@ -2,9 +2,12 @@
 
 pub mod analyze;
 pub mod bench;
+pub mod config;
+pub mod daemon;
 pub mod fragment;
 pub mod map;
 pub mod optimize;
 pub mod papers;
 pub mod prevent;
 pub mod report;
+pub mod status;

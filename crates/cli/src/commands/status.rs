@@ -1,0 +1,169 @@
+//! `status`: what the running service does, in text or JSON.
+
+use crate::args::service::StatusArgs;
+use crate::exit::Failure;
+use crate::report::{print, print_json};
+use crate::text::{count, duration, percent, printable, size};
+use longrun_layout::Bytes;
+use longrun_service::Client;
+use longrun_service::model::{HealthLevel, Status, Volume};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Asks and prints.
+pub fn run(args: &StatusArgs) -> Result<(), Failure> {
+    let status: Status = Client::new(&args.socket).get("/v1/status")?;
+    if args.json { print_json(&status) } else { print(&text(&status)) }
+}
+
+fn text(status: &Status) -> String {
+    let mut text = String::new();
+    let up = duration(Duration::from_secs(status.uptime_seconds));
+    let health = if status.healthy { "all is well" } else { "something is wrong" };
+    _ = writeln!(text, "Longrun {} has run for {up}; {health}.", printable(&status.version));
+    for trouble in &status.troubles {
+        _ = writeln!(text, "  ! {}", printable(trouble));
+    }
+    match &status.sensor {
+        Some(sensor) => {
+            let reason = sensor.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+            let (signals, lost) = (count(sensor.signals), count(sensor.lost));
+            let line = format!("{}{reason}; {signals} signals, {lost} lost", sensor.kind);
+            _ = writeln!(text, "Sensor:    {}", printable(&line));
+        }
+        None => text.push_str("Sensor:    none; nothing is prevented\n"),
+    }
+    if status.reaction.count > 0 {
+        let ms = |us: u64| us as f64 / 1000.0;
+        let reaction = &status.reaction;
+        let (half, most, longest) = (ms(reaction.p50_us), ms(reaction.p99_us), ms(reaction.max_us));
+        _ = writeln!(text, "Reaction:  {half:.1} ms (median), {most:.1} ms (99 %), {longest:.1} ms (longest)");
+    }
+    let mending = &status.mending;
+    let state = match (mending.at_work, mending.rests) {
+        (true, _) => "; one is being mended",
+        (false, true) => "; mending rests, as configured",
+        _ => "",
+    };
+    _ = writeln!(
+        text,
+        "Waiting:   {} for a worker, {} to be mended{state}",
+        count(status.queue),
+        count(mending.queued)
+    );
+    let own = &status.own;
+    let (memory, io) = (size(Bytes(own.resident_bytes)), size(Bytes(own.io_bytes)));
+    _ = writeln!(text, "Own use:   {:.1} s of processor time, {memory} of memory, {io} of I/O", own.cpu_seconds);
+    let history = match (&status.history.note, status.history.recording) {
+        (Some(note), _) => note.clone(),
+        (None, true) => size(Bytes(status.history.bytes)),
+        (None, false) => "not begun yet".to_owned(),
+    };
+    _ = writeln!(text, "History:   {}", printable(&history));
+    if status.volumes.is_empty() {
+        text.push_str("\nNo volume is looked after: there is no writable ext4, XFS or btrfs on a block device.\n");
+    }
+    status.volumes.iter().for_each(|volume| tell_volume(&mut text, volume));
+    text
+}
+
+fn tell_volume(text: &mut String, volume: &Volume) {
+    let label = volume.label.as_ref().map_or_else(String::new, |label| format!(" \"{label}\""));
+    let what = format!("{} ({}{label} on {})", volume.mount, volume.filesystem, volume.device);
+    _ = writeln!(text, "\n{}", printable(&what));
+    if !volume.enabled {
+        text.push_str("  disabled by the configuration\n");
+        return;
+    }
+    if let Some(trouble) = &volume.trouble {
+        _ = writeln!(text, "  ! {}", printable(trouble));
+    }
+    let space = &volume.space;
+    let pieces = match (space.free_pieces, space.largest_free_bytes) {
+        (Some(pieces), Some(largest)) => format!(" in {} pieces, the largest {}", count(pieces), size(Bytes(largest))),
+        _ => String::new(),
+    };
+    let share = percent(space.free_bytes, space.total_bytes);
+    _ = writeln!(text, "  Free:      {} ({share}){pieces}", size(Bytes(space.free_bytes)));
+    if volume.health.level != HealthLevel::Good {
+        let level = if volume.health.level == HealthLevel::Alert { "ALERT" } else { "unknown" };
+        _ = writeln!(text, "  Health:    {level}: {}", printable(&volume.health.sentence));
+    }
+    if volume.prevention {
+        let prevented = &volume.prevented;
+        let (fragments, slipped) = (count(prevented.fragments), count(prevented.slipped));
+        _ = writeln!(text, "  Prevented: {fragments} excess fragments; {slipped} came to be all the same");
+        let short = if prevented.short_of_space { "; nothing is granted for want of space" } else { "" };
+        let held = size(Bytes(prevented.held_bytes));
+        let (now, granted) = (count(prevented.runways), count(prevented.grants));
+        _ = writeln!(text, "  Runways:   {now} now, holding {held}; {granted} granted so far{short}");
+    } else {
+        text.push_str("  Prevented: prevention is off here\n");
+    }
+    if volume.mending {
+        let mended = &volume.mended;
+        let (fragments, moved) = (count(mended.fragments), size(Bytes(mended.moved_bytes)));
+        _ = writeln!(text, "  Mended:    {} files, {fragments} excess fragments, for {moved}", count(mended.files));
+    }
+    if let Some(scan) = &volume.scan {
+        let (excess, files) = (count(scan.excess_fragments), count(scan.files));
+        _ = writeln!(text, "  Scan:      {excess} excess fragments in {files} files, at {}", printable(&scan.at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longrun_service::model::{Health, Mending, OwnUse, Prevented, Reaction, Scan, Sensor, Space};
+
+    #[test]
+    fn the_text_is_stable_and_cannot_drive_the_terminal() {
+        let volume = Volume {
+            id: "u".into(),
+            mount: "/srv/\x1b[31m".into(),
+            device: "/dev/sdb".into(),
+            filesystem: "xfs".into(),
+            label: Some("data".into()),
+            enabled: true,
+            prevention: true,
+            mending: true,
+            trouble: Some("out of\norder".into()),
+            prevented: Prevented {
+                fragments: 12_345,
+                slipped: 6,
+                runways: 2,
+                held_bytes: 32 << 20,
+                grants: 99,
+                ..Prevented::default()
+            },
+            space: Space {
+                total_bytes: 100 << 30,
+                free_bytes: 25 << 30,
+                free_pieces: Some(1234),
+                largest_free_bytes: Some(1 << 30),
+                ..Space::default()
+            },
+            health: Health { level: HealthLevel::Alert, sentence: "3 more files can be made".into() },
+            scan: Some(Scan {
+                at: "2026-01-01T00:00:00Z".into(),
+                files: 1000,
+                fragmented_files: 3,
+                excess_fragments: 5,
+            }),
+            ..Volume::default()
+        };
+        let status = Status {
+            version: "0.1.0".into(),
+            troubles: vec!["history is not being written: no space".into()],
+            uptime_seconds: 3725,
+            sensor: Some(Sensor { kind: "bpf".into(), signals: 4321, ..Sensor::default() }),
+            reaction: Reaction { count: 1, p50_us: 900, p99_us: 2100, max_us: 13_500 },
+            mending: Mending { queued: 3, rests: true, ..Mending::default() },
+            own: OwnUse { cpu_seconds: 1.5, resident_bytes: 20 << 20, io_bytes: 4096, ..OwnUse::default() },
+            volumes: vec![volume],
+            ..Status::default()
+        };
+        insta::assert_snapshot!("status", text(&status));
+        insta::assert_snapshot!("status_of_nothing", text(&Status::default()));
+    }
+}

@@ -1,0 +1,348 @@
+//! The service on real volumes, which needs root: it comes up, sees volumes come and go, answers, and leaves nothing behind.
+//!
+//! Every service here is told to look after nothing but the volumes of its test.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails loudly, in its helpers too")]
+
+mod common;
+
+use common::{LONGRUN, check, longrun};
+use longrun_lab::{LoopVolume, VolumeSpec};
+use longrun_layout::Bytes;
+use longrun_sys::ByteRange;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running service, ended with its test.
+struct Service {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Service {
+    /// With a configuration that enables only `mounts`.
+    fn start(mounts: &[PathBuf]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("longrun.toml"), only(mounts)).unwrap();
+        let mut service = Self { child: daemon(directory.path(), "").spawn().unwrap(), directory };
+        service.wait(|status| status["volumes"].is_array());
+        service
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
+    }
+
+    fn ask(&self, method: &str, path: &str) -> (u16, Value) {
+        ask(&self.path("socket"), method, path).unwrap()
+    }
+
+    /// Waits until the status is as `wanted`.
+    #[track_caller]
+    fn wait(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let status = ask(&self.path("socket"), "GET", "/v1/status").map_or(Value::Null, |answer| answer.1);
+            if wanted(&status) {
+                return status;
+            }
+            assert!(self.child.try_wait().unwrap().is_none(), "the service ended: {}", self.log());
+            assert!(Instant::now() < until, "it never came to that: {status:#}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Ends it in good order.
+    #[track_caller]
+    fn stop(mut self, signal: &str) -> String {
+        self.signal(signal);
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.code(), Some(0), "{}", self.log());
+        assert!(!self.path("socket").exists(), "the socket stays");
+        self.log()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+fn only(mounts: &[PathBuf]) -> String {
+    let rules = mounts.iter().map(|mount| format!("[[volume]]\nmount = {mount:?}\nenabled = true\n"));
+    format!("[service]\n[defaults]\nenabled = false\nmending_quiet = \"1s\"\n{}", rules.collect::<String>())
+}
+
+fn daemon(directory: &Path, more: &str) -> Command {
+    let mut command = Command::new(LONGRUN);
+    let at = |name: &str| directory.join(name);
+    command.arg("daemon").arg("--config").arg(at("longrun.toml")).arg("--socket").arg(at("socket"));
+    command.arg("--state-directory").arg(at("state")).args(more.split_whitespace()).stdin(Stdio::null());
+    command.stderr(File::create(at("log")).unwrap());
+    command
+}
+
+/// One request by hand: the client of the product is not to judge itself.
+fn ask(socket: &Path, method: &str, path: &str) -> std::io::Result<(u16, Value)> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let status = answer.get(9..12).and_then(|digits| digits.parse().ok()).unwrap_or(0);
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status, serde_json::from_str(body).unwrap_or_else(|_| Value::from(body))))
+}
+
+fn of<'a>(status: &'a Value, mount: &Path) -> Option<&'a Value> {
+    status["volumes"].as_array()?.iter().find(|volume| volume["mount"] == mount.to_str().unwrap())
+}
+
+#[test]
+fn loop_volumes_come_and_go_and_can_always_be_unmounted() {
+    let volumes = [VolumeSpec::ext4(128).mkfs(&["-b", "4096"]), VolumeSpec::xfs(320), VolumeSpec::btrfs(256)]
+        .map(|spec| LoopVolume::create(&spec).unwrap());
+    let mounts: Vec<PathBuf> = volumes.iter().map(LoopVolume::mount_point).collect();
+    let mut service = Service::start(&mounts);
+    let watched = |mounts: &[PathBuf]| {
+        let mounts = mounts.to_vec();
+        move |s: &Value| mounts.iter().all(|mount| of(s, mount).is_some_and(|v| v["prevention"] == true))
+    };
+    let status = service.wait(watched(&mounts));
+    for mount in &mounts {
+        let volume = of(&status, mount).unwrap();
+        assert!(volume["space"]["free_bytes"].as_u64().unwrap() > 0 && volume["trouble"].is_null(), "{volume:#}");
+        assert_eq!(volume["health"]["level"], "good", "{volume:#}");
+        assert_eq!(volume["id"].as_str().unwrap().len(), 36, "{volume:#}");
+    }
+    for round in 0..3 {
+        volumes.iter().for_each(|volume| volume.unmount().unwrap());
+        service.wait(|s| s["volumes"].is_array() && mounts.iter().all(|mount| of(s, mount).is_none()));
+        volumes.iter().for_each(|volume| volume.mount().unwrap());
+        service.wait(watched(&mounts));
+        let id = service.child.id();
+        let maps =
+            fs::read_dir(format!("/proc/{id}/fd")).unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+        assert_eq!(maps.filter(|open| mounts.iter().any(|mount| open.starts_with(mount))).count(), 0, "round {round}");
+    }
+    let log = service.stop("TERM");
+    assert!(log.contains("totals:"), "{log}");
+    volumes.iter().for_each(|volume| volume.check().unwrap());
+}
+
+#[test]
+fn loop_growing_files_get_runways_and_all_is_given_back_at_the_end() {
+    let volume = LoopVolume::create(&VolumeSpec::xfs(1024)).unwrap();
+    let mount = volume.mount_point();
+    let mut service = Service::start(std::slice::from_ref(&mount));
+    service.wait(|s| of(s, &mount).is_some_and(|v| v["prevention"] == true));
+    // O_DIRECT.
+    let mut options = File::options();
+    options.create(true).write(true).truncate(true).custom_flags(0o40000);
+    let files: Vec<File> = (0..4).map(|number| options.open(mount.join(format!("file-{number}"))).unwrap()).collect();
+    let mut space = vec![0u8; 65536 + 4096];
+    let shift = space.as_ptr().align_offset(4096);
+    let block = &mut space[shift..shift + 65536];
+    for round in 0..128u64 {
+        files.iter().for_each(|file| file.write_all_at(block, round * 65536).unwrap());
+    }
+    let status = service.wait(|s| of(s, &mount).is_some_and(|v| v["prevented"]["grants"].as_u64() > Some(0)));
+    assert!(status["sensor"]["signals"].as_u64().unwrap() > 0, "{status:#}");
+    drop(files);
+    service
+        .wait(|s| of(s, &mount).is_some_and(|v| v["prevented"]["runways"] == 0 && v["prevented"]["held_bytes"] == 0));
+    let (code, metrics) = service.ask("GET", "/metrics");
+    assert_eq!(code, 200);
+    assert!(metrics.as_str().unwrap().contains("longrun_runways_granted_total{"), "{metrics}");
+    service.stop("INT");
+    for number in 0..4 {
+        let meta = fs::metadata(mount.join(format!("file-{number}"))).unwrap();
+        assert_eq!((meta.len(), meta.blocks() * 512), (8 << 20, 8 << 20), "file {number}");
+    }
+}
+
+#[test]
+fn loop_an_alert_is_raised_before_xfs_can_make_no_more_files_and_clears_afterwards() {
+    let spec = VolumeSpec::xfs(320).mkfs(&["-m", "rmapbt=0,reflink=0", "-i", "sparse=0"]);
+    let volume = LoopVolume::create(&spec).unwrap();
+    let mount = volume.mount_point();
+    let mut service = Service::start(std::slice::from_ref(&mount));
+    let level = |wanted: &'static str| {
+        let mount = mount.clone();
+        move |s: &Value| of(s, &mount).is_some_and(|v| v["health"]["level"] == wanted)
+    };
+    service.wait(level("good"));
+    // Every other block of a file that fills the volume is given back: what is free lies in single blocks.
+    let filler = File::create(mount.join("filler")).unwrap();
+    let mut chunk = 64u64 << 20;
+    let mut length = 0u64;
+    while chunk >= 4096 {
+        let mut more = Command::new("fallocate");
+        more.args(["-o", &length.to_string(), "-l", &chunk.to_string()])
+            .arg(mount.join("filler"))
+            .stderr(Stdio::null());
+        if more.status().unwrap().success() {
+            length += chunk;
+        } else {
+            chunk /= 2;
+        }
+    }
+    for pair in 0..length / 8192 {
+        let block = ByteRange { start: Bytes(pair * 8192), length: Bytes(4096) };
+        longrun_sys::punch(&filler, block).unwrap();
+    }
+    filler.sync_all().unwrap();
+    service.signal("HUP");
+    let status = service.wait(level("alert"));
+    let space = &of(&status, &mount).unwrap()["space"];
+    assert!(space["free_bytes"].as_u64().unwrap() * 4 > space["total_bytes"].as_u64().unwrap(), "{space:#}");
+    assert!(status["troubles"].to_string().contains("more files can be made"), "{status:#}");
+    // It was no false alarm: soon no file can be made, with a good part of the volume free.
+    let made = (0..20_000).take_while(|number| File::create(mount.join(format!("small-{number}"))).is_ok()).count();
+    assert!(made < 4096, "{made} files could be made");
+    drop(filler);
+    fs::remove_file(mount.join("filler")).unwrap();
+    service.signal("HUP");
+    service.wait(level("good"));
+    let (_, events) = service.ask("GET", "/v1/events?since=0&limit=100");
+    let kinds: Vec<&str> = events["events"].as_array().unwrap().iter().filter_map(|e| e["kind"].as_str()).collect();
+    assert!(kinds.contains(&"space-alert") && kinds.contains(&"space-alert-over"), "{kinds:?}");
+    service.stop("TERM");
+}
+
+#[test]
+fn loop_a_scan_on_request_ends_in_the_history_and_strangers_are_refused() {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(128).mkfs(&["-b", "4096"])).unwrap();
+    let mount = volume.mount_point();
+    let mut service = Service::start(std::slice::from_ref(&mount));
+    let status = service.wait(|s| of(s, &mount).is_some_and(|v| v["prevention"] == true));
+    let id = of(&status, &mount).unwrap()["id"].as_str().unwrap().to_owned();
+    assert_eq!(service.ask("POST", &format!("/v1/volumes/{id}/analyze")).0, 202);
+    let status = service.wait(|s| of(s, &mount).is_some_and(|v| v["scan"].is_object()));
+    assert!(of(&status, &mount).unwrap()["space"]["free_pieces"].as_u64().unwrap() > 0);
+    assert_eq!(service.ask("GET", &format!("/v1/volumes/{id}")).1["id"], id.as_str());
+    for (method, path, code) in [
+        ("GET", "/v1/volumes/none", 404),
+        ("POST", "/v1/volumes/none/analyze", 404),
+        ("GET", "/v1/events?since=x", 400),
+        ("GET", "/v1/report?from=yesterday", 400),
+        ("DELETE", "/v1/status", 405),
+        ("GET", "/v2", 404),
+        ("GET", "/v1/report", 200),
+        ("GET", "/v1/openapi.json", 200),
+    ] {
+        let (status, body) = service.ask(method, path);
+        assert_eq!(status, code, "{method} {path}: {body}");
+        assert!(code == 200 || body["error"].is_string() && body["hint"].is_string(), "{method} {path}: {body}");
+    }
+    let nobody = |path: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "curl", "-s", "-o", "/dev/null"]);
+        command
+            .args(["-w", "%{http_code}", "--unix-socket"])
+            .arg(service.path("socket"))
+            .arg(format!("http://x{path}"));
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    fs::set_permissions(service.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(["/v1/status", "/v1/events", "/metrics"].map(nobody), ["403", "403", "403"]);
+    let open = only(std::slice::from_ref(&mount)).replace("[service]\n", "[service]\nreadable_by_all = true\n");
+    fs::write(service.path("longrun.toml"), open).unwrap();
+    service.signal("HUP");
+    let until = Instant::now() + PATIENCE;
+    while nobody("/v1/status") != "200" && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(["/v1/status", "/v1/events", "/metrics"].map(nobody), ["200", "403", "200"]);
+    service.stop("TERM");
+}
+
+#[test]
+fn loop_a_wrong_configuration_is_refused_at_the_start_and_ignored_at_a_reload() {
+    let mut service = Service::start(&[]);
+    fs::write(service.path("longrun.toml"), "[service]\nsokcet = 3\n").unwrap();
+    let output = longrun(["config".as_ref(), "check".as_ref(), service.path("longrun.toml").as_os_str()]);
+    check(&output, 2, "line 2: unknown key \"sokcet\" in [service]; did you mean socket?");
+    service.signal("HUP");
+    let status = service.wait(|s| s["healthy"] == false);
+    assert!(status["troubles"].to_string().contains("the earlier configuration is kept"), "{status:#}");
+    fs::write(service.path("longrun.toml"), only(&[])).unwrap();
+    service.signal("HUP");
+    service.wait(|s| s["healthy"] == true);
+    service.stop("TERM");
+}
+
+#[test]
+fn loop_a_second_service_is_refused_and_the_first_goes_on() {
+    let mut service = Service::start(&[]);
+    let other = tempfile::tempdir().unwrap();
+    let run = |socket: &Path, state: &Path| {
+        let mut command = Command::new(LONGRUN);
+        command.arg("daemon").arg("--config").arg(service.path("longrun.toml")).arg("--socket").arg(socket);
+        command.arg("--state-directory").arg(state).output().unwrap()
+    };
+    check(&run(&other.path().join("socket"), &service.path("state")), 3, "another longrun service is running");
+    check(&run(&service.path("socket"), &other.path().join("state")), 3, "another longrun service is running");
+    service.wait(|s| s["healthy"] == true);
+    service.stop("TERM");
+}
+
+#[test]
+fn loop_after_kill_9_the_next_start_finds_its_place_and_a_damaged_ledger_ends_nothing() {
+    let mut service = Service::start(&[]);
+    service.signal("KILL");
+    service.child.wait().unwrap();
+    assert!(service.path("socket").exists(), "a stale socket");
+    for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
+        _ = fs::remove_file(service.path("state").join(name));
+    }
+    fs::write(service.path("state/ledger.db"), vec![0xa5; 100_000]).unwrap();
+    service.child = daemon(service.directory.path(), "").spawn().unwrap();
+    let status = service.wait(|s| s["history"]["note"].is_string());
+    assert!(status["sensor"].is_object(), "{status:#}");
+    service.stop("TERM");
+}
+
+#[test]
+fn without_a_service_status_and_top_say_so_and_root_is_needed_to_start_one() {
+    for command in ["status", "top"] {
+        let output = longrun([command, "--socket", "/nonexistent/longrun.sock"]);
+        check(&output, 1, "no service is running (/nonexistent/longrun.sock");
+    }
+    let mut nobody = Command::new("setpriv");
+    nobody.args([
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        LONGRUN,
+        "daemon",
+        "--socket",
+        "/nonexistent/x",
+    ]);
+    let refused = nobody.output().unwrap();
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        refused.status.code() == Some(3) && error.contains("needs root") || error.contains("Permission denied"),
+        "{error}"
+    );
+}

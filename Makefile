@@ -12,6 +12,7 @@ volume := $(if $(findstring command line,$(origin VOLUME)),$(VOLUME))
 as_root := $(if $(filter 0,$(shell id -u)),,sudo -E)
 test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
 PREFIX ?= /usr/local
+UNIT_DIR ?= /etc/systemd/system
 
 .PHONY: help build run test lint deny advisories bench bench-prevention torture crash fuzz install clean
 
@@ -82,10 +83,13 @@ fuzz: ## The ext4 parser against damaged volumes, 5 minutes (ARGS="-max_total_ti
 	fuzz/make-seeds
 	RUSTC_BOOTSTRAP=1 cargo fuzz run ext4_scan -- $(or $(ARGS),-max_total_time=300)
 
-install: build ## Binary, manual pages and completions under PREFIX (/usr/local)
+install: build ## Binary, manual pages, completions under PREFIX (/usr/local), and the unit of the service (it is not started)
 	$(as_root) install -D -m 755 $(longrun) $(DESTDIR)$(PREFIX)/bin/longrun
 	$(as_root) install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(as_root) $(longrun) man $(DESTDIR)$(PREFIX)/share/man/man1
+	sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/longrun.service | $(as_root) install -D -m 644 /dev/stdin $(DESTDIR)$(UNIT_DIR)/longrun.service
+	$(as_root) install -D -m 644 packaging/longrun.toml $(DESTDIR)$(PREFIX)/share/doc/longrun/longrun.toml
+	test -e $(DESTDIR)/etc/longrun/longrun.toml || $(as_root) install -D -m 644 packaging/longrun.toml $(DESTDIR)/etc/longrun/longrun.toml
 	$(longrun) completions bash | $(as_root) tee $(DESTDIR)$(PREFIX)/share/bash-completion/completions/longrun >/dev/null
 
 clean: ## Build products

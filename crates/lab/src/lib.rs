@@ -12,6 +12,7 @@ mod optimizer;
 pub mod oracle;
 mod pieces;
 mod prevention;
+mod soak;
 pub mod tool;
 mod torture;
 mod trimming;
@@ -26,6 +27,7 @@ pub use prevention::{
     FreeSpaceKind, Measured, PreventionResults, PreventionSettings, Watching, prevention, replace_section,
     report as prevention_report,
 };
+pub use soak::{Sample, SoakReport, SoakSettings, soak};
 pub use torture::{TortureReport, TortureSettings, torture};
 pub use trimming::{Told, TrimTortureReport, TrimTortureSettings, bytes_beyond_the_end, trim_torture, watched};
 pub use volume::{DeviceTraffic, FileSystemKind, LoopVolume, VolumeSpec, drop_caches};

@@ -6,8 +6,8 @@ use longrun_ageing::Recipe;
 use longrun_bench::{Parameters, Profile};
 use longrun_lab::{
     BenchSettings, CrashSettings, FileSystemKind, FreeSpaceKind, LoopVolume, Optimizer, Pace, Phase,
-    PreventionSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash, fill_beside, longrun_binary,
-    prevention, prevention_report, replace_section, torture, trim_torture,
+    PreventionSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash, fill_beside,
+    longrun_binary, prevention, prevention_report, replace_section, soak, torture, trim_torture,
 };
 use longrun_layout::Bytes;
 use std::io::Write;
@@ -42,6 +42,12 @@ impl From<Only> for Phase {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Keep the service under mixed load for long, with volumes mounted and unmounted: it must not grow.
+    Soak {
+        /// For how many minutes.
+        #[arg(long, default_value_t = 30)]
+        minutes: u64,
+    },
     /// Cut an optimizer off at random moments and compare everything after recovery.
     Crash {
         /// How many crashes.
@@ -184,6 +190,10 @@ fn main() -> Result<()> {
 fn run() -> Result<()> {
     let mut out = std::io::stdout();
     match Arguments::parse().command {
+        Command::Soak { minutes } => {
+            let settings = SoakSettings { time: Duration::from_secs(minutes * 60), sample: Duration::from_secs(5) };
+            writeln!(out, "no growth\n{}", serde_json::to_string_pretty(&soak(settings)?)?)?;
+        }
         Command::Crash { runs, seed, mebibytes, optimizer } => {
             let settings = CrashSettings { runs, seed, mebibytes };
             let mut survived = 0;

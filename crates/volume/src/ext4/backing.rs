@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Something that keeps space for each block that was ever written. A block that moves takes space there anew, while its
 /// old place is not given back or not at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Growing {
+pub(crate) enum Growing {
     /// Its space comes from a pool that is smaller than the sum of what it serves.
     ThinPool,
     /// Every block that is written for the first time since a snapshot was taken is copied before.
@@ -49,7 +49,7 @@ impl Growing {
 /// Recognised are LVM's thin volumes, VDO volumes, snapshots and their origins, also below partitions, encryption and
 /// RAID. Not recognised: pools that somebody built by hand with dmsetup or that a storage array has, and the sparse image
 /// of a loop device, which grows too.
-pub(super) fn growing(sysfs: &Path, device: DeviceNumber) -> Option<Growing> {
+pub(crate) fn growing(sysfs: &Path, device: DeviceNumber) -> Option<Growing> {
     let mut seen = BTreeSet::new();
     let mut left: Vec<PathBuf> = vec![sysfs.join("dev/block").join(device.to_string())];
     while let Some(next) = left.pop() {

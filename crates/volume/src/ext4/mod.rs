@@ -4,7 +4,7 @@
 //! ([`balloon`]), and the exchange of a file's blocks with it ([`exchange`]). Never decides what goes where.
 
 mod admission;
-mod backing;
+pub(crate) mod backing;
 mod balloon;
 mod exchange;
 mod files;

@@ -11,11 +11,14 @@ mod sharing;
 
 use crate::engine::{Observer, Permission};
 use crate::ext4;
+use crate::ext4::backing::growing;
+use crate::target::parse_mountinfo;
 use crate::{SkipReason, VolumeError};
 use longrun_layout::Bytes;
-use longrun_sys::{Errno, FileHandle, FileSystemMagic, FlockOperation};
+use longrun_sys::{DeviceNumber, Errno, FileHandle, FileSystemMagic, FlockOperation};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// A mounted volume.
@@ -118,6 +121,7 @@ pub fn mend(
     match magic {
         FileSystemMagic::EXT4 => ext4::mend(place, handle, limits, observer),
         FileSystemMagic::XFS | FileSystemMagic::BTRFS => {
+            refuse_growing(place)?;
             let _alone = lock(place)?;
             sharing::mend(place, handle, limits, observer)
         }
@@ -126,6 +130,17 @@ pub fn mend(
             Err(VolumeError::Unsupported { path: place.point.to_owned(), what }.into())
         }
     }
+}
+
+/// Refuses where each block that is written anew takes space of a pool or of a snapshot below, as whole-volume runs do.
+fn refuse_growing(place: Place<'_>) -> Result<(), VolumeError> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mount = longrun_sys::mount_of_file(place.root).ok();
+    let found = parse_mountinfo(&table).into_iter().find(|found| Some(found.id) == mount);
+    let device = found.and_then(|found| std::fs::metadata(found.source).ok()).map(|meta| meta.rdev());
+    let below = device.and_then(|number| growing(Path::new("/sys"), DeviceNumber::from_stat(number)));
+    below
+        .map_or(Ok(()), |below| Err(VolumeError::Unsupported { path: place.point.to_owned(), what: below.to_string() }))
 }
 
 /// Excludes other optimizers until the answer is dropped, as whole-volume runs do: by a lock on the root directory.

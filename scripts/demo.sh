@@ -1,19 +1,23 @@
 #!/bin/bash
-# The main job, shown: makes and ages a volume, and optimizes it; or works on a real volume after asking.
-#   demo.sh [--once]           2 GiB loop volume in the cache folder; with --once it ends after the demo
+# The main jobs, shown: files grow on a volume without the service and with it; then an aged volume is optimized. Or works on
+# a real volume after asking.
+#   demo.sh [--once]           two 2 GiB loop volumes in the cache folder; with --once it ends after the demo
 #   VOLUME=/mnt/data demo.sh   analysis and dry run of a real volume, then a question
-# LONGRUN names the binary. Cleans up on every exit: mount, loop device, image.
+# LONGRUN names the binary. Cleans up on every exit: service, mounts, loop devices, images.
 set -euo pipefail
 
 longrun=${LONGRUN:?set LONGRUN to the longrun binary}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/longrun
-image=$cache/demo.img
-readonly longrun cache image
-readonly size_mib=2048
+# One volume to optimize, one to write to.
+images=("$cache/demo.img" "$cache/demo-growing.img")
+readonly longrun cache images
+readonly size_mib=2048 file_mib=48
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 mount_point=
+growing=
 loop=
 sleeper=
+service=
 private=
 
 say() { printf '\n== %s\n\n' "$*"; }
@@ -25,7 +29,7 @@ fail() {
 
 as_root() { if ((EUID == 0)); then "$@"; else sudo --preserve-env=TERM,COLORTERM,LANG,LC_ALL,LC_CTYPE,NO_COLOR "$@"; fi; }
 
-# Unmounts whatever lies on the demo's image, also what an earlier demo left behind that was killed.
+# Unmounts whatever lies on an image of the demo's, also what an earlier demo left behind that was killed.
 release() {
     local device target
     while IFS=: read -r device _; do
@@ -37,31 +41,79 @@ release() {
             [[ $target != */longrun-demo.* ]] || rmdir "$target" 2>/dev/null || true
         done < <(findmnt --noheadings --output TARGET --source "$device" || true)
         as_root losetup --detach "$device" || true
-    done < <(as_root losetup --associated "$image" 2>/dev/null || true)
+    done < <(as_root losetup --associated "$1" 2>/dev/null || true)
+    rm -f "$1"
 }
 
 clean_up() {
     trap '' INT TERM HUP
     cd /
     [[ -z $sleeper ]] || kill "$sleeper" 2>/dev/null || true
-    release
-    [[ -z $mount_point ]] || rmdir "$mount_point" 2>/dev/null || true
-    [[ -z $private ]] || rm -rf -- "$private"
-    rm -f "$image"
+    stop_service
+    for image in "${images[@]}"; do release "$image"; done
+    for directory in "$mount_point" "$growing"; do
+        [[ -z $directory ]] || rmdir "$directory" 2>/dev/null || true
+    done
+    # Root's: the service keeps its journal there.
+    [[ -z $private ]] || as_root rm -rf -- "$private"
 }
 
+# make_volume IMAGE DIRECTORY COMMAND...: a new volume by the mkfs command, mounted.
 make_volume() {
-    release
-    rm -f "$image"
-    local free_mib
+    local image=$1 directory=$2 free_mib
+    shift 2
+    release "$image"
     free_mib=$(($(stat --file-system --format='%a * %S / 1048576' "$cache")))
     ((free_mib > size_mib + 256)) || fail "$cache has $free_mib MiB free; the demo needs $((size_mib + 256))"
-    say "A new ext4 volume of $size_mib MiB in $image, aged"
     truncate --size "${size_mib}M" "$image"
-    mkfs.ext4 -q -F -L longrun-demo -E lazy_itable_init=0,lazy_journal_init=0 "$image"
+    "$@" "$image"
     loop=$(as_root losetup --find --show --direct-io=on "$image" 2>/dev/null || as_root losetup --find --show "$image")
-    as_root mount -o noatime "$loop" "$mount_point"
-    as_root "$longrun" fragment --volume "$mount_point" --recipe aged --seed 42
+    mkdir -p "$directory"
+    as_root mount -o noatime "$loop" "$directory"
+}
+
+# The service for the growing volume alone, with everything that it keeps in a folder of ours.
+start_service() {
+    # The shell writes its number down and becomes the service: sudo, if any, has another.
+    # shellcheck disable=SC2016
+    as_root sh -c 'echo $$ >"$1" && shift && exec "$@"' sh "$private/service.pid" \
+        "$longrun" prevent "$growing" --state "$private/state" >>"$private/service.log" 9>&- &
+    service=$!
+    local try
+    for ((try = 0; try < 100; try++)); do
+        if [[ -s $private/service.log ]]; then
+            cat "$private/service.log"
+            : >"$private/service.log"
+            return
+        fi
+        kill -0 "$service" 2>/dev/null || fail "the service did not start"
+        sleep 0.1
+    done
+    fail "the service did not answer within 10 seconds"
+}
+
+stop_service() {
+    [[ -n $service ]] || return 0
+    as_root kill "$(cat "$private/service.pid")" 2>/dev/null || true
+    wait "$service" || true
+    service=
+}
+
+write_files() { as_root "$longrun" bench write "$growing" --profile direct --bytes "${file_mib}M" --watch "$1"; }
+
+show_prevention() {
+    say "A new XFS volume; eight writers grow a file of $file_mib MiB each, without the service"
+    make_volume "${images[1]}" "$growing" mkfs.xfs -q -f -L growing
+    write_files 1s
+    say "The same with the service at work: it gives files space ahead of their growth"
+    start_service
+    write_files 2s
+    say "What the service says"
+    stop_service
+    cat "$private/service.log"
+    say "Measured: the same work with and without it, in turn"
+    as_root "$longrun" bench prevention "$growing" --profile direct --bytes "${file_mib}M" --iterations 2
+    release "${images[1]}"
 }
 
 show() {
@@ -75,8 +127,11 @@ show() {
     as_root cat "$picture" >"$cache/$2.png"
 }
 
-demonstrate() {
-    make_volume
+show_optimization() {
+    say "A new ext4 volume of $size_mib MiB in ${images[0]}, aged"
+    make_volume "${images[0]}" "$mount_point" \
+        mkfs.ext4 -q -F -L longrun-demo -E lazy_itable_init=0,lazy_journal_init=0
+    as_root "$longrun" fragment --volume "$mount_point" --recipe aged --seed 42
     show "Before" before
     say "Optimizing"
     as_root "$longrun" optimize "$mount_point"
@@ -94,13 +149,15 @@ menu() {
         sleeper=$!
         wait "$sleeper"
     fi
-    while read -r -p "[m]ap  [a]nalyze  [d]ry run  [o]ptimize  [r]epeat from a new volume  [q]uit > " answer; do
+    local choices="[m]ap  [a]nalyze  [d]ry run  [o]ptimize  [r]epeat from a new volume  [p]revention  [q]uit > "
+    while read -r -p "$choices" answer; do
         case "$answer" in
             m*) as_root "$longrun" map "$mount_point" || true ;;
             a*) as_root "$longrun" analyze "$mount_point" || true ;;
             d*) as_root "$longrun" optimize --dry-run "$mount_point" || true ;;
             o*) as_root "$longrun" optimize "$mount_point" || true ;;
-            r*) demonstrate ;;
+            r*) show_optimization ;;
+            p*) show_prevention ;;
             q*) return ;;
         esac
     done
@@ -138,6 +195,8 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 mount_point=$(mktemp --directory "${TMPDIR:-/tmp}/longrun-demo.XXXXXX")
-private=$(mktemp --directory "${TMPDIR:-/tmp}/longrun-pictures.XXXXXX")
-demonstrate
+growing=$(mktemp --directory "${TMPDIR:-/tmp}/longrun-demo.XXXXXX")
+private=$(mktemp --directory "${TMPDIR:-/tmp}/longrun-demo-private.XXXXXX")
+show_prevention
+show_optimization
 [[ ${1:-} == --once ]] || menu

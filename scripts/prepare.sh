@@ -13,7 +13,7 @@ needed=(cc:build-essential make:make clang:clang pkg-config:pkg-config
     /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev)
 case "${1:-}" in
     build) ;;
-    run) needed+=(mkfs.ext4:e2fsprogs losetup:mount mount:mount flock:util-linux) ;;
+    run) needed+=(mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs losetup:mount mount:mount flock:util-linux) ;;
     test)
         needed+=(mkfs.ext4:e2fsprogs filefrag:e2fsprogs e2freefrag:e2fsprogs e4defrag:e2fsprogs debugfs:e2fsprogs
             losetup:mount mount:mount setpriv:util-linux blockdev:util-linux setfattr:attr setfacl:acl

@@ -54,6 +54,24 @@ impl SpaceState {
         })
     }
 
+    /// As [`Self::of`], after waiting until it changes no more, for some seconds at most: what was deleted before may still be
+    /// on its way.
+    ///
+    /// # Errors
+    /// [`BenchError::Io`].
+    pub fn at_rest(directory: &Path) -> Result<Self, BenchError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut before = Self::of(directory)?;
+        loop {
+            std::thread::sleep(Duration::from_millis(300));
+            let now = Self::of(directory)?;
+            if now == before || Instant::now() > deadline {
+                return Ok(now);
+            }
+            before = now;
+        }
+    }
+
     /// As [`Self::of`], after waiting until as much is free as in `before`, for some seconds at most.
     ///
     /// # Errors

@@ -145,7 +145,7 @@ impl<'a> Bench<'a> {
         progress: &mut dyn FnMut(Profile, Side, u32),
     ) -> Result<Comparison, BenchError> {
         let mut iterations = Vec::new();
-        let first = SpaceState::of(self.scratch.path())?;
+        let first = SpaceState::at_rest(self.scratch.path())?;
         for pair in 0..self.settings.iterations.max(1) {
             let order = if pair % 2 == 0 { [Side::On, Side::Off] } else { [Side::Off, Side::On] };
             for side in order {

@@ -5,8 +5,15 @@ use longrun_lab::Optimizer;
 use std::process::Command;
 use std::sync::Once;
 
-/// Longrun in a mode. Builds the binary first: a test of another crate does not, and a stale one would prove nothing.
+/// Longrun in a mode.
+#[allow(dead_code, reason = "not every test needs it")]
 pub fn longrun(mode: &str) -> Optimizer {
+    build();
+    Optimizer::longrun(mode).unwrap()
+}
+
+/// Builds the binary first: a test of another crate does not, and a stale one would prove nothing.
+pub fn build() {
     static BUILD: Once = Once::new();
     BUILD.call_once(|| {
         if std::env::var_os("LONGRUN_BIN").is_none() {
@@ -19,5 +26,4 @@ pub fn longrun(mode: &str) -> Optimizer {
             assert!(status.success(), "longrun cannot be built");
         }
     });
-    Optimizer::longrun(mode).unwrap()
 }

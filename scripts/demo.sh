@@ -74,18 +74,24 @@ make_volume() {
 
 # The service for the growing volume alone, with everything that it keeps in a folder of ours.
 start_service() {
+    cat >"$private/longrun.toml" <<-END
+	[service]
+	log_level = "warn"
+	[defaults]
+	enabled = false
+	[[volume]]
+	mount = "$growing"
+	enabled = true
+	mending_quiet = "1s"
+	END
     # The shell writes its number down and becomes the service: sudo, if any, has another.
     # shellcheck disable=SC2016
-    as_root sh -c 'echo $$ >"$1" && shift && exec "$@"' sh "$private/service.pid" \
-        "$longrun" prevent "$growing" --state "$private/state" >>"$private/service.log" 9>&- &
+    as_root sh -c 'echo $$ >"$1" && shift && exec "$@"' sh "$private/service.pid" "$longrun" daemon \
+        --config "$private/longrun.toml" --socket "$private/longrun.sock" --state-directory "$private/state" 9>&- &
     service=$!
     local try
     for ((try = 0; try < 100; try++)); do
-        if [[ -s $private/service.log ]]; then
-            cat "$private/service.log"
-            : >"$private/service.log"
-            return
-        fi
+        as_root "$longrun" status --socket "$private/longrun.sock" >/dev/null 2>&1 && return
         kill -0 "$service" 2>/dev/null || fail "the service did not start"
         sleep 0.1
     done
@@ -105,12 +111,12 @@ show_prevention() {
     say "A new XFS volume; eight writers grow a file of $file_mib MiB each, without the service"
     make_volume "${images[1]}" "$growing" mkfs.xfs -q -f -L growing
     write_files 1s
-    say "The same with the service at work: it gives files space ahead of their growth"
+    say "The same with the service at work: it gives files space ahead of their growth, and mends what slipped through"
     start_service
-    write_files 2s
+    write_files 6s
     say "What the service says"
+    as_root "$longrun" status --socket "$private/longrun.sock"
     stop_service
-    cat "$private/service.log"
     say "Measured: the same work with and without it, in turn"
     as_root "$longrun" bench prevention "$growing" --profile direct --bytes "${file_mib}M" --iterations 2
     release "${images[1]}"

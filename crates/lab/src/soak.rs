@@ -93,7 +93,8 @@ fn judge(samples: &[Sample]) -> Result<()> {
     let (early, late) = samples.split_at(samples.len() * 2 / 3);
     let early = early.split_at(early.len() / 2).1;
     let most = |samples: &[Sample], of: fn(&Sample) -> u64| samples.iter().map(of).max().unwrap_or(0);
-    let figures: [(&str, fn(&Sample) -> u64, u64); 3] = [
+    type Figure = (&'static str, fn(&Sample) -> u64, u64);
+    let figures: [Figure; 3] = [
         // An allocator keeps some of what was freed: an eighth and 4 MiB more are no leak.
         ("memory (KiB)", |sample| sample.resident_kib, most(early, |sample| sample.resident_kib) / 8 + 4096),
         ("open files", |sample| sample.files, 8),

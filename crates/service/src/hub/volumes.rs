@@ -90,7 +90,8 @@ impl Hub {
             // A container may keep the device from us; newer kernels tell the UUID all the same.
             tracing::debug!("{}: its superblock cannot be read: {error}", found.source.display());
             let root = found.watched.open_root().ok();
-            let uuid = root.and_then(|root| longrun_sys::volume_uuid(&root).ok()).map(|bytes| format_uuid(&bytes));
+            let uuid = root.and_then(|root| longrun_sys::volume_uuid(&root).ok());
+            let uuid = uuid.filter(|bytes| *bytes != [0; 16]).map(|bytes| format_uuid(&bytes));
             Identity { uuid, ..Identity::default() }
         })
     }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{LONGRUN, check, longrun};
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, bytes_beyond_the_end};
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

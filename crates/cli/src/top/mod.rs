@@ -41,14 +41,12 @@ fn show(
     loop {
         terminal.draw(|frame| view::draw(frame, app)).map_err(Failure::output)?;
         if event::poll(next.saturating_duration_since(Instant::now())).map_err(Failure::output)? {
-            match event::read().map_err(Failure::output)? {
-                Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    if app.press(key.code, key.modifiers) == Action::End {
-                        return Ok(());
-                    }
-                }
-                // Anything else (a new size above all) is drawn anew.
-                _ => {}
+            // Anything but keys (a new size above all) is drawn anew.
+            if let Event::Key(key) = event::read().map_err(Failure::output)?
+                && key.kind != KeyEventKind::Release
+                && app.press(key.code, key.modifiers) == Action::End
+            {
+                return Ok(());
             }
         }
         if Instant::now() >= next {

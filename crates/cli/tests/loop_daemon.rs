@@ -29,9 +29,14 @@ struct Service {
 impl Service {
     /// With a configuration that enables only `mounts`.
     fn start(mounts: &[PathBuf]) -> Self {
+        Self::start_by(&[], mounts)
+    }
+
+    /// The same, started by the program `by` with its arguments.
+    fn start_by(by: &[String], mounts: &[PathBuf]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("longrun.toml"), only(mounts)).unwrap();
-        let mut service = Self { child: daemon(directory.path(), "").spawn().unwrap(), directory };
+        let mut service = Self { child: daemon(by, directory.path()).spawn().unwrap(), directory };
         service.wait(|status| status["volumes"].is_array());
         service
     }
@@ -91,11 +96,13 @@ fn only(mounts: &[PathBuf]) -> String {
     format!("[service]\n[defaults]\nenabled = false\nmending_quiet = \"1s\"\n{}", rules.collect::<String>())
 }
 
-fn daemon(directory: &Path, more: &str) -> Command {
-    let mut command = Command::new(LONGRUN);
+fn daemon(by: &[String], directory: &Path) -> Command {
+    let words: Vec<&str> = by.iter().map(String::as_str).chain([LONGRUN]).collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
     let at = |name: &str| directory.join(name);
     command.arg("daemon").arg("--config").arg(at("longrun.toml")).arg("--socket").arg(at("socket"));
-    command.arg("--state-directory").arg(at("state")).args(more.split_whitespace()).stdin(Stdio::null());
+    command.arg("--state-directory").arg(at("state")).stdin(Stdio::null());
     command.stderr(File::create(at("log")).unwrap());
     command
 }
@@ -150,14 +157,31 @@ fn loop_volumes_come_and_go_and_can_always_be_unmounted() {
 
 #[test]
 fn loop_growing_files_get_runways_and_all_is_given_back_at_the_end() {
-    let volume = LoopVolume::create(&VolumeSpec::xfs(1024)).unwrap();
+    runways_come_and_go(&[], &LoopVolume::create(&VolumeSpec::xfs(1024)).unwrap());
+}
+
+#[test]
+fn loop_the_capabilities_of_the_unit_are_enough() {
+    let unit = include_str!("../../../packaging/longrun.service");
+    let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    let set: String =
+        set.split(' ').map(|name| format!(",+{}", name.strip_prefix("CAP_").unwrap().to_lowercase())).collect();
+    let words = ["setpriv", "--no-new-privs", "--bounding-set", &format!("-all{set}")].map(str::to_owned);
+    runways_come_and_go(&words, &LoopVolume::create(&VolumeSpec::xfs(640)).unwrap());
+    runways_come_and_go(&words, &LoopVolume::create(&VolumeSpec::btrfs(640)).unwrap());
+}
+
+/// Files of somebody else grow beside each other by direct writes: they get runways, and no block of these is left.
+#[track_caller]
+fn runways_come_and_go(by: &[String], volume: &LoopVolume) {
     let mount = volume.mount_point();
-    let mut service = Service::start(std::slice::from_ref(&mount));
+    let mut service = Service::start_by(by, std::slice::from_ref(&mount));
     service.wait(|s| of(s, &mount).is_some_and(|v| v["prevention"] == true));
     // O_DIRECT.
     let mut options = File::options();
-    options.create(true).write(true).truncate(true).custom_flags(0o40000);
+    options.create(true).write(true).truncate(true).mode(0o600).custom_flags(0o40000);
     let files: Vec<File> = (0..4).map(|number| options.open(mount.join(format!("file-{number}"))).unwrap()).collect();
+    files.iter().for_each(|file| std::os::unix::fs::fchown(file, Some(65534), Some(65534)).unwrap());
     let mut space = vec![0u8; 65536 + 4096];
     let shift = space.as_ptr().align_offset(4096);
     let block = &mut space[shift..shift + 65536];
@@ -324,7 +348,7 @@ fn loop_after_kill_9_the_next_start_finds_its_place_and_a_damaged_ledger_ends_no
         _ = fs::remove_file(service.path("state").join(name));
     }
     fs::write(service.path("state/ledger.db"), vec![0xa5; 100_000]).unwrap();
-    service.child = daemon(service.directory.path(), "").spawn().unwrap();
+    service.child = daemon(&[], service.directory.path()).spawn().unwrap();
     let status = service.wait(|s| s["history"]["note"].is_string());
     assert!(status["sensor"].is_object(), "{status:#}");
     service.stop("TERM");

@@ -3,121 +3,19 @@
 
 mod common;
 
+use common::case::{Case, Notes, among_others, eventually, for_all, start};
 use common::volume;
-use longrun_lab::{FileSystemKind, LoopVolume, Told, TrimTortureSettings, bytes_beyond_the_end, trim_torture};
+use longrun_lab::{FileSystemKind, TrimTortureSettings, bytes_beyond_the_end, trim_torture};
 use longrun_layout::Bytes;
 use longrun_prevention::policy::Settings;
-use longrun_prevention::{FileKey, Happening, LeaveReason, Options, Prevention, SignalKind, Sink, Watched};
-use longrun_sys::{ByteRange, FileHandle, Mapping};
+use longrun_prevention::{Happening, LeaveReason, Options, Prevention, SignalKind, Watched};
+use longrun_sys::{ByteRange, Mapping};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-
-/// Remembers what happened.
-#[derive(Default)]
-struct Notes(Mutex<Vec<Happening>>);
-
-impl Sink for Notes {
-    fn happened(&self, _: &Path, happening: &Happening) {
-        self.0.lock().unwrap().push(happening.clone());
-    }
-}
-
-/// A program is busy while a child of another test, begun at that moment, has inherited our workers' descriptor. The service
-/// starts no programs; tests of executables are alone.
-static PROGRAMS: RwLock<()> = RwLock::new(());
-
-enum Turn {
-    Among(#[expect(dead_code, reason = "held, not read")] RwLockReadGuard<'static, ()>),
-    Alone(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'static, ()>),
-}
-
-fn among_others() -> Turn {
-    Turn::Among(PROGRAMS.read().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// A volume with prevention at work on it.
-struct Case {
-    told: Arc<Told>,
-    notes: Arc<Notes>,
-    prevention: Prevention,
-    watched: Watched,
-    state: tempfile::TempDir,
-    volume: LoopVolume,
-    turn: Turn,
-}
-
-impl Case {
-    fn new(kind: FileSystemKind) -> Self {
-        Self::in_turn(kind, among_others())
-    }
-
-    fn alone(kind: FileSystemKind) -> Self {
-        Self::in_turn(kind, Turn::Alone(PROGRAMS.write().unwrap_or_else(PoisonError::into_inner)))
-    }
-
-    fn in_turn(kind: FileSystemKind, turn: Turn) -> Self {
-        // Sparse: what is not written costs nothing. On a smaller one the policy is more careful.
-        let (volume, watched) = volume(kind, 4096);
-        let state = tempfile::tempdir().unwrap();
-        let (told, notes, prevention) = start(state.path(), Duration::from_millis(50));
-        prevention.watch(&watched, Settings::default()).unwrap();
-        Self { told, notes, prevention, watched, state, volume, turn }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.volume.mount_point().join(name)
-    }
-
-    /// A file of a MiB, open, of which its growth has been told.
-    fn growing(&self, name: &str) -> (File, FileKey) {
-        let mut file = File::options().read(true).write(true).create_new(true).open(self.path(name)).unwrap();
-        file.write_all(&[7; 1 << 20]).unwrap();
-        file.sync_all().unwrap();
-        let key = self.key(&file);
-        self.told.tell_of_growth(key, 1 << 20);
-        (file, key)
-    }
-
-    fn key(&self, file: &File) -> FileKey {
-        FileKey { volume: self.watched.device, handle: FileHandle::of_file(file).unwrap() }
-    }
-
-    fn happens(&self, what: impl Fn(&Happening) -> bool) -> Happening {
-        eventually(|| self.notes.0.lock().unwrap().iter().find(|happening| what(happening)).cloned())
-    }
-
-    fn granted(&self) -> Happening {
-        self.happens(|happening| matches!(happening, Happening::Granted { .. }))
-    }
-}
-
-fn start(state: &Path, debounce: Duration) -> (Arc<Told>, Arc<Notes>, Prevention) {
-    let (told, notes) = (Arc::new(Told::default()), Arc::new(Notes::default()));
-    let mut options = Options::new(state.to_owned());
-    options.debounce = debounce;
-    let prevention = Prevention::start_with(&options, Arc::clone(&told) as _, Arc::clone(&notes) as _).unwrap();
-    (told, notes, prevention)
-}
-
-#[track_caller]
-fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let limit = Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < limit, "it does not come to be");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn for_all(test: impl Fn(FileSystemKind)) {
-    FileSystemKind::ALL.into_iter().for_each(test);
-}
 
 #[test]
 fn loop_a_growing_file_gets_a_runway_and_gives_it_back_when_it_is_closed() {
@@ -312,16 +210,6 @@ fn loop_under_pressure_closed_files_give_back_at_once_and_nothing_is_granted() {
         case.happens(|happening| matches!(happening, Happening::Yielded { .. }));
         assert_eq!(bytes_beyond_the_end(&case.path("held")).unwrap(), 0, "{kind:?}");
     });
-}
-
-impl Case {
-    /// As [`Case::growing`], on a full volume.
-    fn growing_if_possible(&self, name: &str) -> (File, FileKey) {
-        let file = File::options().read(true).write(true).create_new(true).open(self.path(name)).unwrap();
-        let key = self.key(&file);
-        self.told.tell_of_growth(key, 4096);
-        (file, key)
-    }
 }
 
 #[test]

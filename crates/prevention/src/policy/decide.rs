@@ -124,6 +124,19 @@ impl Policy {
         space.free <= self.floor(space)
     }
 
+    /// Whether the floor is near, or would be without what runways hold: what is closed is given back at once then, so that
+    /// who fills the volume finds it free before it is needed.
+    #[must_use]
+    pub fn is_tight(&self, space: SpaceFacts) -> bool {
+        space.free <= self.tight_below(space)
+    }
+
+    /// Below so much free space [`Self::is_tight`] holds.
+    #[must_use]
+    pub fn tight_below(&self, space: SpaceFacts) -> Bytes {
+        Bytes(self.floor(space).0.saturating_mul(2).saturating_add(space.held.0))
+    }
+
     /// The most that one runway may have now.
     #[must_use]
     pub fn room(&self, space: SpaceFacts) -> Bytes {

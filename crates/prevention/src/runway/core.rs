@@ -189,7 +189,7 @@ impl Core {
         let (mut swept, mut kept) = (Swept::default(), Vec::new());
         for (handle, entry) in self.journal.of_volume(volume.id) {
             swept.files += 1;
-            let mut stage = Stage::Growing;
+            let (mut stage, mut size) = (Stage::Growing, Bytes(0));
             match give_back::settle(&volume.watched, &handle, &entry.give_back) {
                 Outcome::Gone => {
                     swept.settled += 1;
@@ -200,17 +200,18 @@ impl Core {
                     swept.settled += 1;
                     swept.bytes.0 += settled.given_back.0;
                     volume.table().figures.trimmed.0 += settled.given_back.0;
-                    if volume.watched.filesystem != FileSystem::Xfs {
+                    if volume.watched.filesystem != FileSystem::Xfs || settled.foreign {
                         self.journal.retire(volume.id, handle);
                         continue;
                     }
                     stage = Stage::Kept;
+                    size = Bytes(settled.file.stat.len());
                 }
                 Outcome::Open => swept.open += 1,
                 Outcome::Refused | Outcome::Unreachable => {}
             }
             let mut known = Known::new(stage, Instant::now());
-            known.give_back = if stage == Stage::Kept { vec![GiveBack::End] } else { entry.give_back };
+            known.give_back = if stage == Stage::Kept { vec![GiveBack::End(size)] } else { entry.give_back };
             if let Some(forgotten) = volume.table().know(handle, known) {
                 self.journal.retire(volume.id, forgotten);
             }

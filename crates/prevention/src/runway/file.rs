@@ -18,6 +18,8 @@ use std::time::{Duration, SystemTime};
 const EXECUTABLE_REST: Duration = Duration::from_secs(60);
 /// More than one request may have under way behind the end of a file: what is beyond that was preallocated by somebody.
 const OWN_PREALLOCATION: u64 = 1 << 20;
+/// XFS preallocates no more ahead of a file than one extent can have.
+const XFS_LONGEST: u64 = 8 << 30;
 /// The two times that a write (or a preallocation) sets lie no farther apart.
 const TIMES_APART: Duration = Duration::from_millis(20);
 /// A map with more extents than this is not read to its end: the file is in pieces, that much is known.
@@ -136,8 +138,13 @@ impl Opened {
         })
     }
 
-    /// Whether somebody has preallocated space behind its end; asked before the first runway, when none of it is ours.
-    pub(super) fn has_own_preallocation(&self, filesystem: FileSystem) -> io::Result<bool> {
+    /// Whether somebody has preallocated space behind its end; `reach` is how far our runways have reached, when there were
+    /// any.
+    pub(super) fn has_own_preallocation(&self, filesystem: FileSystem, reach: Option<Bytes>) -> io::Result<bool> {
+        if let Some(reach) = reach {
+            let theirs = foreign_behind(filesystem, &self.file, &self.stat, reach)?;
+            return Ok(theirs.is_some_and(|theirs| theirs.behind.bytes.0 >= OWN_PREALLOCATION));
+        }
         // XFS preallocates on its own, too, and marks what was asked for.
         if filesystem == FileSystem::Xfs && !longrun_sys::extended_attributes(&self.file)?.is_preallocated() {
             return Ok(false);
@@ -179,19 +186,62 @@ fn unwritten_behind(file: &File, end: Bytes) -> io::Result<Vec<ByteRange>> {
     Ok(found)
 }
 
-/// Where the last allocated block behind `end` ends, if there is one.
-pub(super) fn allocated_behind(file: &File, end: Bytes) -> io::Result<Option<(Bytes, Bytes)>> {
-    let (mut last, mut bytes) = (None, 0);
+/// What is allocated behind some place of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Behind {
+    /// Where it begins.
+    pub(super) first: Bytes,
+    /// Where it ends.
+    pub(super) last: Bytes,
+    pub(super) bytes: Bytes,
+}
+
+/// What is allocated behind `end`, if anything is.
+pub(super) fn allocated_behind(file: &File, end: Bytes) -> io::Result<Option<Behind>> {
+    let mut found: Option<Behind> = None;
     let range = ByteRange { start: end, length: Bytes(u64::MAX - end.0) };
     longrun_sys::for_each_extent(file, range, Mapping::AsIs, |extent| {
         let part = part_behind(&extent, end);
         if part.length.0 > 0 {
-            last = Some(Bytes(part.start.0 + part.length.0));
-            bytes += part.length.0;
+            let found = found.get_or_insert(Behind { first: part.start, last: part.start, bytes: Bytes(0) });
+            found.last = Bytes(part.start.0 + part.length.0);
+            found.bytes.0 += part.length.0;
         }
         true
     })?;
-    Ok(last.map(|last| (last, Bytes(bytes))))
+    Ok(found)
+}
+
+/// Somebody's own preallocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Foreign {
+    pub(super) behind: Behind,
+    /// It begins right where our runways, or the data, end.
+    pub(super) adjoins: bool,
+}
+
+/// What somebody has preallocated behind the end of the file and beyond `reach`, which none of our runways passed.
+///
+/// ext4 and btrfs allocate nothing there by themselves. XFS does, ahead of a file that is written through the cache, but only
+/// when the file grows: in a file that is no longer than our runways reach there is nothing of the kind. In a file that
+/// has grown beyond, up to twice its length can be XFS's own; what somebody preallocates within that bound is taken for
+/// it, and goes: otherwise XFS would keep its own for good, because the runways have marked the file as preallocated.
+pub(super) fn foreign_behind(
+    filesystem: FileSystem,
+    file: &File,
+    stat: &Metadata,
+    reach: Bytes,
+) -> io::Result<Option<Foreign>> {
+    let block = stat.blksize().clamp(4096, 64 << 10);
+    let size = stat.len();
+    let from = reach.0.max(size).checked_next_multiple_of(block).filter(|from| i64::try_from(*from).is_ok());
+    let Some(from) = from else { return Ok(None) };
+    let Some(behind) = allocated_behind(file, Bytes(from))? else { return Ok(None) };
+    let own = size.saturating_mul(2).min(XFS_LONGEST) + OWN_PREALLOCATION;
+    if filesystem == FileSystem::Xfs && size > reach.0 && behind.last.0 <= size.saturating_add(own) {
+        return Ok(None);
+    }
+    Ok(Some(Foreign { behind, adjoins: behind.first.0 == from }))
 }
 
 fn part_behind(extent: &FileExtent, end: Bytes) -> ByteRange {

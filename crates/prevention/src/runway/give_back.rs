@@ -37,6 +37,8 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Settled {
     pub(super) given_back: Bytes,
+    /// Somebody's own preallocation lies behind its end, and stays.
+    pub(super) foreign: bool,
     pub(super) file: Opened,
 }
 
@@ -50,10 +52,18 @@ pub(super) fn settle(volume: &Watched, handle: &FileHandle, what: &[GiveBack]) -
         Err(Closed::Volume(error)) => return unreachable(volume, &error),
     };
     match settle_open(volume.filesystem, &mut opened, what) {
-        Ok(Some(given_back)) => Outcome::Settled(Settled { given_back, file: opened }),
+        Ok(Some(Back { bytes, foreign })) => Outcome::Settled(Settled { given_back: bytes, foreign, file: opened }),
         Ok(None) => Outcome::Open,
         Err(error) => unreachable(volume, &error),
     }
+}
+
+/// What one attempt gave back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Back {
+    pub(super) bytes: Bytes,
+    /// As in [`Settled`].
+    pub(super) foreign: bool,
 }
 
 fn unreachable(volume: &Watched, error: &io::Error) -> Outcome {
@@ -62,7 +72,7 @@ fn unreachable(volume: &Watched, error: &io::Error) -> Outcome {
 }
 
 /// As [`settle`], with the file open already; `None` when somebody else has it open, too.
-pub(super) fn settle_open(filesystem: FileSystem, opened: &mut Opened, what: &[GiveBack]) -> io::Result<Option<Bytes>> {
+pub(super) fn settle_open(filesystem: FileSystem, opened: &mut Opened, what: &[GiveBack]) -> io::Result<Option<Back>> {
     let windows: Vec<ByteRange> = what.iter().filter_map(window).collect();
     let file = &opened.file;
     if !windows.is_empty() {
@@ -77,21 +87,23 @@ pub(super) fn settle_open(filesystem: FileSystem, opened: &mut Opened, what: &[G
     if !windows.is_empty() && !is_written_back(file, &before)? {
         return Ok(None);
     }
-    let mut given_back = behind_the_end(filesystem, file, &before)?;
+    // Where no runway was, nothing behind the end is ours.
+    let reach = GiveBack::reach(what).unwrap_or(Bytes(0));
+    let mut back = behind_the_end(filesystem, file, &before, reach)?;
     if !windows.is_empty() {
-        given_back.0 += inside(file, &before, &windows)?.0;
+        back.bytes.0 += inside(file, &before, &windows)?.0;
     }
-    if given_back.0 > 0 && filesystem != FileSystem::Xfs {
+    if back.bytes.0 > 0 && filesystem != FileSystem::Xfs {
         restore_modified(file, &before)?;
     }
     drop(lease);
     opened.stat = before;
-    Ok(Some(given_back))
+    Ok(Some(back))
 }
 
 fn window(what: &GiveBack) -> Option<ByteRange> {
     match what {
-        GiveBack::End => None,
+        GiveBack::End(_) => None,
         GiveBack::Window(range) => Some(*range),
     }
 }
@@ -128,21 +140,31 @@ fn is_written_back(file: &File, stat: &Metadata) -> io::Result<bool> {
     }
 }
 
-/// Gives back what is allocated behind the end.
-fn behind_the_end(filesystem: FileSystem, file: &File, stat: &Metadata) -> io::Result<Bytes> {
+/// Gives back what is allocated behind the end and is ours: none of our runways went beyond `reach`.
+fn behind_the_end(filesystem: FileSystem, file: &File, stat: &Metadata, reach: Bytes) -> io::Result<Back> {
     let size = stat.len();
     // The block that holds the end is data.
-    let start = Bytes(size.next_multiple_of(stat.blksize().clamp(4096, LARGEST_BLOCK)));
-    let Some((end, bytes)) = file::allocated_behind(file, start)? else { return Ok(Bytes(0)) };
-    match filesystem {
-        FileSystem::Xfs | FileSystem::Btrfs => {
-            longrun_sys::punch(file, ByteRange { start, length: Bytes(end.0 - start.0) })?;
+    let block = stat.blksize().clamp(4096, LARGEST_BLOCK);
+    let start = Bytes(size.next_multiple_of(block));
+    let Some(all) = file::allocated_behind(file, start)? else { return Ok(Back::default()) };
+    let stop = match file::foreign_behind(filesystem, file, stat, reach)? {
+        None => all.last,
+        // Whoever preallocated right behind our runway asked for the place of the runway, too. And ext4 cannot give back a part.
+        Some(theirs) if theirs.adjoins || filesystem == FileSystem::Ext4 => {
+            return Ok(Back { bytes: Bytes(0), foreign: true });
         }
+        Some(theirs) => theirs.behind.first,
+    };
+    match filesystem {
+        FileSystem::Xfs | FileSystem::Btrfs if stop > start => {
+            longrun_sys::punch(file, ByteRange { start, length: Bytes(stop.0 - start.0) })?;
+        }
+        FileSystem::Xfs | FileSystem::Btrfs => {}
         // ext4 punches nothing behind the end. The length is the one read under the lease: nobody can have changed it since.
         FileSystem::Ext4 => longrun_sys::set_length(file, Bytes(size))?,
     }
-    let left = file::allocated_behind(file, start)?.map_or(0, |(_, bytes)| bytes.0);
-    Ok(Bytes(bytes.0.saturating_sub(left)))
+    let left = file::allocated_behind(file, start)?.map_or(0, |left| left.bytes.0);
+    Ok(Back { bytes: Bytes(all.bytes.0.saturating_sub(left)), foreign: stop != all.last })
 }
 
 /// Gives back what windows hold and nobody has written, as the policy says.
@@ -246,7 +268,7 @@ mod tests {
                 let mut opened = file::open(&watched, &handle, Executables::Never).unwrap();
                 let runway = ByteRange { start: Bytes(opened.stat.len()), length: Bytes(4 << 20) };
                 longrun_sys::allocate(&opened.file, runway).unwrap();
-                settle_open(watched.filesystem, &mut opened, &[GiveBack::End]).unwrap();
+                settle_open(watched.filesystem, &mut opened, &[GiveBack::ALL]).unwrap();
             }
         });
         let content = std::fs::read(&path).unwrap();
@@ -285,7 +307,7 @@ mod tests {
             faults::WITHOUT_WRITE_BACK.set(without);
             let given_back = settle_open(watched.filesystem, &mut opened, &[GiveBack::Window(window)]).unwrap();
             faults::WITHOUT_WRITE_BACK.set(false);
-            assert!(given_back.is_some_and(|bytes| bytes.0 > 0), "{kind:?}: {given_back:?}");
+            assert!(given_back.is_some_and(|back| back.bytes.0 > 0), "{kind:?}: {given_back:?}");
             let content = std::fs::read(&path).unwrap();
             let kept = content[20 << 20..21 << 20].iter().all(|byte| *byte == 9);
             // The second round shows that the test bites: the map of XFS alone says that the place was never written.

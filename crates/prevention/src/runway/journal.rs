@@ -133,9 +133,8 @@ impl Journal {
         let State { entries, .. } = &mut *state;
         let entry = entries.entry(volume).or_default().entry(file).or_default();
         entry.retired = None;
-        let new: Vec<GiveBack> = give_back.iter().filter(|g| !entry.give_back.contains(g)).copied().collect();
+        let new: Vec<GiveBack> = give_back.iter().filter(|g| g.add_to(&mut entry.give_back)).copied().collect();
         if !new.is_empty() {
-            entry.give_back.extend(&new);
             let text: String = new.iter().map(|g| record::line(&Record::Remember(volume, file, *g))).collect();
             let appended = append(&mut state, &text, new.len() as u64);
             if let Err(error) = appended {
@@ -277,9 +276,7 @@ fn apply(entries: &mut BTreeMap<VolumeId, BTreeMap<FileHandle, Entry>>, record: 
     match *record {
         Record::Remember(volume, file, give_back) => {
             let entry = entries.entry(volume).or_default().entry(file).or_default();
-            if !entry.give_back.contains(&give_back) {
-                entry.give_back.push(give_back);
-            }
+            give_back.add_to(&mut entry.give_back);
         }
         Record::Forget(volume, file) => {
             if let Some(files) = entries.get_mut(&volume) {

@@ -14,10 +14,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// While somebody has a runway, the free space is looked at so often: in that time not even a fast disk fills what lies
-/// below the floor.
+/// While somebody has a runway, the free space is looked at so often …
 const LOOK_AT_SPACE: Duration = Duration::from_millis(50);
-/// Below the floor, what is open is tried again so often.
+/// … and sooner near the floor, where a writer of such speed could reach it in that time (8 GB/s).
+const FASTEST_PER_MICROSECOND: u64 = 8000;
+const SOONEST: Duration = Duration::from_millis(2);
+/// Near the floor, what is open is tried again so often.
 const YIELD_AGAIN: Duration = Duration::from_millis(500);
 /// The rest has time.
 const TEND: Duration = Duration::from_secs(2);
@@ -95,7 +97,9 @@ impl Core {
     /// Somebody may have closed the file.
     pub(super) fn closed(&self, file: &FileKey) {
         let Some(volume) = self.volume(file.volume) else { return };
-        self.look_again(&volume, &file.handle, Instant::now() + self.debounce, Some(0));
+        // Near the floor nothing waits: somebody may need the space before the usual while has passed.
+        let pause = if volume.tight.load(Ordering::Relaxed) { Duration::ZERO } else { self.debounce };
+        self.look_again(&volume, &file.handle, Instant::now() + pause, Some(0));
     }
 
     /// The keeper is to look at the free space now.
@@ -118,14 +122,11 @@ impl Core {
                 }
             }
             let again = now.saturating_duration_since(yielded) >= YIELD_AGAIN;
-            let mut busy = false;
-            for volume in self.volumes() {
-                busy |= self.watch_space(&volume, again);
-            }
+            let looks = self.volumes().into_iter().filter_map(|volume| self.watch_space(&volume, again));
+            pause = looks.min().unwrap_or(TEND);
             if again {
                 yielded = now;
             }
-            pause = if busy { LOOK_AT_SPACE } else { TEND };
             if now.saturating_duration_since(tended) >= TEND {
                 tended = now;
                 self.journal.tend(now);
@@ -153,25 +154,32 @@ impl Core {
         }
     }
 
-    /// Below the floor everything is to be given back that can be. Whether there is something to watch.
-    fn watch_space(&self, volume: &Volume, again: bool) -> bool {
-        let was_short = volume.short.load(Ordering::Relaxed);
+    /// Near the floor everything is to be given back that can be. How soon to look again, when there is something to watch.
+    fn watch_space(&self, volume: &Volume, again: bool) -> Option<Duration> {
+        let was_tight = volume.tight.load(Ordering::Relaxed);
         let held = volume.table().held();
-        if held.0 == 0 && !was_short {
-            return false;
+        if held.0 == 0 && !was_tight {
+            return None;
         }
-        let Ok(capacity) = longrun_sys::capacity_at(&volume.watched.point) else { return true };
+        let Ok(capacity) = longrun_sys::capacity_at(&volume.watched.point) else { return Some(LOOK_AT_SPACE) };
         let bytes = |blocks| capacity.block_size.to_bytes(blocks);
         let table = volume.table();
         let space = SpaceFacts { total: bytes(capacity.total), free: bytes(capacity.available), held };
-        let short = table.policy.is_short(space);
-        volume.short.store(short, Ordering::Relaxed);
-        if short && (!was_short || again) {
+        let (tight, short) = (table.policy.is_tight(space), table.policy.is_short(space));
+        let was_short = volume.short.swap(short, Ordering::Relaxed);
+        volume.tight.store(tight, Ordering::Relaxed);
+        if (tight && (!was_tight || again)) || (short && !was_short) {
             let volume_number = volume.watched.device;
             for (handle, _) in table.growing() {
                 self.queue.settle(FileKey { volume: volume_number, handle: *handle });
             }
         }
-        true
+        // Before even a fast disk can have filled what is left above the line.
+        if held.0 == 0 {
+            return Some(TEND);
+        }
+        let left = space.free.saturating_sub(table.policy.tight_below(space));
+        let soon = Duration::from_micros(left.0 / FASTEST_PER_MICROSECOND);
+        Some(if tight { LOOK_AT_SPACE } else { soon.clamp(SOONEST, LOOK_AT_SPACE) })
     }
 }

@@ -12,10 +12,42 @@ pub(crate) struct VolumeId(pub(crate) [u8; 16]);
 /// What has to be given back of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GiveBack {
-    /// Whatever lies behind its end.
-    End,
+    /// What lies behind its end, up to there: farther none of our runways has reached.
+    End(Bytes),
     /// What is allocated and unwritten there.
     Window(ByteRange),
+}
+
+impl GiveBack {
+    /// Whatever lies behind the end, however far.
+    pub(crate) const ALL: Self = Self::End(Bytes(u64::MAX));
+
+    /// Adds it to what is to be given back of a file; whether that was not known.
+    pub(crate) fn add_to(self, list: &mut Vec<Self>) -> bool {
+        if let Self::End(reach) = self
+            && let Some(known) = list.iter_mut().find_map(|known| match known {
+                Self::End(known) => Some(known),
+                Self::Window(_) => None,
+            })
+        {
+            let farther = reach > *known;
+            *known = reach.max(*known);
+            return farther;
+        }
+        let new = !list.contains(&self);
+        if new {
+            list.push(self);
+        }
+        new
+    }
+
+    /// How far runways have reached behind the end of a file; nothing where it had none.
+    pub(crate) fn reach(list: &[Self]) -> Option<Bytes> {
+        list.iter().find_map(|known| match known {
+            Self::End(reach) => Some(*reach),
+            Self::Window(_) => None,
+        })
+    }
 }
 
 /// One record.
@@ -42,21 +74,23 @@ struct Line {
     file: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     window: Option<(u64, u64)>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    reach: Option<u64>,
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     done: bool,
 }
 
 /// The line of a record, with its line feed.
 pub(crate) fn line(record: &Record) -> String {
-    let (volume, file, window, done) = match record {
-        Record::Remember(volume, file, GiveBack::End) => (volume, file, None, false),
+    let (volume, file, window, reach, done) = match record {
+        Record::Remember(volume, file, GiveBack::End(reach)) => (volume, file, None, Some(reach.0), false),
         Record::Remember(volume, file, GiveBack::Window(range)) => {
-            (volume, file, Some((range.start.0, range.length.0)), false)
+            (volume, file, Some((range.start.0, range.length.0)), None, false)
         }
-        Record::Forget(volume, file) => (volume, file, None, true),
+        Record::Forget(volume, file) => (volume, file, None, None, true),
     };
     let file = format!("{:x}:{}", file.kind(), hex(file.bytes()));
-    let line = Line { volume: hex(&volume.0), file, window, done };
+    let line = Line { volume: hex(&volume.0), file, window, reach, done };
     // Strings, numbers and a truth value cannot fail to be JSON.
     let json = serde_json::to_string(&line).unwrap_or_default();
     format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes()))
@@ -88,7 +122,10 @@ fn parse(line: &[u8]) -> Option<Record> {
     let file = FileHandle::new(i32::from_str_radix(kind, 16).ok()?, &unhex(bytes)?)?;
     Some(match (line.done, line.window) {
         (true, _) => Record::Forget(volume, file),
-        (false, None) => Record::Remember(volume, file, GiveBack::End),
+        (false, None) => {
+            let reach = line.reach.map_or(GiveBack::ALL, |reach| GiveBack::End(Bytes(reach)));
+            Record::Remember(volume, file, reach)
+        }
         (false, Some((start, length))) => {
             start.checked_add(length)?;
             Record::Remember(volume, file, GiveBack::Window(ByteRange { start: Bytes(start), length: Bytes(length) }))
@@ -124,7 +161,7 @@ mod tests {
         let volume = any::<[u8; 16]>().prop_map(VolumeId);
         (volume, handle, prop_oneof![Just(0), Just(1), Just(2)], window).prop_map(|(volume, file, which, window)| {
             match which {
-                0 => Record::Remember(volume, file, GiveBack::End),
+                0 => Record::Remember(volume, file, GiveBack::End(window.start)),
                 1 => Record::Remember(volume, file, GiveBack::Window(window)),
                 _ => Record::Forget(volume, file),
             }

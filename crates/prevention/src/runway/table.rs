@@ -98,6 +98,8 @@ pub(super) struct Volume {
     pub(super) compressed: AtomicBool,
     /// Free space is below the floor.
     pub(super) short: AtomicBool,
+    /// Free space is near the floor: what is closed gives back at once.
+    pub(super) tight: AtomicBool,
     /// It is being let go: nothing is granted any more.
     pub(super) leaving: AtomicBool,
     table: Mutex<Table>,
@@ -111,6 +113,7 @@ impl Volume {
             id,
             compressed: AtomicBool::new(compressed),
             short: AtomicBool::new(false),
+            tight: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             table: Mutex::new(table),
         }

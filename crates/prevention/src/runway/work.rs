@@ -70,8 +70,11 @@ impl Core {
         })?;
         let compressed = volume.compressed.load(Ordering::Relaxed);
         let facts = opened.facts(&volume.watched, compressed, &signal.by).map_err(refused)?;
-        let first = volume.table().get(handle).is_none_or(|known| known.give_back.is_empty());
-        if first && opened.has_own_preallocation(volume.watched.filesystem).map_err(refused)? {
+        let reach = volume.table().get(handle).and_then(|known| match &known.give_back {
+            none if none.is_empty() => None,
+            known => Some(GiveBack::reach(known).unwrap_or(Bytes(0))),
+        });
+        if opened.has_own_preallocation(volume.watched.filesystem, reach).map_err(refused)? {
             return Err(LeaveReason::KeptWhole);
         }
         let space = space(&opened).map_err(refused)?;
@@ -79,6 +82,7 @@ impl Core {
         let space = SpaceFacts { held: table.held(), ..space };
         if table.policy.is_short(space) {
             volume.short.store(true, Ordering::Relaxed);
+            volume.tight.store(true, Ordering::Relaxed);
             self.kick();
             return Err(LeaveReason::LowSpace);
         }
@@ -93,12 +97,17 @@ impl Core {
             Decision::Window { range } => (range, None),
         };
         // Reckoned with from now on, so that the others who ask at this moment do not get the same space.
+        let first_of_volume = table.held().0 == 0;
         table.change(handle, |known| {
             known.held.0 += range.length.0;
             known.kind = facts.kind.clone();
             known.path.clone_from(&facts.path);
         });
         drop(table);
+        if first_of_volume {
+            // Nobody has watched the free space until now.
+            self.kick();
+        }
         let granted = self.preallocate(volume, handle, &opened, (range, half));
         self.reckon(volume, signal, opened, &facts, (range, half), granted)
     }
@@ -112,7 +121,7 @@ impl Core {
         (range, half): (ByteRange, Option<Bytes>),
     ) -> Result<Vec<GiveBack>, LeaveReason> {
         let give_back: Vec<GiveBack> = match half {
-            Some(_) => vec![GiveBack::End],
+            Some(_) => vec![GiveBack::End(Self::reach(volume, opened, range).map_err(refused)?)],
             None => file::holes(&opened.file, range, MOST_HOLES)
                 .map_err(refused)?
                 .into_iter()
@@ -140,14 +149,23 @@ impl Core {
         // Whatever the answer: an error can leave a part allocated, which has to be given back, too.
         volume.table().change(handle, |known| {
             for what in &give_back {
-                if !known.give_back.contains(what) {
-                    known.give_back.push(*what);
-                }
+                what.add_to(&mut known.give_back);
             }
             known.stage = Stage::Growing;
             known.pattern = if half.is_some() { Pattern::Appended } else { Pattern::Scattered };
         });
         done.map(|()| give_back)
+    }
+
+    /// Up to where what lies behind the end of the file will be ours. XFS may have preallocated on its own already, and will
+    /// not take that back any more once the file is marked.
+    fn reach(volume: &Volume, opened: &Opened, range: ByteRange) -> io::Result<Bytes> {
+        let end = Bytes(range.start.0.saturating_add(range.length.0));
+        if volume.watched.filesystem != FileSystem::Xfs {
+            return Ok(end);
+        }
+        let behind = file::allocated_behind(&opened.file, Bytes(opened.stat.len()))?;
+        Ok(behind.map_or(end, |behind| behind.last.max(end)))
     }
 
     /// What comes after the preallocation, or its failure.
@@ -241,7 +259,7 @@ impl Core {
             }
             return;
         }
-        let early = volume.short.load(Ordering::Relaxed);
+        let early = volume.tight.load(Ordering::Relaxed);
         match give_back::settle(&volume.watched, handle, &what) {
             Outcome::Settled(settled) => self.settled(volume, handle, &settled, early),
             Outcome::Gone => {
@@ -266,7 +284,8 @@ impl Core {
         let size = Bytes(settled.file.stat.len());
         let whole = ByteRange { start: Bytes(0), length: size };
         let excess = file::pieces(&settled.file.file, whole).map_or(0, |(pieces, _)| pieces.saturating_sub(1));
-        let sticky = volume.watched.filesystem == FileSystem::Xfs && settled.file.stat.nlink() > 0;
+        let on_xfs = volume.watched.filesystem == FileSystem::Xfs;
+        let sticky = on_xfs && settled.file.stat.nlink() > 0 && !settled.foreign;
         let mut forgotten = (!sticky).then_some(*handle);
         let (prevented, path, told, ended) = {
             let mut table = volume.table();
@@ -286,7 +305,7 @@ impl Core {
             }
             if sticky {
                 let mut kept = Known::new(Stage::Kept, Instant::now());
-                kept.give_back = vec![GiveBack::End];
+                kept.give_back = vec![GiveBack::End(size)];
                 (kept.path, kept.kind, kept.pattern) = (path.clone(), kind.clone(), pattern);
                 forgotten = table.know(*handle, kept);
             } else {
@@ -346,7 +365,7 @@ fn space(opened: &Opened) -> io::Result<SpaceFacts> {
 
 fn length(what: &GiveBack, runway: ByteRange) -> u64 {
     match what {
-        GiveBack::End => runway.length.0,
+        GiveBack::End(_) => runway.length.0,
         GiveBack::Window(range) => range.length.0,
     }
 }

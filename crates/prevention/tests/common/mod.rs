@@ -1,6 +1,8 @@
 //! Loop volumes that are watched, and writers that fragment files (or do not).
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "each program uses a part; helpers may fail loudly")]
 
+pub mod case;
+
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
 use longrun_layout::Bytes;
 use longrun_prevention::sensor::Sensor;

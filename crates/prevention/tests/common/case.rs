@@ -1,0 +1,125 @@
+//! A volume with prevention at work on it, whose sensor hears what the test tells it.
+
+use super::volume;
+use longrun_lab::{FileSystemKind, LoopVolume, Told};
+use longrun_prevention::policy::Settings;
+use longrun_prevention::{FileKey, Happening, Options, Prevention, Sink, Watched};
+use longrun_sys::FileHandle;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+/// Remembers what happened.
+#[derive(Default)]
+pub struct Notes(pub Mutex<Vec<Happening>>);
+
+impl Sink for Notes {
+    fn happened(&self, _: &Path, happening: &Happening) {
+        self.0.lock().unwrap().push(happening.clone());
+    }
+}
+
+/// A program is busy while a child of another test, begun at that moment, has inherited our workers' descriptor. The service
+/// starts no programs; tests of executables are alone.
+pub static PROGRAMS: RwLock<()> = RwLock::new(());
+
+pub enum Turn {
+    Among(#[expect(dead_code, reason = "held, not read")] RwLockReadGuard<'static, ()>),
+    Alone(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'static, ()>),
+}
+
+pub fn among_others() -> Turn {
+    Turn::Among(PROGRAMS.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A volume with prevention at work on it.
+pub struct Case {
+    pub told: Arc<Told>,
+    pub notes: Arc<Notes>,
+    pub prevention: Prevention,
+    pub watched: Watched,
+    pub state: tempfile::TempDir,
+    pub volume: LoopVolume,
+    pub turn: Turn,
+}
+
+impl Case {
+    pub fn new(kind: FileSystemKind) -> Self {
+        Self::in_turn(kind, among_others())
+    }
+
+    pub fn alone(kind: FileSystemKind) -> Self {
+        Self::in_turn(kind, Turn::Alone(PROGRAMS.write().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    pub fn in_turn(kind: FileSystemKind, turn: Turn) -> Self {
+        // Sparse: what is not written costs nothing. On a smaller one the policy is more careful.
+        let (volume, watched) = volume(kind, 4096);
+        let state = tempfile::tempdir().unwrap();
+        let (told, notes, prevention) = start(state.path(), Duration::from_millis(50));
+        prevention.watch(&watched, Settings::default()).unwrap();
+        Self { told, notes, prevention, watched, state, volume, turn }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.volume.mount_point().join(name)
+    }
+
+    /// A file of a MiB, open, of which its growth has been told.
+    pub fn growing(&self, name: &str) -> (File, FileKey) {
+        let mut file = File::options().read(true).write(true).create_new(true).open(self.path(name)).unwrap();
+        file.write_all(&[7; 1 << 20]).unwrap();
+        file.sync_all().unwrap();
+        let key = self.key(&file);
+        self.told.tell_of_growth(key, 1 << 20);
+        (file, key)
+    }
+
+    pub fn key(&self, file: &File) -> FileKey {
+        FileKey { volume: self.watched.device, handle: FileHandle::of_file(file).unwrap() }
+    }
+
+    pub fn happens(&self, what: impl Fn(&Happening) -> bool) -> Happening {
+        eventually(|| self.notes.0.lock().unwrap().iter().find(|happening| what(happening)).cloned())
+    }
+
+    pub fn granted(&self) -> Happening {
+        self.happens(|happening| matches!(happening, Happening::Granted { .. }))
+    }
+}
+
+pub fn start(state: &Path, debounce: Duration) -> (Arc<Told>, Arc<Notes>, Prevention) {
+    let (told, notes) = (Arc::new(Told::default()), Arc::new(Notes::default()));
+    let mut options = Options::new(state.to_owned());
+    options.debounce = debounce;
+    let prevention = Prevention::start_with(&options, Arc::clone(&told) as _, Arc::clone(&notes) as _).unwrap();
+    (told, notes, prevention)
+}
+
+#[track_caller]
+pub fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let limit = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < limit, "it does not come to be");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn for_all(test: impl Fn(FileSystemKind)) {
+    FileSystemKind::ALL.into_iter().for_each(test);
+}
+
+impl Case {
+    /// As [`Case::growing`], on a full volume.
+    pub fn growing_if_possible(&self, name: &str) -> (File, FileKey) {
+        let file = File::options().read(true).write(true).create_new(true).open(self.path(name)).unwrap();
+        let key = self.key(&file);
+        self.told.tell_of_growth(key, 4096);
+        (file, key)
+    }
+}

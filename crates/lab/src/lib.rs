@@ -11,6 +11,7 @@ mod full;
 mod optimizer;
 pub mod oracle;
 mod pieces;
+mod pressure;
 mod prevention;
 mod soak;
 pub mod tool;
@@ -23,6 +24,7 @@ pub use crash::{CrashRun, CrashSettings, Cut, crash};
 pub use full::{FullReport, Got, Pace, fill_beside};
 pub use optimizer::{Finished, Optimizer, Running, longrun_binary};
 pub use pieces::write_in_pieces;
+pub use pressure::{Pressure, PressureReport, pressure};
 pub use prevention::{
     FreeSpaceKind, Measured, PreventionResults, PreventionSettings, Watching, prevention, replace_section,
     report as prevention_report,

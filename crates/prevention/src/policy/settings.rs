@@ -40,7 +40,7 @@ pub struct Settings {
     ///
     /// This is also the most that others can be kept from in the worst case, which is that many files got a runway, are
     /// kept open and are never written again: the runway of an open file cannot be taken back without racing with its
-    /// writer. One such file keeps back less than two percent; one that goes on writing keeps back nothing, since it
+    /// writer. One such file keeps back less than 2.5 percent; one that goes on writing keeps back nothing, since it
     /// fills its runway before it needs other space; a closed one gives everything back.
     pub held_share: Percent,
     /// Whether sparse files that are written at scattered places get windows (XFS and btrfs; never on ext4).

@@ -5,9 +5,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use longrun_ageing::Recipe;
 use longrun_bench::{Parameters, Profile};
 use longrun_lab::{
-    BenchSettings, CrashSettings, FileSystemKind, FreeSpaceKind, LoopVolume, Optimizer, Pace, Phase,
-    PreventionSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash, fill_beside,
-    longrun_binary, prevention, prevention_report, replace_section, soak, torture, trim_torture,
+    BenchSettings, CrashSettings, FileSystemKind, FreeSpaceKind, LoopVolume, Optimizer, Pace, Phase, Pressure,
+    PreventionSettings, RunwayKillsSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench,
+    crash, fill_beside, longrun_binary, pressure, prevention, prevention_report, replace_section, runway_kills, soak,
+    torture, trim_torture,
 };
 use longrun_layout::Bytes;
 use std::io::Write;
@@ -107,6 +108,24 @@ enum Command {
         #[arg(long, default_value = "full")]
         optimizer: String,
     },
+    /// Kill prevention under load at random moments: after the next start nothing must lie behind the end of any file.
+    RunwayKills {
+        /// How many kills, on each file system.
+        #[arg(long, default_value_t = 50)]
+        runs: u64,
+        /// ext4, xfs, btrfs or all.
+        #[arg(long, default_value = "all")]
+        fs: String,
+        /// Seed of everything random.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Fill volumes with prevention and without, and compare what who fills them gets.
+    Pressure {
+        /// Size of the volumes in MiB.
+        #[arg(long, default_value_t = 1536)]
+        mebibytes: u64,
+    },
     /// Let files grow in every way while their runways come and go, and compare every byte.
     TrimTorture {
         /// How many appends, on each file system.
@@ -181,6 +200,13 @@ fn file_system(name: &str) -> Result<FileSystemKind, String> {
     found.ok_or_else(|| "ext4, xfs or btrfs".to_owned())
 }
 
+/// One file system, or all of them.
+fn kinds(name: &str) -> Result<Vec<FileSystemKind>> {
+    let kinds: Vec<_> = FileSystemKind::ALL.into_iter().filter(|kind| name == "all" || name == kind.name()).collect();
+    anyhow::ensure!(!kinds.is_empty(), "{name} is none of ext4, xfs, btrfs, all");
+    Ok(kinds)
+}
+
 fn main() -> Result<()> {
     let result = run();
     longrun_lab::cleanup::yield_to_signal();
@@ -222,15 +248,25 @@ fn run() -> Result<()> {
             let report = fill_beside(&volume, &Optimizer::by_name(&optimizer)?, Duration::from_millis(after), pace)?;
             writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
         }
+        Command::RunwayKills { runs, fs, seed } => {
+            for kind in kinds(&fs)? {
+                let report = runway_kills(&RunwayKillsSettings { kind, runs, seed })?;
+                writeln!(out, "0 bytes left {}", serde_json::to_string(&report)?)?;
+            }
+        }
+        Command::Pressure { mebibytes } => {
+            for kind in FileSystemKind::ALL {
+                for what in Pressure::ALL {
+                    let report = pressure(kind, mebibytes, what)?;
+                    writeln!(out, "{} bytes less {}", report.shortfall(), serde_json::to_string(&report)?)?;
+                }
+            }
+        }
         Command::TrimTorture { appends, fs, writers, seed } => {
-            let kinds = FileSystemKind::ALL.into_iter().filter(|kind| fs == "all" || fs == kind.name());
-            let mut tortured = 0;
-            for kind in kinds {
+            for kind in kinds(&fs)? {
                 let report = trim_torture(&TrimTortureSettings { kind, appends, writers, seed })?;
                 writeln!(out, "0 bytes wrong {}", serde_json::to_string(&report)?)?;
-                tortured += 1;
             }
-            anyhow::ensure!(tortured > 0, "{fs} is none of ext4, xfs, btrfs, all");
         }
         Command::Torture { seed, seconds, mebibytes, optimizer } => {
             let beside = Duration::from_secs(seconds);

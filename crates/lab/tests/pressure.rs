@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 fn loop_who_fills_a_volume_gets_what_he_would_have_got_without_prevention() {
     for kind in FileSystemKind::ALL {
         for what in [Pressure::OneWrites, Pressure::OnePreallocates, Pressure::AllWrite] {
-            let report = pressure(kind, 1280, what).unwrap();
+            let report = pressure(kind, 1536, what).unwrap();
             eprintln!("{report:?}");
             assert!(report.shortfall() <= MIB, "{} bytes were withheld: {report:?}", report.shortfall());
         }
@@ -20,7 +20,7 @@ fn loop_who_fills_a_volume_gets_what_he_would_have_got_without_prevention() {
 #[test]
 fn loop_an_idle_open_file_keeps_no_more_from_others_than_is_documented() {
     for kind in FileSystemKind::ALL {
-        let report = pressure(kind, 1280, Pressure::OneIsIdle).unwrap();
+        let report = pressure(kind, 1536, Pressure::OneIsIdle).unwrap();
         eprintln!("{report:?}: {}", report.shortfall());
         assert!(report.shortfall() <= report.bound + MIB, "{} bytes were withheld: {report:?}", report.shortfall());
     }

@@ -213,13 +213,16 @@ static __always_inline void classify(const struct file_key *key, struct file_sta
 			state->growth_bytes = 0;
 			return;
 		}
-		/* The last block again, written before and now moved by copy on write, is no growth. */
+		/* The last block again, written before and now moved by copy on write: it goes elsewhere with each write, runway
+		 * or not, and a runway would only part it from what follows. */
 		if (a->rewrites) {
 			__u64 old = state->top > size && a->begin >= size ? a->begin : state->top;
-			__u64 from = a->begin > old ? a->begin : old;
 
-			if (a->end <= from || (a->end - from) * 2 < length)
+			if (a->begin < old) {
+				state->growth = 0;
+				state->growth_bytes = 0;
 				return;
+			}
 		}
 		if (rules->growth)
 			count_growth(key, state, rules, a, a->delayed || size > a->end ? size : a->end);

@@ -80,7 +80,9 @@ pub fn apply_moves(
     for extent in free.iter() {
         builder.push_free(extent);
     }
-    builder.build().map_err(ApplyError::Layout)
+    let mut applied = builder.build().map_err(ApplyError::Layout)?;
+    applied.set_regions(layout.regions().to_vec());
+    Ok(applied)
 }
 
 /// Rewrites `runs` (ascending by logical address) so that the moved range lies at its target; false when it does not

@@ -50,6 +50,14 @@ pub enum Pin {
     NoGeneration,
     /// Addresses beyond what the model packs.
     TooLarge,
+    /// Its data lies on a device of its own.
+    Realtime,
+    /// It shares blocks with other files.
+    Shared,
+    /// It has blocks inside that were preallocated and never written.
+    Preallocated,
+    /// Its owner has marked it as not to be moved.
+    Unwanted,
 }
 
 /// A file in 24 bytes; its runs lie in the layout's run table.

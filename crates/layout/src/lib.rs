@@ -17,4 +17,4 @@ pub use file::{FileId, FileIndex, FileRecord, FileView, NO_DIRECTORY, Pin};
 pub use fragmentation::{Fragmentation, FragmentedFile, FreeSpace, count_fragments};
 pub use run::{PackedRun, Run};
 pub use units::{BlockSize, Blocks, Bytes, InodeNumber, LogicalBlock, PhysicalBlock};
-pub use volume::{LayoutBuilder, LayoutError, VolumeLayout};
+pub use volume::{LayoutBuilder, LayoutError, Region, VolumeLayout};

@@ -5,6 +5,15 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
+/// A part of the volume that keeps some of its free blocks for itself: it does not say which, but how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Region {
+    /// Which part.
+    pub extent: Extent,
+    /// Free blocks in it that nobody is given.
+    pub kept_free: Blocks,
+}
+
 /// What lies where on a volume at one moment. Built by [`LayoutBuilder`], immutable afterwards.
 ///
 /// Every block is in exactly one of: a movable file's runs, the free space, an obstacle. Whatever nobody claims is an
@@ -18,6 +27,8 @@ pub struct VolumeLayout {
     free: Vec<Extent>,
     obstacles: Vec<Extent>,
     shared: Vec<Extent>,
+    #[serde(default)]
+    regions: Vec<Region>,
 }
 
 impl VolumeLayout {
@@ -99,6 +110,30 @@ impl VolumeLayout {
         self.obstacles = obstacles.iter().collect();
     }
 
+    /// Makes files immovable that are not yet.
+    pub fn pin(&mut self, files: &[FileIndex], pin: Pin) {
+        let mut obstacles: ExtentSet = self.obstacles.iter().copied().collect();
+        for index in files {
+            obstacles.extend(self.file(*index).into_iter().flat_map(|file| file.runs().map(|run| run.extent())));
+            if let Some(record) = self.files.get_mut(index.0 as usize) {
+                record.pin = record.pin.or(Some(pin));
+            }
+        }
+        self.obstacles = obstacles.iter().collect();
+    }
+
+    /// Parts of the volume that keep free blocks for themselves. Ascending, disjoint; often none.
+    #[must_use]
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// States which parts keep free blocks for themselves.
+    pub fn set_regions(&mut self, mut regions: Vec<Region>) {
+        regions.sort_unstable_by_key(|region| region.extent);
+        self.regions = regions;
+    }
+
     /// Blocks that more than one file (or snapshot) owns. Ascending, disjoint.
     #[must_use]
     pub fn shared(&self) -> &[Extent] {
@@ -174,6 +209,7 @@ impl LayoutBuilder {
             free: Vec::new(),
             obstacles: Vec::new(),
             shared: Vec::new(),
+            regions: Vec::new(),
         };
         Self { layout, free: Vec::new(), error: None }
     }
@@ -374,6 +410,17 @@ mod tests {
         assert_eq!(layout.free(), [Extent::new(160, 20), Extent::new(185, 15)]);
         let obstacles = [Extent::new(0, 100), Extent::new(150, 10), Extent::new(180, 5), Extent::new(200, 800)];
         assert_eq!(layout.obstacles(), obstacles, "a file's blocks stay the file's");
+    }
+
+    #[test]
+    fn a_file_that_is_pinned_later_becomes_an_obstacle() {
+        let mut b = builder();
+        let file = add(&mut b, 11, None, &[Run::new(0, 100, 50)]);
+        b.push_free(Extent::new(150, 850));
+        let mut layout = b.build().unwrap();
+        layout.pin(&[file], Pin::Shared);
+        assert_eq!(layout.obstacles(), [Extent::new(0, 150)]);
+        assert!(!layout.file(file).unwrap().is_movable());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! outside the zone together with as much of the zone as is needed to fill it: what lies there moves out, and the zone
 //! empties from its start. What is left of a slice of the zone belongs to the next window.
 
+use crate::regions::{Regions, shares};
 use crate::unit::{Piece, Unit};
 use crate::window::Window;
 use crate::zone;
@@ -49,6 +50,8 @@ pub(crate) struct Job {
     pub(crate) window: Window,
     pub(crate) zone: Vec<Extent>,
     within: ExtentSet,
+    /// What regions of the volume can still give.
+    pub(crate) regions: Regions,
 }
 
 impl<'a> Agenda<'a> {
@@ -57,7 +60,10 @@ impl<'a> Agenda<'a> {
         let free: ExtentSet = layout.free().iter().copied().collect();
         let segments = layout.segments();
         let zone: ExtentSet = match gather {
-            true => zone::choose(&segments, &free, free.total().0).into_iter().collect(),
+            true => {
+                let shares = shares(layout.regions(), free.total().0);
+                zone::choose_with_shares(&segments, &free, free.total().0, &shares).into_iter().collect()
+            }
             false => ExtentSet::new(),
         };
         // At home where the first window comes that sees the file: no later window then tears holes into a finished one.
@@ -149,9 +155,22 @@ impl<'a> Agenda<'a> {
         let free: ExtentSet = within.iter().flat_map(|e| self.free.overlapping(e)).collect();
         let window = Window::new(units, free, &within);
         let wanted = window.capacity().saturating_sub(window.used());
-        let zone =
-            if last { zone::choose(&window.segments, &window.free, wanted) } else { front(&slice, &window, wanted) };
-        Some(Job { window, zone, within })
+        let zone = if last { self.last_zone(&window, wanted) } else { front(&slice, &window, wanted) };
+        let regions = Regions::new(self.layout.regions(), &self.free);
+        Some(Job { window, zone, within, regions })
+    }
+
+    /// The zone of the last window. Regions have their share of it, as far as they have none outside the window.
+    fn last_zone(&self, window: &Window, wanted: u64) -> Vec<Extent> {
+        let outside = |region: &Extent| -> u64 {
+            let all: u64 = self.free.overlapping(*region).map(|e| e.length.0).sum();
+            all - window.free.overlapping(*region).map(|e| e.length.0).sum::<u64>().min(all)
+        };
+        let shares: Vec<(Extent, u64)> = shares(self.layout.regions(), self.free.total().0)
+            .into_iter()
+            .map(|(region, share)| (region, share.saturating_sub(outside(&region))))
+            .collect();
+        zone::choose_with_shares(&window.segments, &window.free, wanted, &shares)
     }
 
     /// The front of the zone with about `wanted` blocks that are in use.

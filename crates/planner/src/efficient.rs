@@ -4,6 +4,7 @@ use crate::cut::cut;
 use crate::keep::keep;
 use crate::plan::Why;
 use crate::policy::movable_excess;
+use crate::regions::Regions;
 use crate::schedule::{Limits, Scheduled, Scheduler};
 use crate::target::{Packer, Packing, Target, outside};
 use crate::unit::{Unit, UnitIndex};
@@ -65,11 +66,11 @@ enum Attempt {
 ///
 /// Where the budget does not cover what is aimed at, less is aimed at: by bisection, the least excess that can be reached
 /// with it. A plan that is cut off by its budget instead would pay for preparations that come to nothing.
-pub(crate) fn plan(window: &Window, aim: Aim, limits: Limits) -> Option<Scheduled> {
+pub(crate) fn plan(window: &Window, aim: Aim, regions: &Regions, limits: Limits) -> Option<Scheduled> {
     const STEPS: u32 = 8;
     let excess = window.excess();
     let aimed = excess * aim.excess.0 / aim.excess.1;
-    let mut best = match attempt_to_leave(window, aimed, aim, limits) {
+    let mut best = match attempt_to_leave(window, aimed, aim, regions, limits) {
         Attempt::Plan(scheduled) => return Some(scheduled),
         Attempt::Nothing => return None,
         Attempt::OverBudget => None,
@@ -80,7 +81,7 @@ pub(crate) fn plan(window: &Window, aim: Aim, limits: Limits) -> Option<Schedule
         if middle == too_costly {
             break;
         }
-        match attempt_to_leave(window, middle, aim, limits) {
+        match attempt_to_leave(window, middle, aim, regions, limits) {
             Attempt::OverBudget => too_costly = middle,
             Attempt::Nothing => affordable = middle,
             Attempt::Plan(scheduled) => {
@@ -92,7 +93,7 @@ pub(crate) fn plan(window: &Window, aim: Aim, limits: Limits) -> Option<Schedule
     best
 }
 
-fn attempt_to_leave(window: &Window, remaining: u64, aim: Aim, limits: Limits) -> Attempt {
+fn attempt_to_leave(window: &Window, remaining: u64, aim: Aim, regions: &Regions, limits: Limits) -> Attempt {
     let units = cut(window.units.clone(), remaining);
     let mut cut = Window { segments: window.segments.clone(), units, free: window.free.clone() };
     let Some(target) = place(&mut cut, aim) else { return Attempt::Nothing };
@@ -105,7 +106,7 @@ fn attempt_to_leave(window: &Window, remaining: u64, aim: Aim, limits: Limits) -
     };
     // Steps aside come on top of the target's cost: without a limit it shows whether the budget covers them.
     let unlimited = Limits { budget: u64::MAX, ..limits };
-    let scheduled = Scheduler::new(&cut.units, &target, &cut.free, unlimited, why).run();
+    let scheduled = Scheduler::new(&cut.units, &target, &cut.free, regions, unlimited, why).run();
     if scheduled.moved > limits.budget {
         Attempt::OverBudget
     } else if scheduled.improves(window) {

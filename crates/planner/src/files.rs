@@ -2,6 +2,7 @@
 
 use crate::board::Board;
 use crate::plan::Why;
+use crate::regions::Regions;
 use crate::schedule::{Limits, Scheduled, Scheduler};
 use crate::target::Target;
 use crate::unit::UnitIndex;
@@ -9,7 +10,7 @@ use crate::window::Window;
 
 /// Plans a window of whole files: each of `chosen` (all when `None`) that is fragmented moves into the smallest free
 /// piece that holds it, most gain per byte first. `None` when no file finds a place.
-pub(crate) fn plan(window: &Window, chosen: Option<UnitIndex>, limits: Limits) -> Option<Scheduled> {
+pub(crate) fn plan(window: &Window, chosen: Option<UnitIndex>, regions: &Regions, limits: Limits) -> Option<Scheduled> {
     let mut movers: Vec<UnitIndex> = window
         .units
         .iter()
@@ -33,5 +34,5 @@ pub(crate) fn plan(window: &Window, chosen: Option<UnitIndex>, limits: Limits) -
     if target.starts.is_empty() {
         return None;
     }
-    Some(Scheduler::new(&window.units, &target, &window.free, limits, |_| Why::Defragment).run())
+    Some(Scheduler::new(&window.units, &target, &window.free, regions, limits, |_| Why::Defragment).run())
 }

@@ -2,6 +2,7 @@
 
 use crate::keep::keep;
 use crate::plan::Why;
+use crate::regions::Regions;
 use crate::schedule::{Limits, Scheduled, Scheduler};
 use crate::target::{Packer, Packing, Target, outside, place_at_edge};
 use crate::unit::{Unit, UnitIndex};
@@ -21,7 +22,7 @@ struct Attempt {
 }
 
 /// Plans a window so that `zone` becomes free; `None` when there is nothing to gain.
-pub(crate) fn plan(window: &Window, zone: &[Extent], limits: Limits) -> Option<Scheduled> {
+pub(crate) fn plan(window: &Window, zone: &[Extent], regions: &Regions, limits: Limits) -> Option<Scheduled> {
     let used = window.used();
     let space = outside(&window.segments, zone);
     let kept = keep(&window.units, &space);
@@ -44,7 +45,7 @@ pub(crate) fn plan(window: &Window, zone: &[Extent], limits: Limits) -> Option<S
         return None;
     }
     let why = |unit: UnitIndex| why(window.units.get(unit), zone);
-    let scheduled = Scheduler::new(&window.units, &best.target, &window.free, limits, why).run();
+    let scheduled = Scheduler::new(&window.units, &best.target, &window.free, regions, limits, why).run();
     scheduled.improves(window).then_some(scheduled)
 }
 

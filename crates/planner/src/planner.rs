@@ -59,18 +59,19 @@ impl<'a> Planner<'a> {
     }
 
     fn plan(&self, job: &Job) -> Option<Scheduled> {
-        let window = &job.window;
+        let (window, regions) = (&job.window, &job.regions);
         let limits = self.limits(window);
         match self.policy.mode {
             // Where the whole target cannot be reached, do what can be.
-            Mode::Full => full::plan(window, &job.zone, limits).or_else(|| efficient::plan(window, Aim::FIRST, limits)),
-            Mode::Efficient => efficient::plan(window, self.aim?, limits),
+            Mode::Full => full::plan(window, &job.zone, regions, limits)
+                .or_else(|| efficient::plan(window, Aim::FIRST, regions, limits)),
+            Mode::Efficient => efficient::plan(window, self.aim?, regions, limits),
             Mode::Files => {
                 let chosen = self.chosen.map(|file| window.units.iter().position(|u| u.file == file));
                 match chosen {
                     Some(None) => None,
-                    Some(Some(unit)) => files::plan(window, Some(unit), limits),
-                    None => files::plan(window, None, limits),
+                    Some(Some(unit)) => files::plan(window, Some(unit), regions, limits),
+                    None => files::plan(window, None, regions, limits),
                 }
             }
         }

@@ -2,8 +2,10 @@
 //! barrier, and at no moment does the volume have more excess fragments than at the start.
 
 use crate::plan::{PlannedMove, Step, Why};
+use crate::regions::Regions;
 use crate::target::Target;
-use crate::unit::{Piece, Unit, UnitIndex, fragments};
+use crate::traveller::{Traveller, join, piece_length, rank};
+use crate::unit::{Piece, Unit, UnitIndex};
 use crate::window::Window;
 use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, FileMove, LogicalBlock, PhysicalBlock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,21 +28,6 @@ impl Limits {
     }
 }
 
-/// A unit on its way.
-struct Traveller {
-    unit: UnitIndex,
-    target: u64,
-    /// Present position, as pieces with their offset from the target's start.
-    pieces: Vec<(u64, Piece)>,
-    /// Blocks of the target that are neither available nor already held in place.
-    waiting: u64,
-    size: u64,
-    /// Fragments saved per move of the whole.
-    gain: u64,
-    why: Why,
-    done: bool,
-}
-
 /// Carries units to their targets.
 pub(crate) struct Scheduler<'a> {
     units: &'a [Unit],
@@ -58,6 +45,7 @@ pub(crate) struct Scheduler<'a> {
     aside: u64,
     /// Excess fragments now, relative to the start (never above zero).
     excess: i64,
+    regions: Regions,
 }
 
 /// What a schedule comes to.
@@ -87,6 +75,7 @@ impl<'a> Scheduler<'a> {
         units: &'a [Unit],
         target: &Target,
         free: &ExtentSet,
+        regions: &Regions,
         limits: Limits,
         why: impl Fn(UnitIndex) -> Why,
     ) -> Self {
@@ -103,6 +92,7 @@ impl<'a> Scheduler<'a> {
             moved: 0,
             aside: 0,
             excess: 0,
+            regions: regions.clone(),
         };
         for (&unit, &start) in &target.starts {
             let Some(u) = units.get(unit) else { continue };
@@ -216,13 +206,48 @@ impl<'a> Scheduler<'a> {
             .collect()
     }
 
-    /// Moves whole units whose targets are available, until nobody is ready. A full epoch ends with a barrier.
+    /// Moves whole units whose targets are available, until nobody is ready. A full epoch ends with a barrier. Units whose
+    /// region has no room wait for others to leave it.
     fn move_ready(&mut self) {
-        while let Some((_, _, index)) = self.ready.pop_first() {
-            let Some(t) = self.travellers.get_mut(index) else { continue };
+        const TURNS: u32 = 32;
+        for _ in 0..TURNS {
+            let moved = self.moved;
+            let crowded = self.move_all_ready();
+            let none = crowded.is_empty();
+            self.ready.extend(crowded);
+            if none || self.moved == moved {
+                break;
+            }
+        }
+    }
+
+    /// Whether there is room for all pieces of a traveller in the regions that they go to.
+    fn has_room(&self, t: &Traveller) -> bool {
+        if self.regions.is_empty() {
+            return true;
+        }
+        let mut after = self.regions.clone();
+        t.pieces.iter().filter(|(offset, piece)| piece.at != t.target + offset).all(|(offset, piece)| {
+            let allowed = after.allow(piece.at, t.target + offset, piece.length);
+            after.moved(piece.at, t.target + offset, piece.length);
+            allowed
+        })
+    }
+
+    /// Moves those that are ready; returns those that found no room.
+    fn move_all_ready(&mut self) -> Vec<(u64, u64, usize)> {
+        let mut crowded = Vec::new();
+        while let Some(next) = self.ready.pop_first() {
+            let index = next.2;
+            let Some(t) = self.travellers.get(index) else { continue };
             if t.done || t.waiting > 0 {
                 continue;
             }
+            if !self.has_room(t) {
+                crowded.push(next);
+                continue;
+            }
+            let Some(t) = self.travellers.get_mut(index) else { continue };
             let blocks: u64 = t.pieces.iter().filter(|(o, p)| p.at != t.target + o).map(|(_, p)| p.length).sum();
             if self.moved + blocks > self.limits.budget {
                 continue;
@@ -235,6 +260,7 @@ impl<'a> Scheduler<'a> {
                 self.barrier();
             }
         }
+        crowded
     }
 
     /// Moves one piece of a traveller to its place; all of its target must be available.
@@ -272,6 +298,7 @@ impl<'a> Scheduler<'a> {
             },
             why,
         }));
+        self.regions.moved(piece.at, place, piece.length);
         self.available.remove(Extent::new(place, piece.length));
         self.pending.insert(Extent::new(piece.at, piece.length));
         self.in_epoch += piece.length;
@@ -319,7 +346,11 @@ impl<'a> Scheduler<'a> {
     fn movable_part(&self, place: u64, piece: Piece) -> Option<(u64, u64)> {
         let wanted = Extent::new(place, piece.length);
         let part = self.available.overlapping(wanted).max_by_key(|e| e.length)?;
-        Some((part.start.0 - place, part.length.0.min(self.limits.budget - self.moved)))
+        let length = part.length.0.min(self.limits.budget - self.moved);
+        let from = piece.at + (part.start.0 - place);
+        let allowed =
+            if self.regions.allow(from, part.start.0, length) { length } else { self.regions.room(part.start.0) };
+        (allowed > 0).then(|| (part.start.0 - place, length.min(allowed)))
     }
 
     /// Cuts the part off its piece when moving it keeps the excess within what it was at the start; returns its index.
@@ -401,7 +432,7 @@ impl<'a> Scheduler<'a> {
         let Some(room) = spare.largest() else { return true };
         let part = if piece.length <= room.length.0 && piece.length <= 16 * inside.length.0 { whole } else { inside };
         let length = part.length.0.min(room.length.0);
-        if !self.affords_aside(length) {
+        if !self.affords_aside(length) || !self.regions.allow(piece.at, room.start.0, length) {
             return true;
         }
         let Some(part) = self.split_off(index, at, (part.start.0 - piece.at, length), room.start.0, 2) else {
@@ -422,7 +453,8 @@ impl<'a> Scheduler<'a> {
     fn park(&mut self, index: usize, room: Extent, spare: &mut ExtentSet) -> bool {
         let Some(t) = self.travellers.get(index) else { return true };
         let fragmented = t.pieces.windows(2).any(|w| matches!(w, [(_, a), (_, b)] if a.end() != b.at));
-        if !fragmented || t.size > room.length.0 || !self.affords_aside(t.size) {
+        let crowded = self.regions.room(room.start.0) < t.size;
+        if !fragmented || crowded || t.size > room.length.0 || !self.affords_aside(t.size) {
             return true;
         }
         let (size, pieces) = (t.size, t.pieces.len());
@@ -443,53 +475,6 @@ impl<'a> Scheduler<'a> {
         for t in self.travellers.iter().filter(|t| !t.done) {
             spare.remove(Extent::new(t.target, t.size));
         }
-        spare
+        self.regions.open(spare)
     }
-}
-
-/// Orders ready units: the most fragments per block first (0 is first).
-fn rank(gain: u64, size: u64) -> u64 {
-    let per_block = (gain << 24) / size.max(1);
-    u64::MAX - per_block
-}
-
-fn piece_length(pieces: &[(u64, Piece)], at: usize) -> u64 {
-    pieces.get(at).map_or(0, |(_, p)| p.length)
-}
-
-impl Traveller {
-    /// How the unit's fragments change when the piece at index `at` is replaced by parts: (offset in the piece, length,
-    /// place). Only the borders to its neighbours count, so this is independent of the number of pieces.
-    fn delta(&self, at: usize, parts: &[(u64, u64, u64)]) -> i64 {
-        let Some((_, piece)) = self.pieces.get(at) else { return 0 };
-        let before = at.checked_sub(1).and_then(|i| self.pieces.get(i)).map(|(_, p)| p.end());
-        let behind = self.pieces.get(at + 1).map(|(_, p)| p.at);
-        let breaks = |places: &mut dyn Iterator<Item = (u64, u64)>| -> i64 {
-            let mut end = before;
-            let mut count = 0;
-            for (start, length) in places {
-                count += i64::from(end.is_some_and(|e| e != start));
-                end = Some(start + length);
-            }
-            count + i64::from(end.is_some() && behind.is_some_and(|b| end != Some(b)))
-        };
-        let now = breaks(&mut std::iter::once((piece.at, piece.length)));
-        let then = breaks(&mut parts.iter().map(|(_, length, place)| (*place, *length)));
-        then - now
-    }
-}
-
-/// Joins pieces that continue each other.
-fn join(pieces: impl Iterator<Item = Piece>) -> Vec<Piece> {
-    let mut joined: Vec<Piece> = Vec::new();
-    for piece in pieces {
-        match joined.last_mut() {
-            Some(last) if last.end() == piece.at && last.logical + last.length == piece.logical => {
-                last.length += piece.length;
-            }
-            _ => joined.push(piece),
-        }
-    }
-    debug_assert!(fragments(&joined) <= joined.len() as u64);
-    joined
 }

@@ -2,6 +2,40 @@
 
 use longrun_layout::{Extent, ExtentSet};
 
+/// As [`choose`], with the share that each region must have: regions that the zone leaves out or serves too little get a
+/// place of their own.
+pub(crate) fn choose_with_shares(
+    segments: &[Extent],
+    free: &ExtentSet,
+    wanted: u64,
+    shares: &[(Extent, u64)],
+) -> Vec<Extent> {
+    let all: ExtentSet = segments.iter().copied().collect();
+    let mut served: Vec<(Extent, Vec<Extent>)> = Vec::new();
+    loop {
+        let mut others = all.clone();
+        served.iter().for_each(|(region, _)| {
+            others.remove(*region);
+        });
+        let reserved: u64 = served.iter().flat_map(|(_, places)| places).map(|place| place.length.0).sum();
+        let others: Vec<Extent> = others.iter().collect();
+        let zone = choose(&others, free, wanted.saturating_sub(reserved));
+        let in_zone: ExtentSet = zone.iter().copied().collect();
+        let short = shares.iter().find(|(region, share)| {
+            let has: u64 = in_zone.overlapping(*region).map(|e| e.length.0).sum();
+            has < *share && served.iter().all(|(known, _)| known != region)
+        });
+        let Some((region, share)) = short else {
+            let mut zone: Vec<Extent> =
+                zone.into_iter().chain(served.into_iter().flat_map(|(_, places)| places)).collect();
+            zone.sort_unstable();
+            return zone;
+        };
+        let inside: Vec<Extent> = all.overlapping(*region).collect();
+        served.push((*region, choose(&inside, free, (*share).min(wanted.saturating_sub(reserved)))));
+    }
+}
+
 /// Chooses extents of together `wanted` blocks inside the segments: the largest segments whole, then a part of another
 /// one where the least has to be cleared away. As few pieces as possible, and the largest possible one among them.
 pub(crate) fn choose(segments: &[Extent], free: &ExtentSet, wanted: u64) -> Vec<Extent> {
@@ -81,6 +115,20 @@ impl FreeMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_region_gets_its_share_of_the_zone() {
+        let segments = [Extent::new(0, 100), Extent::new(200, 300), Extent::new(600, 150)];
+        let free: ExtentSet = [Extent::new(10, 5), Extent::new(300, 40), Extent::new(620, 60)].into_iter().collect();
+        let shares = [(Extent::new(0, 150), 10), (Extent::new(150, 300), 5), (Extent::new(550, 300), 20)];
+        let zone = choose_with_shares(&segments, &free, 105, &shares);
+        assert_eq!(zone.iter().map(|e| e.length.0).sum::<u64>(), 105);
+        for (region, share) in shares {
+            let has: u64 = zone.iter().filter_map(|e| e.intersection(&region)).map(|e| e.length.0).sum();
+            assert!(has >= share, "{region:?} has {has} in {zone:?}");
+        }
+        assert_eq!(choose_with_shares(&segments, &free, 105, &[]), choose(&segments, &free, 105));
+    }
 
     #[test]
     fn the_zone_is_the_freest_place_that_holds_all_or_the_largest_segments() {

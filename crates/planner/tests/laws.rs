@@ -3,7 +3,7 @@
 mod common;
 
 use common::{build, policy, replay, run, shapes};
-use longrun_layout::{Blocks, FileIndex};
+use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, Region};
 use longrun_planner::{Batch, Mode, Planner, Policy, WindowSize};
 use proptest::prelude::*;
 
@@ -40,6 +40,32 @@ proptest! {
             prop_assert!(layout.file(file).unwrap().fragments() > 1);
             prop_assert_eq!(end.layout.file(file).unwrap().fragments(), 1);
         }
+    }
+
+    #[test]
+    fn no_move_takes_from_a_region_what_it_keeps(shape in shapes(), mode in modes(), kept in prop::array::uniform3(0u64..130)) {
+        let mut layout = build(&shape);
+        let third = shape.total.div_ceil(3);
+        let all_free: ExtentSet = layout.free().iter().copied().collect();
+        let free_in = |extent: Extent| -> u64 { all_free.overlapping(extent).map(|e| e.length.0).sum() };
+        let extents = [0, 1, 2].map(|n| Extent::new(n * third, third.min(shape.total - (n * third).min(shape.total))));
+        let regions = [0, 1, 2].map(|n| Region {
+            extent: extents[n],
+            kept_free: Blocks(free_in(extents[n]) * kept[n] / 100),
+        });
+        layout.set_regions(regions.to_vec());
+        let batches: Vec<Batch> = Planner::new(&layout, policy(mode)).collect();
+        let mut free = extents.map(free_in);
+        let at = |block: u64| (block / third) as usize;
+        for step in batches.iter().flat_map(Batch::moves).map(|m| m.step) {
+            let (from, to, length) = (at(step.source.0), at(step.target.0), step.length.0);
+            free[from] += length;
+            free[to] -= length;
+            if from != to {
+                prop_assert!(free[to] >= regions[to].kept_free.0, "{step:?} takes what {:?} keeps", regions[to]);
+            }
+        }
+        replay(&layout, batches);
     }
 
     #[test]

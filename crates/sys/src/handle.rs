@@ -123,7 +123,7 @@ pub fn open_by_id(mount: impl AsFd, id: FileId, flags: OFlags) -> Result<OwnedFd
     FileHandle::new(INODE_AND_GENERATION, &bytes).ok_or(Errno::STALE)?.open(mount, flags)
 }
 
-/// The identity of an open file by which [`open_by_id`] finds it again.
+/// The identity of an open file by which [`open_by_id`] (on XFS [`crate::open_xfs_by_id`]) finds it again.
 ///
 /// # Errors
 /// `EOPNOTSUPP` where the file system has no handles, or has handles of another kind.
@@ -133,6 +133,10 @@ pub fn id_of_file(file: impl AsFd) -> Result<FileId, Errno> {
         (INODE_AND_GENERATION, &[a, b, c, d, e, f, g, h]) => Ok(FileId {
             inode: InodeNumber(u64::from(u32::from_ne_bytes([a, b, c, d]))),
             generation: u32::from_ne_bytes([e, f, g, h]),
+        }),
+        (crate::xfs::INODE_AND_GENERATION, &[a, b, c, d, e, f, g, h, i, j, k, l]) => Ok(FileId {
+            inode: InodeNumber(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
+            generation: u32::from_ne_bytes([i, j, k, l]),
         }),
         _ => Err(Errno::OPNOTSUPP),
     }

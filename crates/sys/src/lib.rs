@@ -8,6 +8,7 @@
 //! ranged write-back, cachestat, shutdown) exist only as untyped entry points; each block says why it is sound.
 #![allow(unsafe_code)]
 
+mod bulkstat;
 mod cache;
 mod device;
 mod exchange;
@@ -29,6 +30,7 @@ mod wait;
 mod xfs;
 mod xfs_space;
 
+pub use bulkstat::{InodeKind, InodeRecord, XfsGeometry, for_each_inode, xfs_geometry};
 pub use cache::{
     CacheState, cache_state, drop_cache, expect_random_reads, read_ahead, start_writeback, wait_writeback,
 };
@@ -52,16 +54,14 @@ pub use process::{
 pub use rustix::fs::{FlockOperation, OFlags};
 pub use rustix::io::Errno;
 pub use rustix::param::page_size;
-pub use share::{Shared, share_if_same};
+pub use share::{Shared, share_blocks_of, share_if_same};
 pub use shutdown::{Shutdown, shutdown};
 pub use space::{
     Capacity, FileSystemMagic, allocate, capacity, capacity_at, file_system_magic, free_inodes, lock_file, punch,
     reopen_directory, set_length, sync_file, sync_file_data, sync_volume, temporary_file,
 };
 pub use wait::wait_for_change;
-pub use xfs::{
-    ExtendedAttributes, extended_attributes, inherited_size_hint, open_without_times, set_inherited_size_hint,
-};
+pub use xfs::{ExtendedAttributes, extended_attributes, open_without_times, open_xfs_by_id};
 pub use xfs_space::xfs_free_inodes;
 
 use longrun_layout::Bytes;

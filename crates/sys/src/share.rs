@@ -71,3 +71,38 @@ pub fn share_if_same(donor: impl AsFd, donor_start: Bytes, file: impl AsFd, rang
         errno => Err(Errno::from_raw_os_error(errno.saturating_neg())),
     }
 }
+
+/// `struct file_clone_range`.
+#[repr(C)]
+struct CloneArgument {
+    source_fd: i64,
+    source_start: u64,
+    length: u64,
+    start: u64,
+}
+
+// SAFETY: repr(C), integers only, 32 bytes without padding.
+unsafe impl KernelRecord for CloneArgument {}
+
+const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<CloneArgument>(0x94, 13);
+
+/// Maps a range of `ours`, a file that nobody else reads, from `start` on to the blocks that `range` of `source` lies in:
+/// both share them then. Nothing of the source changes.
+///
+/// # Errors
+/// `EINVAL` when range or start are not made of whole blocks; `EOPNOTSUPP` where the file system cannot share blocks.
+pub fn share_blocks_of(source: impl AsFd, range: ByteRange, ours: impl AsFd, start: Bytes) -> Result<(), Errno> {
+    // To the kernel a length of 0 means "to the end".
+    if range.length.0 == 0 {
+        return Err(Errno::INVAL);
+    }
+    let source = source.as_fd();
+    let mut argument = CloneArgument {
+        source_fd: i64::from(source.as_raw_fd()),
+        source_start: range.start.0,
+        length: range.length.0,
+        start: start.0,
+    };
+    // SAFETY: the kernel reads one record; `source` is borrowed, thus open, during the call.
+    unsafe { update(ours, CLONE, &mut argument) }
+}

@@ -23,11 +23,13 @@ pub enum Recipe {
     Media,
     /// Working trees and loose objects rewritten over many rounds, now and then packed: 70 % full.
     Git,
+    /// Files that grow side by side, written in several ways, while older ones go: 88 % full.
+    Churn,
 }
 
 impl Recipe {
     /// Every recipe.
-    pub const ALL: [Self; 5] = [Self::Aged, Self::Server, Self::Office, Self::Media, Self::Git];
+    pub const ALL: [Self; 6] = [Self::Aged, Self::Server, Self::Office, Self::Media, Self::Git, Self::Churn];
 
     /// Its name on the command line.
     #[must_use]
@@ -38,6 +40,7 @@ impl Recipe {
             Self::Office => "office",
             Self::Media => "media",
             Self::Git => "git",
+            Self::Churn => "churn",
         }
     }
 }
@@ -50,7 +53,7 @@ impl fmt::Display for Recipe {
 
 /// No recipe has that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no recipe is called {0:?}: choose aged, server, office, media or git")]
+#[error("no recipe is called {0:?}: choose aged, server, office, media, git or churn")]
 pub struct ParseRecipeError(String);
 
 impl FromStr for Recipe {
@@ -111,6 +114,7 @@ pub fn age(
         Recipe::Office => recipes::office(&mut tree)?,
         Recipe::Media => recipes::media(&mut tree)?,
         Recipe::Git => recipes::git(&mut tree)?,
+        Recipe::Churn => recipes::churn(&mut tree)?,
     }
     tree.finish()
 }

@@ -28,11 +28,30 @@ pub(crate) struct Made {
     pub(crate) bytes: u64,
 }
 
-/// A file that is kept open and grows by direct writes, so that every append gets its blocks at once.
+/// How appends reach the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Direct writes: every append gets its blocks at once.
+    Direct,
+    /// Each append is on the device when it is done.
+    Synchronous,
+    /// Through memory, and synced now and then.
+    Buffered,
+}
+
+/// A file that is kept open and grows.
 #[derive(Debug)]
 pub(crate) struct Stream {
     file: File,
     made: Made,
+    manner: Manner,
+}
+
+impl Stream {
+    /// Its length.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.made.bytes
+    }
 }
 
 /// The tree while it is being made.
@@ -192,12 +211,22 @@ impl<'a> Tree<'a> {
 
     /// Opens a new file for direct appends.
     pub(crate) fn open_stream(&mut self, directory: u64) -> Result<Stream, AgeError> {
+        self.open_stream_in(directory, Manner::Direct)
+    }
+
+    /// Opens a new file for appends in some manner.
+    pub(crate) fn open_stream_in(&mut self, directory: u64, manner: Manner) -> Result<Stream, AgeError> {
         let made = self.new_made(directory);
         let path = self.path(&made);
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        let how = match manner {
+            Manner::Direct => OFlags::DIRECT,
+            Manner::Synchronous => OFlags::SYNC,
+            Manner::Buffered => OFlags::empty(),
+        };
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | how;
         let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o644))
             .map_err(|e| AgeError::io("open for direct writes", &path, e))?;
-        Ok(Stream { file: file.into(), made })
+        Ok(Stream { file: file.into(), made, manner })
     }
 
     /// Appends `bytes` (rounded up to blocks) to a stream; false when the volume is full.
@@ -213,6 +242,10 @@ impl<'a> Tree<'a> {
             }
             stream.made.bytes += length as u64;
             self.bytes_written += length as u64;
+        }
+        if stream.manner == Manner::Buffered && self.rng.u8(..4) == 0 {
+            let synced = rustix::fs::fdatasync(&stream.file);
+            synced.map_err(|e| AgeError::io("sync", &self.path(&stream.made), e))?;
         }
         self.tick()?;
         Ok(true)

@@ -1,12 +1,14 @@
 //! The recipes: each composes creates, appends, rewrites and deletes of the tree into the life of a kind of volume.
 
 mod aged;
+mod churn;
 mod git;
 mod media;
 mod office;
 mod server;
 
 pub(crate) use aged::aged;
+pub(crate) use churn::churn;
 pub(crate) use git::git;
 pub(crate) use media::media;
 pub(crate) use office::office;

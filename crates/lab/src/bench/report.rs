@@ -227,7 +227,7 @@ fn pieces_goal(recipe: Recipe) -> Option<u64> {
     match recipe {
         Recipe::Aged | Recipe::Media => Some(22),
         Recipe::Server | Recipe::Office => Some(8),
-        Recipe::Git => None,
+        Recipe::Git | Recipe::Churn => None,
     }
 }
 

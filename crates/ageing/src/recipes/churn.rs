@@ -1,0 +1,59 @@
+//! Files that grow side by side: written directly, synchronously or now and then synced, some of them at any time, while
+//! older ones go. What a file system makes of it depends on how it prevents fragmentation: made for XFS, whose allocator
+//! keeps files whole that are written in one go.
+
+use super::{KIB, MIB};
+use crate::AgeError;
+use crate::tree::{Manner, Tree, log_uniform};
+
+const DIRECTORIES: u64 = 32;
+/// Files that grow at the same time.
+const GROWING: usize = 8;
+const FULL: f64 = 0.88;
+
+/// Carries out the recipe.
+pub(crate) fn churn(tree: &mut Tree<'_>) -> Result<(), AgeError> {
+    tree.add_directories(DIRECTORIES)?;
+    tree.phase("fill", 0.0)?;
+    grow_to(tree, FULL)?;
+    for (round, done, part) in [(0, 0.4, 2), (1, 0.6, 3), (2, 0.8, 3)] {
+        tree.phase(["delete a half, refill", "delete a third, refill", "delete a third, refill"][round], done)?;
+        let mut position = 0;
+        while position < tree.live.len() {
+            if tree.rng.u64(..part) == 0 {
+                tree.delete(position)?;
+            } else {
+                position += 1;
+            }
+        }
+        tree.sync()?;
+        grow_to(tree, FULL)?;
+    }
+    Ok(())
+}
+
+/// Lets files grow until the volume is `fill` full.
+fn grow_to(tree: &mut Tree<'_>, fill: f64) -> Result<(), AgeError> {
+    let mut growing = Vec::new();
+    let mut number = 0;
+    'growing: while tree.fill()? < fill {
+        while growing.len() < GROWING {
+            let manner = [Manner::Direct, Manner::Synchronous, Manner::Buffered][tree.rng.usize(..3)];
+            let size = log_uniform(&mut tree.rng, 4 * KIB, 4 * MIB);
+            growing.push((tree.open_stream_in(number % DIRECTORIES, manner)?, size));
+            number += 1;
+        }
+        let turn = tree.rng.usize(..GROWING);
+        let bytes = (4 * KIB) << tree.rng.u64(..5);
+        let Some((stream, size)) = growing.get_mut(turn) else { break };
+        if !tree.append(stream, bytes)? {
+            break 'growing;
+        }
+        if stream.bytes() >= *size {
+            let (stream, _) = growing.swap_remove(turn);
+            tree.close(vec![stream], true);
+        }
+    }
+    tree.close(growing.into_iter().map(|(stream, _)| stream).collect(), true);
+    tree.sync()
+}

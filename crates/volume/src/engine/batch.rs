@@ -7,13 +7,16 @@ use super::report::Stop;
 use super::space::Window;
 use crate::SkipReason;
 use crate::range_map::{RangeMap, Slide};
-use longrun_layout::{Blocks, Extent, ExtentSet, FileId, FileIndex, VolumeLayout};
+use longrun_layout::{Blocks, Extent, ExtentSet, FileId, FileIndex, FileMove, VolumeLayout};
 use longrun_planner::{Batch, PlannedMove};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Units that may find their place taken before a batch is called stale; of large batches one in a hundred.
 const LEAST_STUCK: usize = 24;
+
+/// Places that a unit is offered to step aside to.
+const MOST_REFUGES: u32 = 3;
 
 /// The position of a move in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,8 +49,10 @@ pub(super) struct BatchRun<'b> {
     pub window_end: usize,
     /// The unit that needs more space than may be held.
     pub too_large: Option<usize>,
-    /// Units that found their place taken, or themselves changed.
+    /// Units that stay in the way of others because their place was taken, and units that were changed.
     stuck: u32,
+    /// Free space that no further move of the batch has as its target.
+    refuges: ExtentSet,
     /// The pass's crises when the window was opened: after one, the window must be opened again.
     pub crises: u32,
 }
@@ -70,7 +75,9 @@ impl<'b> BatchRun<'b> {
             }
         }
         let needs = batch.needs_free();
-        Self { moves, units, needs, last_use, window_end: 0, too_large: None, stuck: 0, crises: 0 }
+        let unused = |(part, last): (Extent, Option<MoveIndex>)| last.is_none().then_some(part);
+        let refuges = layout.free().iter().flat_map(|piece| last_use.parts(*piece)).filter_map(unused).collect();
+        Self { moves, units, needs, last_use, window_end: 0, too_large: None, stuck: 0, refuges, crises: 0 }
     }
 
     pub(super) fn carry_out(mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
@@ -101,10 +108,14 @@ impl<'b> BatchRun<'b> {
                     deferred.push(at);
                 }
                 end => {
-                    self.stuck += u32::from(matches!(
-                        end,
-                        End::Skipped(SkipReason::TargetTaken | SkipReason::Blocked | SkipReason::Changed)
-                    ));
+                    let in_the_way = match end {
+                        End::Skipped(SkipReason::TargetTaken | SkipReason::Blocked | SkipReason::SpaceNeeded) => {
+                            self.is_wanted(&unit) && !self.evade(pass, at, &unit)?
+                        }
+                        End::Skipped(SkipReason::Changed) => true,
+                        _ => false,
+                    };
+                    self.stuck += u32::from(in_the_way);
                     self.finish(pass, &unit, end);
                 }
             }
@@ -115,6 +126,29 @@ impl<'b> BatchRun<'b> {
             self.finish(pass, &unit, end);
         }
         Ok(())
+    }
+
+    /// Whether units behind this one are to have its present place.
+    fn is_wanted(&self, unit: &Unit) -> bool {
+        let behind = MoveIndex(unit.moves.end);
+        let wanted = |step: &FileMove| self.last_use.overlapping(step.vacates()).any(|(_, last)| last >= behind);
+        self.steps_of(unit).iter().any(wanted)
+    }
+
+    /// Lets a unit whose place was taken step out of the way of others; true when it did.
+    fn evade(&mut self, pass: &mut Pass<'_>, at: usize, unit: &Unit) -> Result<bool, Halt> {
+        let size: Blocks = self.steps_of(unit).iter().map(|step| step.length).sum();
+        for _ in 0..MOST_REFUGES {
+            let largest = self.refuges.largest().filter(|piece| piece.length >= size);
+            let Some(piece) = largest.filter(|_| self.crises == pass.crises) else { break };
+            let refuge = Extent { start: piece.start, length: size };
+            // Whatever comes of it: what could not be had once is not tried again.
+            self.refuges.remove(refuge);
+            if pass.evade(self, at, unit, refuge)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// One block that the file system took for itself blocks a unit, that unit blocks those that wait for its place, and
@@ -145,7 +179,7 @@ impl<'b> BatchRun<'b> {
 
     /// A unit is over, one way or the other: what it vacated, or was to use, may be given back unless a later move needs
     /// it.
-    fn finish(&self, pass: &mut Pass<'_>, unit: &Unit, end: End) {
+    fn finish(&mut self, pass: &mut Pass<'_>, unit: &Unit, end: End) {
         match end {
             End::Done => pass.tally.done(unit.id),
             End::Skipped(reason) => pass.skip(unit.id, reason),
@@ -153,6 +187,11 @@ impl<'b> BatchRun<'b> {
         for (at, planned) in self.moves_of(unit) {
             for place in [planned.step.vacates(), planned.step.occupies()] {
                 self.part_with(&mut pass.ledger, place, at + 1);
+            }
+            if end == End::Done {
+                let left = self.last_use.parts(planned.step.vacates()).into_iter();
+                let free = left.filter(|(_, last)| last.is_none_or(|last| last <= MoveIndex(at))).map(|(part, _)| part);
+                self.refuges.extend(free);
             }
         }
     }
@@ -177,6 +216,11 @@ impl<'b> BatchRun<'b> {
             targets.extend(of_unit);
         }
         targets
+    }
+
+    /// The steps of a unit.
+    pub(super) fn steps_of(&self, unit: &Unit) -> Vec<FileMove> {
+        self.moves_of(unit).into_iter().map(|(_, planned)| planned.step).collect()
     }
 
     /// The moves of a unit with their positions.

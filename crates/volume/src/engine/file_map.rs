@@ -57,6 +57,15 @@ impl FileMap {
         self.places.overlapping(logical).map(run)
     }
 
+    /// The known parts of a logical range, ascending.
+    pub(super) fn runs_in(&self, logical: LogicalBlock, length: Blocks) -> impl Iterator<Item = Run> + '_ {
+        self.places.overlapping(Extent::new(logical.0, length.0)).map(|(part, physical)| Run {
+            logical: LogicalBlock(part.start.0),
+            physical,
+            length: part.length,
+        })
+    }
+
     /// The contiguous ranges, as reports count them.
     pub(crate) fn fragments(&self) -> u64 {
         count_fragments(self.runs())

@@ -66,6 +66,11 @@ impl Ledger {
         }
     }
 
+    /// Held blocks are to be a target after all.
+    pub(super) fn keep(&mut self, extent: Extent) {
+        self.surplus.remove(extent);
+    }
+
     /// A new batch begins: everything held but what it needs is surplus.
     pub(super) fn begin_batch(&mut self, needed: &ExtentSet) {
         self.keep_only(needed);

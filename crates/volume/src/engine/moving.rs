@@ -8,7 +8,7 @@ use super::pass::{Halt, Pass};
 use super::report::Stop;
 use super::settings::Rule;
 use crate::{MoveError, SkipReason, VolumeError};
-use longrun_layout::{Blocks, Extent, FileMove, LogicalBlock, PhysicalBlock, Run};
+use longrun_layout::{Blocks, Extent, ExtentSet, FileMove, LogicalBlock, PhysicalBlock, Run};
 
 /// Exchanges without progress at one place before a file is given up.
 const MOST_STALLS: u32 = 3;
@@ -67,34 +67,85 @@ impl Chunk {
 impl Pass<'_> {
     /// Carries out the moves of one unit.
     pub(super) fn move_unit(&mut self, batch: &mut BatchRun<'_>, at: usize, unit: &Unit) -> Result<End, Halt> {
-        let moves: Vec<FileMove> = batch.moves_of(unit).into_iter().map(|(_, planned)| planned.step).collect();
+        let moves = batch.steps_of(unit);
         if self.hopeless.contains(&unit.id) {
             return Ok(End::Skipped(self.tally.reason(unit.id).unwrap_or(SkipReason::NotExchangeable)));
         }
         self.affordable(moves.iter().map(|m| m.length).sum())?;
-        let mut map = match self.first_map(unit, &moves) {
+        self.move_along(batch, at, unit, &moves)
+    }
+
+    /// Moves a unit whose place was taken by somebody else to `refuge` instead, free space that the batch has no use for:
+    /// else those that wait for its present place would wait in vain, and those that wait for theirs. True when it went.
+    pub(super) fn evade(
+        &mut self,
+        batch: &mut BatchRun<'_>,
+        at: usize,
+        unit: &Unit,
+        refuge: Extent,
+    ) -> Result<bool, Halt> {
+        let Some(map) = self.map_again(unit)? else { return Ok(false) };
+        if self.allowance()? < refuge.length || self.affordable(refuge.length).is_err() {
+            return Ok(false);
+        }
+        let mut moves = Vec::new();
+        let mut target = refuge.start;
+        for step in batch.steps_of(unit) {
+            for Run { logical, physical, length } in map.runs_in(step.logical, step.length) {
+                moves.push(FileMove { file: unit.file, logical, source: physical, target, length });
+                target = target + length;
+            }
+        }
+        let went = self.hold(refuge)? && self.move_along(batch, at, unit, &moves)? == End::Done;
+        self.ledger.not_needed(refuge);
+        Ok(went)
+    }
+
+    /// Gets hold of a place that no window has asked for; true when it can be a target now.
+    fn hold(&mut self, place: Extent) -> Result<bool, Halt> {
+        self.ledger.keep(place);
+        let missing: ExtentSet = self.ledger.missing(place).into_iter().collect();
+        if self.ledger.standing(place) == Standing::AfterBarrier || self.ledger.awaits_commit(&missing) {
+            self.commit()?;
+        }
+        if !missing.is_empty() {
+            let got = self.volume.capture(&missing)?;
+            self.ledger.captured(&got);
+        }
+        // What is PENDING beside what was captured is no use today.
+        Ok(self.ledger.standing(place) == Standing::Available)
+    }
+
+    fn move_along(
+        &mut self,
+        batch: &mut BatchRun<'_>,
+        at: usize,
+        unit: &Unit,
+        moves: &[FileMove],
+    ) -> Result<End, Halt> {
+        let mut map = match self.first_map(unit, moves) {
             Ok(map) => map,
             Err(MoveError::Skip(reason)) => return Ok(End::Skipped(reason)),
             Err(MoveError::Fatal(error)) => return Err(error.into()),
         };
         let before = map.fragments();
-        if self.would_harm(&map, &moves, before) {
+        if self.would_harm(&map, moves, before) {
             return Ok(End::Skipped(SkipReason::Blocked));
         }
         let moved_before = self.tally.bytes_moved;
-        let carried_out = self.carry_out(batch, at, unit, &moves, &mut map, true);
+        let carried_out = self.carry_out(batch, at, unit, moves, &mut map, true);
         let untouched = self.tally.bytes_moved == moved_before;
         match carried_out {
-            Ok(()) => self.verify(unit, &moves, before),
+            Ok(()) => self.verify(unit, moves, before),
             Err(Break::Skip(reason)) => {
                 if !untouched {
-                    self.settle(batch, at, unit, &moves, before, None)?;
+                    self.settle(batch, at, unit, moves, before, None)?;
                 }
                 Ok(End::Skipped(reason))
             }
             Err(Break::Halt(Halt::Stop(stop))) => {
                 if !untouched {
-                    self.settle(batch, at, unit, &moves, before, Some(stop))?;
+                    self.settle(batch, at, unit, moves, before, Some(stop))?;
                 }
                 Err(Halt::Stop(stop))
             }

@@ -36,7 +36,8 @@ pub(super) struct Pass<'a> {
     pub(super) tally: Tally,
     pub(super) block_size: BlockSize,
     pub(super) policy: Policy,
-    /// What rounds after the first may add up to, the first included: of all used bytes a little less than each once.
+    /// What rounds after the first may add up to, the first included: of all used bytes a little less than each once, or a
+    /// fifth more than the first round took.
     most_bytes: Bytes,
     /// What the first round set out for, told to the later ones.
     goal: Option<Goal>,
@@ -116,6 +117,7 @@ impl Pass<'_> {
         loop {
             let (moved_before, known) = (self.tally.bytes_moved, self.out_of_reach.total());
             layout.withhold(&self.out_of_reach);
+            layout.withhold(&self.volume.unavailable()?);
             match self.round(&layout, plans) {
                 Ok(()) => {}
                 Err(Halt::Stop(reason)) => stop = Some(reason),
@@ -126,6 +128,10 @@ impl Pass<'_> {
             let learned = self.out_of_reach.total() > known;
             if self.tally.bytes_moved == moved_before && !learned {
                 break;
+            }
+            if self.round == 1 {
+                let fifth = Bytes(before.used_bytes.0 / 5);
+                self.most_bytes = self.most_bytes.max(self.tally.bytes_moved + fifth);
             }
             drop(layout);
             layout = self.rescan(&mut stop)?;

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 impl Pass<'_> {
     /// What may be captured now without touching the reserve.
-    fn allowance(&mut self) -> Result<Blocks, Halt> {
+    pub(super) fn allowance(&mut self) -> Result<Blocks, Halt> {
         let reserve = if self.settings.obeys(Rule::Reserve) { self.policy.reserve } else { Blocks(0) };
         let most = self.volume.unclaimed()?.saturating_sub(reserve);
         // On its way to the wanted blocks a capture takes others for a moment: where there is little, it needs room for them.

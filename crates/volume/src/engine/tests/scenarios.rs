@@ -198,6 +198,22 @@ fn a_deleted_file_and_a_taken_place_are_skipped_with_their_reasons() {
 }
 
 #[test]
+fn a_file_whose_place_was_taken_makes_way_for_those_that_wait_for_its_present_one() {
+    let sim = volume(&[&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)]]);
+    let mut meddled = Meddled::new(sim, |moment, sim| {
+        if moment == Moment::BeforeCapture(1) {
+            sim.user().take(Extent::new(101, 1));
+        }
+        None
+    });
+    let report = run(&mut meddled, &settings(), &plan(&[(0, 0, 10, 100, 4), (1, 0, 40, 10, 4)]));
+    assert_eq!(report.skipped, [skipped(SkipReason::TargetTaken, 1)]);
+    let places = (place(&meddled.sim, 0), place(&meddled.sim, 1));
+    assert_eq!(places, (vec![Run::new(0, 104, 4)], vec![Run::new(0, 10, 4)]), "whole, in the largest piece");
+    meddled.sim.check().unwrap();
+}
+
+#[test]
 fn a_file_in_use_gets_a_second_chance_and_those_that_wait_for_its_place_with_it() {
     let files: [&[Run]; 3] = [&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)], &[Run::new(0, 60, 4)]];
     let moves = [(0, 0, 10, 100, 4), (1, 0, 40, 10, 4), (2, 0, 60, 40, 4)];

@@ -46,7 +46,7 @@ pub enum Command {
     Analyze(AnalyzeArgs),
     /// Put files and free space into long runs while the volume is in use
     ///
-    /// Needs root and a mounted ext4 volume. Files keep their content, times, owners and attributes; every move is made
+    /// Needs root and a mounted ext4 or XFS volume. Files keep their content, times, owners and attributes; every move is made
     /// by the kernel, atomically and journalled, so that a power cut leaves each file in its old or its new place.
     /// Files that are busy or must not move are left alone and counted in the report. On SIGINT, SIGTERM and SIGHUP it
     /// stops after the present move and gives everything back.

@@ -7,6 +7,7 @@ use crate::report::analysis::{Findings, Method};
 use longrun_layout::{Bytes, FileId, InodeNumber, VolumeLayout};
 use longrun_volume::ext4::scan::{Access, Ext4Reader, Ext4Scan, FreeSpace, ScanOptions};
 use longrun_volume::target::Subject;
+use longrun_volume::xfs::{self, scan::XfsScan};
 use longrun_volume::{Progress, Target, VolumeError, VolumeInfo, probe};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,9 +22,16 @@ pub struct Survey {
     /// Which.
     pub target: Target,
     /// Everything on it.
-    pub scan: Ext4Scan,
-    reader: Ext4Reader,
+    pub picture: Picture,
     time: Duration,
+}
+
+/// What was read, as each file system tells it.
+pub enum Picture {
+    /// From the device.
+    Ext4(Box<Ext4Scan>, Ext4Reader),
+    /// From the kernel.
+    Xfs(XfsScan),
 }
 
 /// Whether the target is a volume as a whole, and of a kind that can be read as such.
@@ -32,7 +40,7 @@ pub fn is_readable_volume(target: &Target) -> bool {
 }
 
 fn is_readable(target: &Target) -> bool {
-    matches!(filesystem(target), "ext2" | "ext3" | "ext4")
+    matches!(filesystem(target), "ext2" | "ext3" | "ext4" | "xfs")
 }
 
 /// The file system by the kernel's name; of an unmounted device the reader finds out.
@@ -48,25 +56,27 @@ impl Survey {
             return Err(VolumeError::Unsupported { path, what }.into());
         }
         let started = Instant::now();
-        let (access, mounted) = match &target.mount {
-            None => (Access::Still, None),
-            Some(mount) => {
-                let opened = File::open(&mount.point).map_err(|e| Failure::io(&mount.point, "opening", &e))?;
-                // What has no blocks yet would be missing, and what was freed since the last commit would not be free.
-                longrun_sys::sync_volume(&opened)
-                    .map_err(|e| Failure::io(&mount.point, "syncing the volume", &e.into()))?;
-                (Access::Live, Some(opened))
-            }
+        let picture = match filesystem(target) {
+            "xfs" => read_xfs(target, progress)?,
+            _ => read_ext4(target, progress)?,
         };
-        let free_space = mounted.as_ref().map_or(FreeSpace::Bitmaps, |file| FreeSpace::Kernel(file.as_fd()));
-        let mut reader = Ext4Reader::open(&target.device, access)?;
-        let scan = reader.scan(ScanOptions { free_space, directories: true }, progress)?;
-        Ok(Self { target: target.clone(), scan, reader, time: started.elapsed() })
+        Ok(Self { target: target.clone(), picture, time: started.elapsed() })
     }
 
     /// The layout.
     pub fn layout(&self) -> &VolumeLayout {
-        &self.scan.layout
+        match &self.picture {
+            Picture::Ext4(scan, _) => &scan.layout,
+            Picture::Xfs(scan) => &scan.layout,
+        }
+    }
+
+    /// Why its files must not be moved, if there is a reason that lies in how the volume was made.
+    pub fn refusal(&self) -> Option<String> {
+        match &self.picture {
+            Picture::Ext4(scan, _) => scan.refusals.first().map(ToString::to_string),
+            Picture::Xfs(scan) => xfs::unfit(&scan.geometry),
+        }
     }
 
     /// The figures, and the `top` most fragmented files by name.
@@ -101,19 +111,45 @@ impl Survey {
     /// A file without a name is called by its inode number.
     pub fn names(&self, files: &[FileId]) -> Result<Vec<PathBuf>, Failure> {
         let inodes: Vec<InodeNumber> = files.iter().map(|f| f.inode).collect();
-        let mut paths: BTreeMap<InodeNumber, Vec<u8>> = self.reader.paths_of(&self.scan, &inodes)?;
         let root = self.target.mount.as_ref().map_or(Path::new("/"), |m| m.point.as_path());
-        Ok(inodes
-            .iter()
-            .map(|inode| match paths.remove(inode) {
-                Some(path) => root.join(PathBuf::from(OsString::from_vec(path))),
-                None => PathBuf::from(format!("<inode {inode}>")),
-            })
-            .collect())
+        let mut paths: BTreeMap<InodeNumber, PathBuf> = match &self.picture {
+            Picture::Xfs(_) => xfs::paths_of(root, &inodes)?,
+            Picture::Ext4(scan, reader) => {
+                let below = |(inode, path)| (inode, root.join(PathBuf::from(OsString::from_vec(path))));
+                reader.paths_of(scan, &inodes)?.into_iter().map(below).collect()
+            }
+        };
+        let unnamed = |inode: &InodeNumber| PathBuf::from(format!("<inode {inode}>"));
+        Ok(inodes.iter().map(|inode| paths.remove(inode).unwrap_or_else(|| unnamed(inode))).collect())
     }
 
     /// The size of the volume.
     pub fn bytes(&self) -> Bytes {
         self.layout().block_size().to_bytes(self.layout().total_blocks())
     }
+}
+
+/// ext4 is read from its device or image.
+fn read_ext4(target: &Target, progress: &dyn Progress) -> Result<Picture, Failure> {
+    let (access, mounted) = match &target.mount {
+        None => (Access::Still, None),
+        Some(mount) => {
+            let opened = File::open(&mount.point).map_err(|e| Failure::io(&mount.point, "opening", &e))?;
+            // What has no blocks yet would be missing, and what was freed since the last commit would not be free.
+            longrun_sys::sync_volume(&opened)
+                .map_err(|e| Failure::io(&mount.point, "syncing the volume", &e.into()))?;
+            (Access::Live, Some(opened))
+        }
+    };
+    let free_space = mounted.as_ref().map_or(FreeSpace::Bitmaps, |file| FreeSpace::Kernel(file.as_fd()));
+    let mut reader = Ext4Reader::open(&target.device, access)?;
+    let scan = reader.scan(ScanOptions { free_space, directories: true }, progress)?;
+    Ok(Picture::Ext4(Box::new(scan), reader))
+}
+
+/// XFS is asked of the kernel.
+fn read_xfs(target: &Target, progress: &dyn Progress) -> Result<Picture, Failure> {
+    let point = target.mount.as_ref().map_or(target.given.as_path(), |mount| mount.point.as_path());
+    let root = File::open(point).map_err(|e| Failure::io(point, "opening", &e))?;
+    Ok(Picture::Xfs(xfs::scan::scan(&root, point, progress)?))
 }

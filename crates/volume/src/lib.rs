@@ -6,6 +6,7 @@
 pub mod engine;
 mod error;
 pub mod ext4;
+mod live;
 pub mod mend;
 pub mod probe;
 mod range_map;
@@ -14,6 +15,7 @@ pub mod subset;
 pub mod target;
 mod traits;
 pub mod walk;
+pub mod xfs;
 
 pub use error::{MoveError, SkipReason, VolumeError};
 pub use target::Target;
@@ -28,6 +30,7 @@ pub fn open(target: &Target) -> Result<Box<dyn Volume>, VolumeError> {
     match target.mount.as_ref().map_or("", |mount| mount.filesystem.as_str()) {
         // What is not mounted is refused by ext4 too, with the way out.
         "ext4" | "" => Ok(Box::new(ext4::Ext4Volume::open(target)?)),
+        "xfs" => Ok(Box::new(xfs::XfsVolume::open(target)?)),
         other => Err(VolumeError::Unsupported { path: target.given.clone(), what: other.to_owned() }),
     }
 }

@@ -38,7 +38,11 @@ pub fn restrict(layout: &VolumeLayout, chosen: &BTreeSet<InodeNumber>) -> Result
     for piece in layout.free() {
         builder.push_free(*piece);
     }
-    builder.build().map_err(|error| VolumeError::Damaged { path: "the volume".into(), detail: error.to_string() })
+    let built = builder.build();
+    let mut restricted =
+        built.map_err(|error| VolumeError::Damaged { path: "the volume".into(), detail: error.to_string() })?;
+    restricted.set_regions(layout.regions().to_vec());
+    Ok(restricted)
 }
 
 impl Volume for Subset<'_> {
@@ -49,6 +53,10 @@ impl Volume for Subset<'_> {
     fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
         let layout = self.inner.scan(progress)?;
         restrict(&layout, &self.chosen)
+    }
+
+    fn unavailable(&mut self) -> Result<ExtentSet, VolumeError> {
+        self.inner.unavailable()
     }
 
     fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {

@@ -48,7 +48,9 @@ impl Progress for NoProgress {
 
 /// A volume whose files can be moved to chosen blocks while it is in use.
 ///
-/// *Owned* blocks are free space that we hold (a balloon): nobody else can allocate them. The owner of the trait object
+/// *Owned* blocks are free space that we hold (a balloon): nobody else can allocate them. Where a file system can be told a
+/// place, they need not be held but only claimed: then an exchange may find one taken ([`crate::SkipReason::TargetTaken`]).
+/// The owner of the trait object
 /// is the engine, which alone knows which owned blocks are PENDING and which AVAILABLE.
 pub trait Volume {
     /// What it is.
@@ -59,6 +61,15 @@ pub trait Volume {
     /// # Errors
     /// Anything but a consistent picture: [`VolumeError::Damaged`], `Io`, `Interrupted`.
     fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError>;
+
+    /// Free blocks of the last scan that no file can be moved to: plans do without them. Blocks that are not free mean
+    /// nothing here.
+    ///
+    /// # Errors
+    /// [`VolumeError::Io`].
+    fn unavailable(&mut self) -> Result<ExtentSet, VolumeError> {
+        Ok(ExtentSet::new())
+    }
 
     /// Blocks that any process could still allocate at this moment (without those that we own).
     ///

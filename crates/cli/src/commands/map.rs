@@ -9,11 +9,13 @@ use crate::map::{png, svg};
 use crate::progress::{Unit, Watch};
 use crate::report::analysis::Analysis;
 use crate::report::print;
-use crate::survey::Survey;
+use crate::survey::{Picture, Survey};
 use crate::text::{count, counted, printable_path, size};
-use longrun_layout::{Blocks, Extent, FileId, InodeNumber, PhysicalBlock};
+use longrun_layout::{Blocks, Extent, FileId, FileView, InodeNumber, LogicalBlock, PhysicalBlock};
+use longrun_sys::SpaceOwner;
 use longrun_volume::Target;
 use longrun_volume::ext4::scan::{Area, AreaKind, Owner};
+use longrun_volume::xfs::scan::XfsScan;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -81,7 +83,7 @@ fn draw(survey: &Survey, analysis: &Analysis, args: &MapArgs) -> Result<(), Fail
 
 fn name_owner(survey: &Survey, block: PhysicalBlock) -> Result<(), Failure> {
     let total = survey.layout().total_blocks();
-    let Some(owner) = survey.scan.owner_of(block) else {
+    if block.0 >= total.0 {
         return Err(Failure::new(
             Status::Usage,
             format!(
@@ -90,33 +92,68 @@ fn name_owner(survey: &Survey, block: PhysicalBlock) -> Result<(), Failure> {
                 total.0 - 1
             ),
         ));
-    };
-    let text = match owner {
-        Owner::Free(piece) => format!("free, in a piece of {}", range(survey, piece)),
-        Owner::Unknown => "in use, by whom is not known; treated as immovable".to_owned(),
-        Owner::Area(area) => of_area(survey, area)?,
-        Owner::File(file, logical) => {
-            let path = named(survey, file.id())?;
-            let kind = if file.record.is_directory { "directory" } else { "file" };
-            let mut runs = file.runs().enumerate();
-            let run = runs.find(|(_, r)| r.logical <= logical && logical < r.logical_end());
-            let run = run.map_or(String::new(), |(number, run)| {
-                let of = counted(file.runs().len() as u64, "run", "runs");
-                format!(
-                    "\n  run {} of {of}: {} of the file, {}",
-                    number + 1,
-                    blocks_text(run.logical.0, run.length),
-                    range(survey, run.extent())
-                )
-            });
-            let pin = file
-                .record
-                .pin
-                .map_or(String::new(), |pin| format!("\n  must stay in place: {}", crate::report::reasons::pin(pin)));
-            format!("{kind} {path}\n  its block {logical}, inode {}{run}{pin}", file.record.inode)
-        }
+    }
+    let text = match &survey.picture {
+        Picture::Ext4(scan, _) => match scan.owner_of(block) {
+            Some(Owner::Free(piece)) => of_free(survey, piece),
+            Some(Owner::Area(area)) => of_area(survey, area)?,
+            Some(Owner::File(file, logical)) => of_file(survey, file, logical)?,
+            Some(Owner::Unknown) | None => UNKNOWN.to_owned(),
+        },
+        Picture::Xfs(scan) => on_xfs(survey, scan, block)?,
     };
     print(&format!("block {block}: {text}\n"))
+}
+
+/// What is said of a block that has an owner, but not which.
+const UNKNOWN: &str = "in use, by whom is not known; treated as immovable";
+
+fn on_xfs(survey: &Survey, scan: &XfsScan, block: PhysicalBlock) -> Result<String, Failure> {
+    let layout = survey.layout();
+    if let Some((index, run)) = layout.owner_of(block)
+        && let Some(file) = layout.file(index)
+    {
+        return of_file(survey, file, run.logical + (block - run.physical));
+    }
+    let free = layout.free();
+    let piece = free.get(free.partition_point(|piece| piece.end() <= block)).filter(|piece| piece.start <= block);
+    if let Some(piece) = piece {
+        return Ok(of_free(survey, *piece));
+    }
+    let Some(area) = scan.area_at(block) else { return Ok(UNKNOWN.to_owned()) };
+    let what = match area.owner {
+        SpaceOwner::FixedMetadata => "superblock, group headers or a copy of them",
+        SpaceOwner::Journal => "journal",
+        SpaceOwner::Inodes => "inodes",
+        SpaceOwner::Metadata => "of the file system itself",
+        _ => return Ok(UNKNOWN.to_owned()),
+    };
+    Ok(format!("metadata: {what}, {}", range(survey, area.extent)))
+}
+
+fn of_free(survey: &Survey, piece: Extent) -> String {
+    format!("free, in a piece of {}", range(survey, piece))
+}
+
+fn of_file(survey: &Survey, file: FileView<'_>, logical: LogicalBlock) -> Result<String, Failure> {
+    let path = named(survey, file.id())?;
+    let kind = if file.record.is_directory { "directory" } else { "file" };
+    let mut runs = file.runs().enumerate();
+    let run = runs.find(|(_, r)| r.logical <= logical && logical < r.logical_end());
+    let run = run.map_or(String::new(), |(number, run)| {
+        let of = counted(file.runs().len() as u64, "run", "runs");
+        format!(
+            "\n  run {} of {of}: {} of the file, {}",
+            number + 1,
+            blocks_text(run.logical.0, run.length),
+            range(survey, run.extent())
+        )
+    });
+    let pin = file
+        .record
+        .pin
+        .map_or(String::new(), |pin| format!("\n  must stay in place: {}", crate::report::reasons::pin(pin)));
+    Ok(format!("{kind} {path}\n  its block {logical}, inode {}{run}{pin}", file.record.inode))
 }
 
 /// "blocks 100 to 199 (400 KiB)" on the volume.

@@ -154,8 +154,8 @@ fn has_vanished(error: &io::Error) -> bool {
 fn foresee(target: &Target, scope: &Scope, settings: &Settings, watch: &Watch) -> Result<(Analysis, Plan), Failure> {
     watch.phase("reading the volume", Unit::Steps);
     let survey = Survey::read(target, watch)?;
-    if let Some(refusal) = survey.scan.refusals.first() {
-        let (path, what) = (target.given.clone(), refusal.to_string());
+    if let Some(what) = survey.refusal() {
+        let path = target.given.clone();
         return Err(VolumeError::Unsupported { path, what }.into());
     }
     watch.phase("planning", Unit::Steps);

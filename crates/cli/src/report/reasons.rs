@@ -18,6 +18,10 @@ pub const fn pin(pin: Pin) -> &'static str {
         Pin::DamagedMap => "its map contradicts itself",
         Pin::NoGeneration => "has no generation that would tell it from a successor",
         Pin::TooLarge => "its addresses are beyond what is supported",
+        Pin::Realtime => "lies on a realtime device",
+        Pin::Shared => "shares blocks with other files",
+        Pin::Preallocated => "has preallocated blocks inside that were never written",
+        Pin::Unwanted => "marked as not to be defragmented",
     }
 }
 
@@ -52,6 +56,10 @@ pub const fn word(reason: SkipReason) -> &'static str {
             Pin::DamagedMap => "damaged-map",
             Pin::NoGeneration => "no-generation",
             Pin::TooLarge => "too-large",
+            Pin::Realtime => "realtime",
+            Pin::Shared => "shared",
+            Pin::Preallocated => "preallocated",
+            Pin::Unwanted => "unwanted",
         },
         SkipReason::Vanished => "vanished",
         SkipReason::Changed => "changed",

@@ -2,15 +2,17 @@
 //!
 //! Owns the refusals and the lock. Never writes to the volume.
 
-use super::backing::growing;
 use super::balloon::Withheld;
 use super::scan::{Access, Ext4Reader, Refusal};
+use crate::live::backing::growing;
+use crate::live::io;
+use crate::live::lock::{lock, other_optimizer};
 use crate::target::Mount;
 use crate::{Target, VolumeError};
 use longrun_layout::Blocks;
-use longrun_sys::{DeviceNumber, Errno, FlockOperation, lock_file};
+use longrun_sys::DeviceNumber;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A tool that moves blocks of files too.
@@ -89,8 +91,8 @@ pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
         return Err(unsupported(problem));
     }
     let withheld = withheld(&target.device, &settings)?;
-    lock(&root, target, device)?;
-    if let Some(holder) = other_optimizer(device) {
+    lock(&root, target)?;
+    if let Some(holder) = other_optimizer(OTHER_OPTIMIZER, device) {
         return Err(VolumeError::InUse { path: path(), holder });
     }
     Ok(Admitted { root, reader, mount: mount.clone(), kernel_name, withheld })
@@ -132,73 +134,6 @@ fn withheld(device: &Path, settings: &Path) -> Result<Withheld, VolumeError> {
 
 fn is_dax(option: &str) -> bool {
     option == "dax" || option == "dax=always"
-}
-
-fn io<'a>(path: &'a Path, act: &'static str) -> impl FnOnce(std::io::Error) -> VolumeError + use<'a> {
-    move |source| VolumeError::Io { path: path.to_owned(), act, source }
-}
-
-/// Takes the lock of the volume: an flock on its root directory.
-///
-/// Why there: the root directory is one inode, whichever mount point, mount namespace or container it is reached
-/// through, while /run and /dev may differ from one to another. Unlike a lock on the block device it does not keep udev
-/// from looking at the device. The kernel drops it with our death, so it never goes stale. It stops nobody from using the
-/// volume; another program that holds the same lock only makes us refuse.
-fn lock(root: &File, target: &Target, device: DeviceNumber) -> Result<(), VolumeError> {
-    match lock_file(root, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => {
-            let holder = lock_holder(device).unwrap_or_else(|| "another process".into());
-            Err(VolumeError::InUse { path: target.given.clone(), holder })
-        }
-        Err(errno) => Err(io(&target.given, "locking the volume")(errno.into())),
-    }
-}
-
-/// The process that /proc/locks names for the root directory of `device`.
-fn lock_holder(device: DeviceNumber) -> Option<String> {
-    let table = fs::read_to_string("/proc/locks").ok()?;
-    let inode = format!("{:02x}:{:02x}:{ROOT_INODE}", device.major, device.minor);
-    let of_root = |line: &&str| line.contains("FLOCK") && line.split_whitespace().any(|word| word == inode);
-    let line = table.lines().find(of_root)?;
-    let pid = line.split_whitespace().nth(4)?;
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(format!("{} (process {pid})", printable(name.trim())))
-}
-
-fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
-/// A running e4defrag that was told to work on `device`, or has a file of it open.
-fn other_optimizer(device: DeviceNumber) -> Option<String> {
-    let processes = fs::read_dir("/proc").ok()?;
-    for process in processes.flatten() {
-        let directory = process.path();
-        let name = fs::read_to_string(directory.join("comm")).unwrap_or_default();
-        if name.trim() == OTHER_OPTIMIZER && works_on(&directory, device) {
-            return Some(format!("{OTHER_OPTIMIZER} (process {})", process.file_name().to_string_lossy()));
-        }
-    }
-    None
-}
-
-fn works_on(process: &Path, device: DeviceNumber) -> bool {
-    let is_on = |path: &Path| {
-        fs::metadata(path).is_ok_and(|meta| {
-            let number = if meta.file_type().is_block_device() { meta.rdev() } else { meta.dev() };
-            DeviceNumber::from_stat(number) == device
-        })
-    };
-    let command = fs::read(process.join("cmdline")).unwrap_or_default();
-    let directory = process.join("cwd");
-    let named = command
-        .split(|byte| *byte == 0)
-        .skip(1)
-        .filter_map(|argument| std::str::from_utf8(argument).ok())
-        .any(|argument| !argument.is_empty() && is_on(&directory.join(argument)));
-    let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().any(|fd| is_on(&fd.path()));
-    named || open
 }
 
 #[cfg(test)]

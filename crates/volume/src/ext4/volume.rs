@@ -4,16 +4,32 @@ use super::Named;
 use super::admission::{Admitted, admit};
 use super::balloon::{Capturer, Guard, Shared, Tripwire};
 use super::exchange::Mover;
-use super::files::Files;
+use super::files::{Customs, Files};
 use super::pipeline::Pipeline;
 use super::scan::{Ext4Reader, FreeSpace, Geometry, ScanOptions};
 use super::tuning::Tuning;
-use crate::{Exchanged, MoveError, Progress, Target, Volume, VolumeError, VolumeInfo};
-use longrun_layout::{Blocks, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
-use longrun_sys::Errno;
+use crate::{Exchanged, MoveError, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
+use longrun_layout::{Blocks, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
+use longrun_sys::{Errno, InodeAttributes};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+
+const CUSTOMS: Customs = Customs { open: |root, id, flags| longrun_sys::open_by_id(root, id, flags), reason_to_skip };
+
+fn reason_to_skip(attributes: InodeAttributes) -> Option<SkipReason> {
+    let pins = [
+        (attributes.is_immutable() || attributes.is_append_only(), Pin::Immutable),
+        (attributes.is_encrypted(), Pin::Encrypted),
+        (attributes.has_verity(), Pin::Verity),
+        (attributes.journals_data(), Pin::JournalData),
+    ];
+    let pin = pins.into_iter().find_map(|(applies, pin)| applies.then_some(SkipReason::Pinned(pin)));
+    let unfit = attributes.is_inline() || attributes.is_dax();
+    let other = unfit.then_some(SkipReason::NotExchangeable);
+    // Inline data excludes extents: ask for it first.
+    pin.or(other).or_else(|| (!attributes.has_extents()).then_some(SkipReason::Pinned(Pin::Indirect)))
+}
 
 /// A mounted ext4 volume that we may optimize. Everything owned is given back when it is dropped, and by the kernel when
 /// the process dies.
@@ -56,7 +72,7 @@ impl Ext4Volume {
         Ok(Self {
             guard: Guard::start(&shared, tripwire).map_err(io("starting the guard"))?,
             pipeline: Pipeline::default(),
-            files: Files::new(name.clone(), another()?),
+            files: Files::new(name.clone(), another()?, CUSTOMS),
             shared,
             tuning,
             geometry,

@@ -11,7 +11,7 @@ mod sharing;
 
 use crate::engine::{Observer, Permission};
 use crate::ext4;
-use crate::ext4::backing::growing;
+use crate::live::backing::growing;
 use crate::target::parse_mountinfo;
 use crate::{SkipReason, VolumeError};
 use longrun_layout::Bytes;

@@ -10,7 +10,7 @@ use longrun_layout::{BlockSize, Bytes, FileId, Pin, Run};
 use longrun_sys::{ByteRange, Errno, InodeAttributes, Mapping, OFlags};
 use std::fs::{self, File, Metadata};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,14 +22,35 @@ const EXECUTE_BITS: u32 = 0o111;
 
 /// A file open for reading.
 #[derive(Debug)]
-pub(super) struct OpenFile {
+pub(crate) struct OpenFile {
     id: FileId,
     file: File,
     device: u64,
     /// Somebody might execute it.
-    pub(super) executable: bool,
+    pub(crate) executable: bool,
     /// Its length when it was opened.
-    pub(super) length: Bytes,
+    pub(crate) length: Bytes,
+}
+
+impl OpenFile {
+    /// Its length now.
+    pub(crate) fn current_length(&self) -> std::io::Result<Bytes> {
+        Ok(Bytes(self.file.metadata()?.len()))
+    }
+
+    /// Reads from `offset` on until the buffer is full or the file ends; answers how much was read.
+    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: Bytes) -> Result<usize, Errno> {
+        let mut done = 0;
+        while let Some(left) = buffer.get_mut(done..).filter(|left| !left.is_empty()) {
+            match self.file.read_at(left, offset.0 + done as u64) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            }
+        }
+        Ok(done)
+    }
 }
 
 impl AsFd for OpenFile {
@@ -38,27 +59,37 @@ impl AsFd for OpenFile {
     }
 }
 
+/// What differs between file systems.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Customs {
+    /// Opens a file by its identity.
+    pub(crate) open: fn(&File, FileId, OFlags) -> Result<OwnedFd, Errno>,
+    /// Why files with these attributes are left alone.
+    pub(crate) reason_to_skip: fn(InodeAttributes) -> Option<SkipReason>,
+}
+
 /// Opens files of one volume.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(crate) struct Files {
     name: Named,
     root: File,
+    customs: Customs,
     /// The file opened last: the engine maps, exchanges and maps again.
     latest: Option<Arc<OpenFile>>,
 }
 
 impl Files {
-    pub(super) fn new(name: Named, root: File) -> Self {
-        Self { name, root, latest: None }
+    pub(crate) fn new(name: Named, root: File, customs: Customs) -> Self {
+        Self { name, root, customs, latest: None }
     }
 
     /// The file `id`, if it is still there and its blocks may be exchanged.
-    pub(super) fn open(&mut self, id: FileId) -> Result<Arc<OpenFile>, MoveError> {
+    pub(crate) fn open(&mut self, id: FileId) -> Result<Arc<OpenFile>, MoveError> {
         if let Some(latest) = self.latest.as_ref().filter(|file| file.id == id) {
             return Ok(Arc::clone(latest));
         }
         self.latest = None;
-        let fd = longrun_sys::open_by_id(&self.root, id, OFlags::RDONLY | QUIETLY)
+        let fd = (self.customs.open)(&self.root, id, OFlags::RDONLY | QUIETLY)
             .map_err(|errno| self.refusal("opening a file", errno))?;
         let file = File::from(fd);
         let meta = file.metadata().map_err(|_| MoveError::Skip(SkipReason::Vanished))?;
@@ -71,7 +102,7 @@ impl Files {
         }
         let attributes =
             longrun_sys::attributes(&file).map_err(|errno| self.refusal("asking for a file's attributes", errno))?;
-        if let Some(reason) = reason_to_skip(attributes) {
+        if let Some(reason) = (self.customs.reason_to_skip)(attributes) {
             return Err(MoveError::Skip(reason));
         }
         let (device, executable, length) = (meta.dev(), is_executable(&meta), Bytes(meta.len()));
@@ -81,13 +112,13 @@ impl Files {
     }
 
     /// The same file, open for reading and writing. Hold it only while exchanging.
-    pub(super) fn open_for_exchange(&self, file: &OpenFile) -> Result<OwnedFd, MoveError> {
-        longrun_sys::open_by_id(&self.root, file.id, OFlags::RDWR | QUIETLY)
+    pub(crate) fn open_for_exchange(&self, file: &OpenFile) -> Result<OwnedFd, MoveError> {
+        (self.customs.open)(&self.root, file.id, OFlags::RDWR | QUIETLY)
             .map_err(|errno| self.refusal_of(file, "opening a file", errno))
     }
 
     /// As [`Self::refusal`], knowing the file.
-    pub(super) fn refusal_of(&self, file: &OpenFile, act: &'static str, errno: Errno) -> MoveError {
+    pub(crate) fn refusal_of(&self, file: &OpenFile, act: &'static str, errno: Errno) -> MoveError {
         match errno {
             Errno::TXTBSY if is_swap_space(file) => MoveError::Skip(SkipReason::Pinned(Pin::Swap)),
             // The kernel is reading it for a purpose of its own, or it could be executed when that began.
@@ -97,7 +128,7 @@ impl Files {
     }
 
     /// Writes back a part of a file.
-    pub(super) fn write_back(&self, file: &OpenFile, range: ByteRange) -> Result<(), MoveError> {
+    pub(crate) fn write_back(&self, file: &OpenFile, range: ByteRange) -> Result<(), MoveError> {
         longrun_sys::wait_writeback(file, range).map_err(|errno| self.unwritten(errno))
     }
 
@@ -111,7 +142,7 @@ impl Files {
     }
 
     /// Where the blocks of `file` lie; data that has no place yet is written back first.
-    pub(super) fn map(&self, file: &OpenFile, block_size: BlockSize) -> Result<Vec<Run>, MoveError> {
+    pub(crate) fn map(&self, file: &OpenFile, block_size: BlockSize) -> Result<Vec<Run>, MoveError> {
         let ask = || {
             longrun_sys::map_file(file, ByteRange::ALL, Mapping::AsIs)
                 .map_err(|errno| self.refusal("mapping a file", errno))
@@ -125,12 +156,12 @@ impl Files {
     }
 
     /// Closes what is kept open.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.latest = None;
     }
 
     /// What the kernel's answer means for the file or the run.
-    pub(super) fn refusal(&self, act: &'static str, errno: Errno) -> MoveError {
+    pub(crate) fn refusal(&self, act: &'static str, errno: Errno) -> MoveError {
         match errno {
             Errno::STALE | Errno::NOENT => MoveError::Skip(SkipReason::Vanished),
             Errno::TXTBSY => MoveError::Skip(SkipReason::Executing),
@@ -149,20 +180,6 @@ fn is_executable(meta: &Metadata) -> bool {
     meta.mode() & EXECUTE_BITS != 0
 }
 
-fn reason_to_skip(attributes: InodeAttributes) -> Option<SkipReason> {
-    let pins = [
-        (attributes.is_immutable() || attributes.is_append_only(), Pin::Immutable),
-        (attributes.is_encrypted(), Pin::Encrypted),
-        (attributes.has_verity(), Pin::Verity),
-        (attributes.journals_data(), Pin::JournalData),
-    ];
-    let pin = pins.into_iter().find_map(|(applies, pin)| applies.then_some(SkipReason::Pinned(pin)));
-    let unfit = attributes.is_inline() || attributes.is_dax();
-    let other = unfit.then_some(SkipReason::NotExchangeable);
-    // Inline data excludes extents: ask for it first.
-    pin.or(other).or_else(|| (!attributes.has_extents()).then_some(SkipReason::Pinned(Pin::Indirect)))
-}
-
 /// Whether the file is in use as swap space; not known where its path cannot be reached.
 fn is_swap_space(file: &OpenFile) -> bool {
     let table = fs::read("/proc/swaps").unwrap_or_default();
@@ -178,9 +195,11 @@ mod tests {
     use super::*;
     use crate::VolumeError;
 
+    const CUSTOMS: Customs = Customs { open: |_, _, _| Err(Errno::STALE), reason_to_skip: |_| None };
+
     #[test]
     fn data_that_was_not_written_ends_the_run_while_data_that_cannot_be_read_is_left_alone() {
-        let files = Files::new(Named("/volume".into()), tempfile::tempfile().unwrap());
+        let files = Files::new(Named("/volume".into()), tempfile::tempfile().unwrap(), CUSTOMS);
         assert!(matches!(files.unwritten(Errno::IO), MoveError::Fatal(VolumeError::Io { .. })));
         assert!(matches!(files.refusal("reading", Errno::IO), MoveError::Skip(SkipReason::Unreadable)));
     }

@@ -1,0 +1,258 @@
+//! Moving a part of a file to a chosen place.
+//!
+//! Owns the steps: allocate the place in a nameless file of ours, write a copy of the data there, and have the kernel
+//! compare the two under its locks and let the file take the copy's blocks (FIDEDUPERANGE). Times, attributes and holes
+//! stay; a file that was changed meanwhile differs, and stays where it is. What the file leaves goes back to the file
+//! system, which hands it to nobody before its log has been written. Never plans, never waits for the log.
+
+use super::claims::Claims;
+use super::log::Log;
+use super::scan::free_in;
+use super::steering::{Berth, Steering, Vessel};
+use crate::live::Named;
+use crate::live::files::{Files, OpenFile};
+use crate::{Exchanged, MoveError, SkipReason};
+use longrun_layout::{Blocks, Bytes, Extent, FileId, LogicalBlock, PhysicalBlock, Pin, Run};
+use longrun_sys::{ByteRange, Errno, FileExtent, Mapping, Shared, XfsGeometry, share_if_same};
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most that the kernel is asked to compare at once: it holds the locks of the file meanwhile (1 MiB: 0.3 ms).
+const MOST_BYTES: u64 = 4 << 20;
+/// An allocation that cannot be had is not tried in smaller pieces than this.
+const LEAST_STEP: Blocks = Blocks(64);
+/// How often an allocation that missed is tried again although its place is free: what was freed lately can be had only
+/// when the log has been written (and, on volumes that discard, a little later).
+const RETRIES: u32 = 1;
+const BETWEEN_RETRIES: Duration = Duration::from_millis(2);
+
+/// What an exchange works with.
+pub(super) struct Mover<'a> {
+    pub(super) name: &'a Named,
+    pub(super) root: &'a File,
+    pub(super) geometry: XfsGeometry,
+    pub(super) files: &'a mut Files,
+    pub(super) steering: &'a Steering,
+    pub(super) claims: &'a mut Claims,
+    pub(super) log: &'a Log,
+    pub(super) buffer: &'a mut Vec<u8>,
+}
+
+/// A part of a file: blocks, and how many bytes of the file they hold.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    logical: LogicalBlock,
+    length: Blocks,
+    bytes: Bytes,
+}
+
+impl Mover<'_> {
+    /// Has `length` blocks of `id` from `logical` lie at `target`.
+    pub(super) fn exchange(
+        &mut self,
+        id: FileId,
+        logical: LogicalBlock,
+        target: PhysicalBlock,
+        length: Blocks,
+    ) -> Result<Exchanged, MoveError> {
+        let file = self.files.open(id)?;
+        let mut most = self.geometry.block_size.to_blocks(Bytes(MOST_BYTES));
+        let mut done = Exchanged::default();
+        while done.blocks < length {
+            let at = logical + done.blocks;
+            let wanted = Extent { start: target + done.blocks, length: (length - done.blocks).min(most) };
+            match self.chunk(&file, at, wanted, &mut done) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // A group that has little left gives it in small pieces.
+                Err(MoveError::Skip(SkipReason::TargetTaken)) if wanted.length > LEAST_STEP => {
+                    most = Blocks(wanted.length.0 / 4).max(LEAST_STEP);
+                }
+                // What was exchanged before stays exchanged, and must be told.
+                Err(MoveError::Skip(_)) if done.blocks.0 > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Moves the next part; false when it went only partly.
+    fn chunk(
+        &mut self,
+        file: &OpenFile,
+        logical: LogicalBlock,
+        wanted: Extent,
+        done: &mut Exchanged,
+    ) -> Result<bool, MoveError> {
+        if !self.claims.covers(wanted) {
+            return Err(MoveError::Skip(SkipReason::TargetTaken));
+        }
+        let part = self.part(file, logical, wanted.length)?;
+        let sources = self.sources(file, part)?;
+        let (vessel, berth) = self.berth(wanted)?;
+        let moved = self.carry(file, part, &vessel, &berth);
+        // Whatever came of it, the vessel's own share goes back.
+        vessel.give_back(&berth).map_err(self.name.failed("giving back free space"))?;
+        let moved = moved?;
+        let left = first_blocks(&sources, moved);
+        let vacated: Vec<Extent> = left.iter().flat_map(|extent| self.steering.without_anchors(*extent)).collect();
+        self.claims.exchanged(Extent { length: moved, ..wanted }, &vacated);
+        done.blocks += moved;
+        done.vacated.extend(vacated);
+        Ok(moved == wanted.length)
+    }
+
+    /// How much of the file the blocks hold. The last block of a file counts as a part only together with its end.
+    fn part(&self, file: &OpenFile, logical: LogicalBlock, length: Blocks) -> Result<Part, MoveError> {
+        let range = ByteRange::of_blocks(self.geometry.block_size, logical, length);
+        let size = file.current_length().map_err(|_| MoveError::Skip(SkipReason::Vanished))?;
+        let bytes = Bytes(size.0.saturating_sub(range.start.0).min(range.length.0));
+        if bytes.0 == 0 {
+            // Behind the end of the file lies preallocated space, which does not move.
+            return Err(MoveError::Skip(SkipReason::NotExchangeable));
+        }
+        Ok(Part { logical, length, bytes })
+    }
+
+    /// Where the part lies now, in the order of the file. What is shared or was never written is left alone.
+    fn sources(&self, file: &OpenFile, part: Part) -> Result<Vec<Extent>, MoveError> {
+        let block_size = self.geometry.block_size;
+        let range = ByteRange::of_blocks(block_size, part.logical, part.length);
+        let mut extents = self.extents(file, range, Mapping::AsIs)?;
+        if extents.iter().any(|extent| extent.flags.is_delayed()) {
+            self.files.write_back(file, range)?;
+            extents = self.extents(file, range, Mapping::AsIs)?;
+        }
+        let is_anchor =
+            |extent: &FileExtent| extent.run(block_size).is_some_and(|run| self.steering.is_anchor(run.extent()));
+        if extents.iter().any(|extent| extent.flags.is_shared() && !is_anchor(extent)) {
+            return Err(MoveError::Skip(SkipReason::Pinned(Pin::Shared)));
+        }
+        if extents.iter().any(|extent| extent.flags.is_unwritten()) {
+            return Err(MoveError::Skip(SkipReason::Pinned(Pin::Preallocated)));
+        }
+        let runs = clipped(extents.iter().filter_map(|e| e.run(self.geometry.block_size)), part);
+        if runs.iter().map(|run| run.length).sum::<Blocks>() != part.length {
+            // A hole came about: to write zeros there would take space that the file does not have.
+            return Err(MoveError::Skip(SkipReason::Changed));
+        }
+        Ok(runs.iter().map(Run::extent).collect())
+    }
+
+    fn extents(&self, file: &OpenFile, range: ByteRange, mapping: Mapping) -> Result<Vec<FileExtent>, MoveError> {
+        longrun_sys::map_file(file, range, mapping).map_err(|errno| self.files.refusal("mapping a file", errno))
+    }
+
+    /// Allocates the place.
+    fn berth(&self, wanted: Extent) -> Result<(Arc<Vessel>, Berth), MoveError> {
+        let group = self.geometry.group_of_block(wanted.start);
+        for attempt in 0..=RETRIES {
+            let Some(vessel) = self.steering.vessel(group) else { break };
+            if let Some(berth) = vessel.take(wanted).map_err(self.name.failed("allocating free space"))? {
+                return Ok((vessel, berth));
+            }
+            let free = free_in(self.root, &self.geometry, wanted);
+            if !free.map_err(self.name.failed("asking for the free space"))?.covers(wanted) {
+                break;
+            }
+            self.log.write().map_err(self.name.failed("writing the log"))?;
+            std::thread::sleep(BETWEEN_RETRIES * attempt);
+        }
+        Err(MoveError::Skip(SkipReason::TargetTaken))
+    }
+
+    /// Copies the part into the berth and has the file take it. Returns how many blocks of the file lie there now.
+    fn carry(&mut self, file: &OpenFile, part: Part, vessel: &Vessel, berth: &Berth) -> Result<Blocks, MoveError> {
+        let Self { name, files, geometry, buffer, .. } = self;
+        let range = ByteRange { start: geometry.block_size.to_bytes(Blocks(part.logical.0)), length: part.bytes };
+        let end = Bytes(range.start.0 + range.length.0);
+        let was_cached = longrun_sys::cache_state(file, range).is_ok_and(|state| state.cached_pages > 0);
+        buffer.resize(usize::try_from(part.bytes.0).unwrap_or(0), 0);
+        let read = file.read_at(buffer, range.start);
+        if read.map_err(|errno| files.refusal("reading a file", errno))? < buffer.len() {
+            return Err(MoveError::Skip(SkipReason::Busy));
+        }
+        let at = vessel.range(berth).start;
+        vessel.write(berth, buffer).map_err(name.failed("writing moved data"))?;
+        // Nothing is taken from a place that is not the chosen one: the guarantee does not rest on the allocation alone.
+        longrun_sys::wait_writeback(vessel, vessel.range(berth)).map_err(name.failed("writing moved data"))?;
+        if !vessel.lies(berth).map_err(name.failed("mapping a temporary file"))? {
+            return Err(MoveError::Skip(SkipReason::TargetTaken));
+        }
+        match share_if_same(vessel, at, file, range) {
+            Ok(Shared::Same(_)) => {}
+            Ok(Shared::Differs) => return Err(MoveError::Skip(SkipReason::Busy)),
+            // It has just become shorter.
+            Err(Errno::INVAL) if file.current_length().is_ok_and(|now| now < end) => {
+                return Err(MoveError::Skip(SkipReason::Busy));
+            }
+            Err(errno) => return Err(files.refusal_of(file, "moving a file", errno)),
+        }
+        if was_cached {
+            // The kernel forgets the pages of what it moves. Only a hint.
+            let _ = longrun_sys::read_ahead(file, range);
+        }
+        let whole = ByteRange::of_blocks(geometry.block_size, part.logical, part.length);
+        let extents = longrun_sys::map_file(file, whole, Mapping::AsIs)
+            .map_err(|errno| files.refusal("mapping a file", errno))?;
+        let runs = clipped(extents.iter().filter_map(|extent| extent.run(geometry.block_size)), part);
+        Ok(arrived(&runs, part.logical, berth.extent.start))
+    }
+}
+
+/// The part of runs that lies inside `part`.
+fn clipped(runs: impl Iterator<Item = Run>, part: Part) -> Vec<Run> {
+    let (start, end) = (part.logical, part.logical + part.length);
+    runs.filter_map(|run| {
+        let (from, to) = (run.logical.max(start), run.logical_end().min(end));
+        (from < to).then(|| Run { logical: from, physical: run.physical + (from - run.logical), length: to - from })
+    })
+    .collect()
+}
+
+/// How many blocks from `logical` on lie from `target` on.
+fn arrived(runs: &[Run], logical: LogicalBlock, target: PhysicalBlock) -> Blocks {
+    let mut count = Blocks(0);
+    for run in runs {
+        if run.logical != logical + count || run.physical != target + count {
+            break;
+        }
+        count += run.length;
+    }
+    count
+}
+
+/// The first `count` blocks of extents.
+fn first_blocks(extents: &[Extent], count: Blocks) -> Vec<Extent> {
+    let mut left = count;
+    let mut first = Vec::with_capacity(extents.len());
+    for extent in extents {
+        let length = extent.length.min(left);
+        if length.0 == 0 {
+            break;
+        }
+        first.push(Extent { length, ..*extent });
+        left -= length;
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_blocks_at_their_place_without_a_gap_have_arrived() {
+        let runs = [Run::new(5, 100, 3), Run::new(8, 103, 2), Run::new(10, 300, 4)];
+        let count = |logical, target| arrived(&runs, LogicalBlock(logical), PhysicalBlock(target)).0;
+        assert_eq!([count(5, 100), count(5, 101), count(4, 99)], [5, 0, 0]);
+    }
+
+    #[test]
+    fn what_was_vacated_ends_with_what_has_arrived() {
+        let extents = [Extent::new(10, 3), Extent::new(50, 4)];
+        assert_eq!(first_blocks(&extents, Blocks(5)), [Extent::new(10, 3), Extent::new(50, 2)]);
+        assert_eq!(first_blocks(&extents, Blocks(0)), []);
+    }
+}

@@ -1,0 +1,61 @@
+//! The names of files that are known by inode number.
+//!
+//! Owns a walk through directories. Never opens a file, never leaves the volume.
+
+use crate::VolumeError;
+use longrun_layout::InodeNumber;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The path below `top`, a mount point, of each of `inodes` that has one there; one of its names, if it has several. Ends
+/// as soon as all are found.
+///
+/// # Errors
+/// [`VolumeError::Io`] when `top` itself cannot be read; what cannot be read below has no names.
+pub fn paths_of(top: &Path, inodes: &[InodeNumber]) -> Result<BTreeMap<InodeNumber, PathBuf>, VolumeError> {
+    let failed = |act| move |source| VolumeError::Io { path: top.to_owned(), act, source };
+    let device = fs::metadata(top).map_err(failed("looking at it"))?.dev();
+    let mut wanted: BTreeSet<u64> = inodes.iter().map(|inode| inode.0).collect();
+    let (mut found, mut open) = (BTreeMap::new(), vec![top.to_owned()]);
+    while let Some(directory) = open.pop() {
+        if wanted.is_empty() {
+            break;
+        }
+        let entries = match fs::read_dir(&directory) {
+            Err(source) if directory == top => return Err(failed("reading the directory")(source)),
+            Err(_) => continue,
+            Ok(entries) => entries,
+        };
+        for entry in entries.flatten() {
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            // A mount point has the inode number of what is mounted there, or of what is hidden below.
+            if is_directory && !entry.metadata().is_ok_and(|meta| meta.dev() == device) {
+                continue;
+            }
+            if wanted.remove(&entry.ino()) {
+                found.insert(InodeNumber(entry.ino()), entry.path());
+            }
+            if is_directory {
+                open.push(entry.path());
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_by_their_inode_numbers() {
+        let top = tempfile::tempdir().unwrap();
+        fs::create_dir_all(top.path().join("a/b")).unwrap();
+        fs::write(top.path().join("a/b/file"), "x").unwrap();
+        let inode = InodeNumber(fs::metadata(top.path().join("a/b/file")).unwrap().ino());
+        let found = paths_of(top.path(), &[inode, InodeNumber(u64::MAX)]).unwrap();
+        assert_eq!(found, BTreeMap::from([(inode, top.path().join("a/b/file"))]));
+    }
+}

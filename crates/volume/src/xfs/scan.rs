@@ -1,0 +1,163 @@
+//! Reads a mounted XFS volume by the kernel's own calls: all inodes by BULKSTAT, the maps of files by FIEMAP, the free
+//! space by GETFSMAP.
+//!
+//! Owns the picture of a volume. Never writes, but for having the volume synced, never opens anything but files and
+//! directories. What nobody claims is immovable: metadata, directories, what lies behind the end of files.
+
+use super::reserve::regions;
+use crate::{Progress, VolumeError};
+use longrun_layout::{Blocks, Extent, ExtentSet, LayoutBuilder, NO_DIRECTORY, PhysicalBlock, Pin, Run, VolumeLayout};
+use longrun_sys::{
+    ByteRange, Errno, InodeKind, InodeRecord, Mapping, OFlags, SpaceOwner, SpaceRecord, XfsGeometry, for_each_extent,
+    for_each_inode, map_space, open_xfs_by_id,
+};
+use std::fs::File;
+use std::path::Path;
+
+/// Between two looks at whether to go on.
+const FILES_BETWEEN_REPORTS: u64 = 256;
+
+/// A volume as it was at one moment.
+#[derive(Clone, Debug)]
+pub struct XfsScan {
+    /// Files, directories, free space, obstacles.
+    pub layout: VolumeLayout,
+    /// How the volume is made.
+    pub geometry: XfsGeometry,
+    /// What the kernel names of the rest, ascending.
+    pub areas: Vec<SpaceRecord>,
+}
+
+impl XfsScan {
+    /// What the kernel says that holds `block`, if it is not free and belongs to no file.
+    #[must_use]
+    pub fn area_at(&self, block: PhysicalBlock) -> Option<SpaceRecord> {
+        let behind = self.areas.partition_point(|area| area.extent.start <= block);
+        self.areas.get(behind.checked_sub(1)?).filter(|area| area.extent.end() > block).copied()
+    }
+}
+
+/// Reads the volume that `root`, its root directory, belongs to; errors call it `path`.
+///
+/// # Errors
+/// [`VolumeError`]: the kernel refuses, contradicts itself, or `progress` was cancelled.
+pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<XfsScan, VolumeError> {
+    let failed = |act| move |errno: Errno| io(path, act, errno);
+    // What has no blocks yet would be missing.
+    longrun_sys::sync_volume(root).map_err(failed("syncing the volume"))?;
+    let geometry = longrun_sys::xfs_geometry(root).map_err(failed("asking for the geometry"))?;
+    let mut inodes = Vec::new();
+    for_each_inode(root, |inode| {
+        if inode.links > 0 && inode.kind != InodeKind::Other {
+            inodes.push(inode);
+        }
+        !progress.cancelled()
+    })
+    .map_err(|errno| match errno {
+        Errno::PERM | Errno::ACCESS => {
+            VolumeError::NotPermitted { path: path.to_owned(), act: "reading all inodes".into() }
+        }
+        errno => io(path, "reading all inodes", errno),
+    })?;
+    let mut builder = LayoutBuilder::new(geometry.block_size, geometry.total);
+    let mut mapper = Mapper { root, geometry, runs: Vec::new() };
+    let total = inodes.len() as u64;
+    for (number, inode) in (0..).zip(&inodes) {
+        if number % FILES_BETWEEN_REPORTS == 0 {
+            if progress.cancelled() {
+                return Err(VolumeError::Interrupted);
+            }
+            progress.at(number, total);
+        }
+        let Some(pin) = mapper.map(inode).map_err(failed("mapping a file"))? else { continue };
+        let is_directory = inode.kind == InodeKind::Directory;
+        builder.push_file(inode.id, NO_DIRECTORY, is_directory, pin.0, &mut mapper.runs);
+    }
+    drop(inodes);
+    let whole = Extent { start: PhysicalBlock(0), length: geometry.total };
+    let (free, areas): (Vec<_>, Vec<_>) = map_space(root, geometry.block_size, whole)
+        .map_err(failed("asking for the free space"))?
+        .into_iter()
+        .filter(|record| !matches!(record.owner, SpaceOwner::Other(_)))
+        .partition(|record| record.owner == SpaceOwner::Free);
+    free.into_iter().for_each(|record| builder.push_free(record.extent));
+    progress.at(total, total);
+    let mut layout =
+        builder.build().map_err(|error| VolumeError::Damaged { path: path.to_owned(), detail: error.to_string() })?;
+    let available = longrun_sys::capacity(root).map_err(failed("asking for the free space"))?.available;
+    layout.set_regions(regions(&geometry, layout.free_blocks(), available));
+    Ok(XfsScan { layout, geometry, areas })
+}
+
+/// The free parts of `within`.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn free_in(root: &File, geometry: &XfsGeometry, within: Extent) -> Result<ExtentSet, Errno> {
+    let records = map_space(root, geometry.block_size, within)?;
+    let free = records.iter().filter(|record| record.owner == SpaceOwner::Free);
+    Ok(free.filter_map(|record| record.extent.intersection(&within)).collect())
+}
+
+/// Why a file must stay, if so.
+struct Found(Option<Pin>);
+
+struct Mapper<'a> {
+    root: &'a File,
+    geometry: XfsGeometry,
+    runs: Vec<Run>,
+}
+
+impl Mapper<'_> {
+    /// Reads the runs of a file up to its end; `None` when it is gone.
+    fn map(&mut self, inode: &InodeRecord) -> Result<Option<Found>, Errno> {
+        self.runs.clear();
+        match inode.kind {
+            InodeKind::Directory => return Ok(Some(Found(None))),
+            InodeKind::Symlink => return Ok(Some(Found((inode.extents > 0).then_some(Pin::Symlink)))),
+            InodeKind::File | InodeKind::Other => {}
+        }
+        if inode.extents == 0 {
+            return Ok(Some(Found(None)));
+        }
+        if inode.is_realtime() {
+            return Ok(Some(Found(Some(Pin::Realtime))));
+        }
+        let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match open_xfs_by_id(self.root, inode.id, flags) {
+            Ok(file) => file,
+            Err(Errno::STALE | Errno::NOENT) => return Ok(None),
+            // Somebody's lease: it can be moved another time.
+            Err(Errno::AGAIN | Errno::PERM | Errno::ACCESS) => return Ok(Some(Found(Some(Pin::Immutable)))),
+            Err(errno) => return Err(errno),
+        };
+        let end = self.geometry.block_size.to_blocks(inode.size);
+        let (mut pin, block_size) = (None, self.geometry.block_size);
+        let runs = &mut self.runs;
+        for_each_extent(&file, ByteRange::ALL, Mapping::AsIs, |extent| {
+            let Some(mut run) = extent.run(block_size) else { return true };
+            let inside = Blocks(end.0.saturating_sub(run.logical.0)).min(run.length);
+            if inside.0 == 0 {
+                return true;
+            }
+            if extent.flags.is_shared() {
+                pin = Some(Pin::Shared);
+            } else if extent.flags.is_unwritten() && pin.is_none() {
+                pin = Some(Pin::Preallocated);
+            }
+            run.length = inside;
+            runs.push(run);
+            true
+        })?;
+        if inode.is_immutable() {
+            pin = Some(Pin::Immutable);
+        } else if inode.is_unwanted() {
+            pin = Some(Pin::Unwanted);
+        }
+        Ok(Some(Found(pin)))
+    }
+}
+
+fn io(path: &Path, act: &'static str, errno: Errno) -> VolumeError {
+    VolumeError::Io { path: path.to_owned(), act, source: errno.into() }
+}

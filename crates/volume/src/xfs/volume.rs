@@ -1,0 +1,182 @@
+//! A mounted XFS volume, behind the trait.
+
+use super::admission::{Admitted, admit};
+use super::claims::Claims;
+use super::exchange::Mover;
+use super::log::Log;
+use super::reserve::group_extent;
+use super::scan::{free_in, scan};
+use super::steering::Steering;
+use crate::live::Named;
+use crate::live::files::{Customs, Files};
+use crate::{Exchanged, MoveError, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
+use longrun_layout::{Blocks, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
+use longrun_sys::{InodeAttributes, XfsGeometry};
+use std::fs::File;
+
+/// Ranges that lie closer together than this are asked for at once.
+const NEAR: Blocks = Blocks(1 << 16);
+
+/// A mounted XFS volume that we may optimize. No free space of it is held but for one block in each allocation group, in
+/// files without a name.
+pub struct XfsVolume {
+    files: Files,
+    steering: Steering,
+    claims: Claims,
+    geometry: XfsGeometry,
+    log: Log,
+    unavailable: ExtentSet,
+    buffer: Vec<u8>,
+    info: VolumeInfo,
+    name: Named,
+    /// Holds the lock.
+    root: File,
+}
+
+const CUSTOMS: Customs =
+    Customs { open: |root, id, flags| longrun_sys::open_xfs_by_id(root, id, flags), reason_to_skip };
+
+fn reason_to_skip(attributes: InodeAttributes) -> Option<SkipReason> {
+    let pins = [
+        (attributes.is_immutable() || attributes.is_append_only(), SkipReason::Pinned(Pin::Immutable)),
+        (attributes.has_verity(), SkipReason::Pinned(Pin::Verity)),
+        (attributes.is_dax(), SkipReason::NotExchangeable),
+    ];
+    pins.into_iter().find_map(|(applies, reason)| applies.then_some(reason))
+}
+
+impl XfsVolume {
+    /// Opens the volume of `target` for optimizing, and locks it against other optimizers.
+    ///
+    /// # Errors
+    /// [`VolumeError`] with the reason why this volume cannot be optimized (now); nothing was changed.
+    pub fn open(target: &Target) -> Result<Self, VolumeError> {
+        let Admitted { root, geometry, mount } = admit(target)?;
+        let name = Named(mount.point.clone());
+        let another = root.try_clone().map_err(crate::live::io(&mount.point, "opening the root directory"))?;
+        let log = Log::open(&root).map_err(name.failed("making a temporary file"))?;
+        Ok(Self {
+            files: Files::new(name.clone(), another, CUSTOMS),
+            steering: Steering::default(),
+            claims: Claims::default(),
+            geometry,
+            log,
+            unavailable: ExtentSet::new(),
+            buffer: Vec::new(),
+            info: VolumeInfo {
+                target: mount.point.clone(),
+                device: target.device.clone(),
+                filesystem: mount.filesystem.clone(),
+            },
+            name,
+            root,
+        })
+    }
+
+    /// Anchors the vessels for what a plan may want, and notes which free blocks they cannot reach.
+    fn prepare(&mut self, layout: &mut VolumeLayout) -> Result<(), VolumeError> {
+        let anchored = self.steering.anchor(&self.root, &self.geometry, layout);
+        layout.pin(&anchored.map_err(self.name.failed("anchoring temporary files"))?, Pin::Shared);
+        self.unavailable = ExtentSet::new();
+        for group in 0..self.geometry.total.0.div_ceil(self.geometry.group_blocks.0) {
+            let whole = group_extent(&self.geometry, group);
+            let reach = self.steering.reach(group).unwrap_or(whole.end());
+            self.unavailable.insert(Extent::between(whole.start, reach));
+        }
+        Ok(())
+    }
+
+    /// What of `extents` is free.
+    fn free_of(&self, extents: &ExtentSet) -> Result<ExtentSet, VolumeError> {
+        let mut free = ExtentSet::new();
+        let mut question: Option<Extent> = None;
+        let mut ask = |within: Extent| -> Result<(), VolumeError> {
+            let found = free_in(&self.root, &self.geometry, within);
+            free.extend(found.map_err(self.name.failed("asking for the free space"))?.iter());
+            Ok(())
+        };
+        for extent in extents.iter() {
+            match question {
+                Some(before) if extent.start <= before.end() + NEAR => {
+                    question = Some(Extent::between(before.start, extent.end()));
+                }
+                before => {
+                    before.map_or(Ok(()), &mut ask)?;
+                    question = Some(extent);
+                }
+            }
+        }
+        question.map_or(Ok(()), &mut ask)?;
+        Ok(free)
+    }
+}
+
+impl Volume for XfsVolume {
+    fn info(&self) -> VolumeInfo {
+        self.info.clone()
+    }
+
+    fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
+        self.files.close();
+        self.steering.moor().map_err(self.name.failed("giving back free space"))?;
+        let mut layout = scan(&self.root, &self.name.0, progress)?.layout;
+        self.prepare(&mut layout)?;
+        Ok(layout)
+    }
+
+    fn unavailable(&mut self) -> Result<ExtentSet, VolumeError> {
+        Ok(self.unavailable.clone())
+    }
+
+    fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
+        // Whatever we have claimed: it is everybody's until a file moves there.
+        let capacity = longrun_sys::capacity(&self.root).map_err(self.name.failed("asking for the free space"))?;
+        Ok(capacity.available)
+    }
+
+    fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
+        let free = self.free_of(wanted)?;
+        Ok(self.claims.stake(wanted, &free))
+    }
+
+    fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError> {
+        self.claims.drop(extents);
+        Ok(())
+    }
+
+    fn owned(&mut self) -> Result<ExtentSet, VolumeError> {
+        let free = self.free_of(self.claims.all())?;
+        self.claims.keep_free(&free);
+        Ok(self.claims.all().clone())
+    }
+
+    fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
+        let open = self.files.open(file)?;
+        self.files.map(&open, self.geometry.block_size)
+    }
+
+    fn exchange(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        target: PhysicalBlock,
+        length: Blocks,
+    ) -> Result<Exchanged, MoveError> {
+        let mut mover = Mover {
+            name: &self.name,
+            root: &self.root,
+            geometry: self.geometry,
+            files: &mut self.files,
+            steering: &self.steering,
+            claims: &mut self.claims,
+            log: &self.log,
+            buffer: &mut self.buffer,
+        };
+        mover.exchange(file, logical, target, length)
+    }
+
+    fn barrier(&mut self) -> Result<(), VolumeError> {
+        self.files.close();
+        self.log.write().map_err(|errno| VolumeError::Barrier { path: self.name.0.clone(), source: errno.into() })
+    }
+}

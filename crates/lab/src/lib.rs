@@ -13,7 +13,6 @@ pub mod oracle;
 mod pieces;
 mod pressure;
 mod prevention;
-mod runway_kills;
 mod soak;
 pub mod tool;
 mod torture;
@@ -30,7 +29,6 @@ pub use prevention::{
     FreeSpaceKind, Measured, PreventionResults, PreventionSettings, Watching, prevention, replace_section,
     report as prevention_report,
 };
-pub use runway_kills::{RunwayKillsReport, RunwayKillsSettings, runway_kills};
 pub use soak::{Sample, SoakReport, SoakSettings, soak};
 pub use torture::{TortureReport, TortureSettings, torture};
 pub use trimming::{Told, TrimTortureReport, TrimTortureSettings, bytes_beyond_the_end, trim_torture, watched};

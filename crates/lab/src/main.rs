@@ -5,10 +5,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use longrun_ageing::Recipe;
 use longrun_bench::{Parameters, Profile};
 use longrun_lab::{
-    BenchSettings, CrashSettings, FileSystemKind, FreeSpaceKind, LoopVolume, Optimizer, Pace, Phase, Pressure,
-    PreventionSettings, RunwayKillsSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench,
-    crash, fill_beside, longrun_binary, pressure, prevention, prevention_report, replace_section, runway_kills, soak,
-    torture, trim_torture,
+    BenchSettings, CrashSettings, FileSystemKind, FreeSpaceKind, LoopVolume, Optimizer, Pace, Phase,
+    PreventionSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash, fill_beside,
+    longrun_binary, prevention, prevention_report, replace_section, soak, torture, trim_torture,
 };
 use longrun_layout::Bytes;
 use std::io::Write;
@@ -57,6 +56,9 @@ enum Command {
         /// Seed of the first run.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// The file system: ext4 or xfs.
+        #[arg(long, default_value = "ext4", value_parser = file_system)]
+        filesystem: FileSystemKind,
         /// Size of the volumes in MiB.
         #[arg(long, default_value_t = 512)]
         mebibytes: u64,
@@ -101,30 +103,15 @@ enum Command {
         /// Milliseconds after which the filling starts.
         #[arg(long, default_value_t = 500)]
         after: u64,
+        /// The file system: ext4 or xfs.
+        #[arg(long, default_value = "ext4", value_parser = file_system)]
+        filesystem: FileSystemKind,
         /// Size of the volume in MiB.
         #[arg(long, default_value_t = 1024)]
         mebibytes: u64,
         /// What to run: full, efficient, files (modes of Longrun) or e4defrag.
         #[arg(long, default_value = "full")]
         optimizer: String,
-    },
-    /// Kill prevention under load at random moments: after the next start nothing must lie behind the end of any file.
-    RunwayKills {
-        /// How many kills, on each file system.
-        #[arg(long, default_value_t = 50)]
-        runs: u64,
-        /// ext4, xfs, btrfs or all.
-        #[arg(long, default_value = "all")]
-        fs: String,
-        /// Seed of everything random.
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-    },
-    /// Fill volumes with prevention and without, and compare what who fills them gets.
-    Pressure {
-        /// Size of the volumes in MiB.
-        #[arg(long, default_value_t = 1536)]
-        mebibytes: u64,
     },
     /// Let files grow in every way while their runways come and go, and compare every byte.
     TrimTorture {
@@ -149,6 +136,9 @@ enum Command {
         /// Seconds beside the optimizer; half as many alone before.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
+        /// The file system: ext4 or xfs.
+        #[arg(long, default_value = "ext4", value_parser = file_system)]
+        filesystem: FileSystemKind,
         /// Size of the volume in MiB.
         #[arg(long, default_value_t = 1024)]
         mebibytes: u64,
@@ -200,11 +190,10 @@ fn file_system(name: &str) -> Result<FileSystemKind, String> {
     found.ok_or_else(|| "ext4, xfs or btrfs".to_owned())
 }
 
-/// One file system, or all of them.
-fn kinds(name: &str) -> Result<Vec<FileSystemKind>> {
-    let kinds: Vec<_> = FileSystemKind::ALL.into_iter().filter(|kind| name == "all" || name == kind.name()).collect();
-    anyhow::ensure!(!kinds.is_empty(), "{name} is none of ext4, xfs, btrfs, all");
-    Ok(kinds)
+/// A volume as mkfs makes it, with blocks of 4 KiB however small it is.
+fn plain(kind: FileSystemKind, mebibytes: u64) -> VolumeSpec {
+    let spec = VolumeSpec::of(kind, mebibytes);
+    if kind == FileSystemKind::Ext4 { spec.mkfs(&["-b", "4096"]) } else { spec }
 }
 
 fn main() -> Result<()> {
@@ -220,8 +209,8 @@ fn run() -> Result<()> {
             let settings = SoakSettings { time: Duration::from_secs(minutes * 60), sample: Duration::from_secs(5) };
             writeln!(out, "no growth\n{}", serde_json::to_string_pretty(&soak(settings)?)?)?;
         }
-        Command::Crash { runs, seed, mebibytes, optimizer } => {
-            let settings = CrashSettings { runs, seed, mebibytes };
+        Command::Crash { runs, seed, filesystem: kind, mebibytes, optimizer } => {
+            let settings = CrashSettings { kind, runs, seed, mebibytes };
             let mut survived = 0;
             crash(&settings, &Optimizer::by_name(&optimizer)?, &mut |run| {
                 survived += 1;
@@ -241,37 +230,29 @@ fn run() -> Result<()> {
             }
         }
         Command::Prevention(arguments) => run_prevention(arguments)?,
-        Command::Full { seed, burst, after, mebibytes, optimizer } => {
-            let spec = VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096"]);
-            let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, seed)?;
+        Command::Full { seed, burst, after, filesystem, mebibytes, optimizer } => {
+            let (volume, _) = LoopVolume::aged(&plain(filesystem, mebibytes), Recipe::Aged, seed)?;
             let pace = if burst { Pace::Burst } else { Pace::Steady };
             let report = fill_beside(&volume, &Optimizer::by_name(&optimizer)?, Duration::from_millis(after), pace)?;
             writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
         }
-        Command::RunwayKills { runs, fs, seed } => {
-            for kind in kinds(&fs)? {
-                let report = runway_kills(&RunwayKillsSettings { kind, runs, seed })?;
-                writeln!(out, "0 bytes left {}", serde_json::to_string(&report)?)?;
-            }
-        }
-        Command::Pressure { mebibytes } => {
-            for kind in FileSystemKind::ALL {
-                for what in Pressure::ALL {
-                    let report = pressure(kind, mebibytes, what)?;
-                    writeln!(out, "{} bytes less {}", report.shortfall(), serde_json::to_string(&report)?)?;
-                }
-            }
-        }
         Command::TrimTorture { appends, fs, writers, seed } => {
-            for kind in kinds(&fs)? {
+            let kinds = FileSystemKind::ALL.into_iter().filter(|kind| fs == "all" || fs == kind.name());
+            let mut tortured = 0;
+            for kind in kinds {
                 let report = trim_torture(&TrimTortureSettings { kind, appends, writers, seed })?;
                 writeln!(out, "0 bytes wrong {}", serde_json::to_string(&report)?)?;
+                tortured += 1;
             }
+            anyhow::ensure!(tortured > 0, "{fs} is none of ext4, xfs, btrfs, all");
         }
-        Command::Torture { seed, seconds, mebibytes, optimizer } => {
+        Command::Torture { seed, seconds, filesystem, mebibytes, optimizer } => {
             let beside = Duration::from_secs(seconds);
             let settings = TortureSettings { seed, alone: beside / 2, beside };
-            let spec = VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096", "-m", "0"]);
+            let spec = match filesystem {
+                FileSystemKind::Ext4 => VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096", "-m", "0"]),
+                other => plain(other, mebibytes),
+            };
             let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, seed)?;
             let report = torture(&volume, &Optimizer::by_name(&optimizer)?, &settings)?;
             writeln!(out, "0 bytes wrong\n{}", serde_json::to_string_pretty(&report)?)?;

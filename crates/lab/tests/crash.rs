@@ -3,12 +3,12 @@
 
 mod common;
 
-use longrun_lab::{CrashSettings, crash};
+use longrun_lab::{CrashSettings, FileSystemKind, crash};
 
 #[test]
 fn loop_crashes_change_no_file_and_lose_no_space() {
     let mut interrupted = 0;
-    let settings = CrashSettings { runs: 6, seed: 1, mebibytes: 256 };
+    let settings = CrashSettings { kind: FileSystemKind::Ext4, runs: 6, seed: 1, mebibytes: 256 };
     crash(&settings, &common::longrun("full"), &mut |run| interrupted += u32::from(run.interrupted)).unwrap();
     assert!(
         interrupted >= 3,
@@ -19,6 +19,18 @@ fn loop_crashes_change_no_file_and_lose_no_space() {
 
 #[test]
 fn loop_crashes_of_an_efficient_pass_change_no_file_and_lose_no_space() {
-    let settings = CrashSettings { runs: 2, seed: 101, mebibytes: 256 };
+    let settings = CrashSettings { kind: FileSystemKind::Ext4, runs: 2, seed: 101, mebibytes: 256 };
     crash(&settings, &common::longrun("efficient"), &mut |_| {}).unwrap();
+}
+
+#[test]
+fn loop_crashes_on_xfs_change_no_file_and_lose_no_space() {
+    let mut interrupted = 0;
+    let settings = CrashSettings { kind: FileSystemKind::Xfs, runs: 6, seed: 1, mebibytes: 320 };
+    crash(&settings, &common::longrun("full"), &mut |run| interrupted += u32::from(run.interrupted)).unwrap();
+    assert!(
+        interrupted >= 3,
+        "only {interrupted} of {} runs were cut off at work: the test proves little",
+        settings.runs
+    );
 }

@@ -33,3 +33,14 @@ fn loop_a_process_that_fills_the_volume_gets_all_the_space_that_was_free() {
     }
     assert!(met > 0, "the optimizer had always ended before: the test proves nothing");
 }
+
+#[test]
+fn loop_a_process_that_fills_an_xfs_volume_gets_all_the_space_that_was_free() {
+    let (volume, _) = LoopVolume::aged(&VolumeSpec::xfs(512), Recipe::Churn, 3).unwrap();
+    let optimizer = common::longrun("full");
+    let met = [100, 400].map(|milliseconds| {
+        let steady = check(&volume, &optimizer, milliseconds, Pace::Steady);
+        steady.optimizer_was_running || check(&volume, &optimizer, milliseconds, Pace::Burst).optimizer_was_running
+    });
+    assert!(met.contains(&true), "the optimizer had always ended before: the test proves nothing");
+}

@@ -1,6 +1,8 @@
 //! Story: databases, logs, editors and programs use their files while these are being moved. The long form is
 //! `longrun-lab torture --seconds 600`.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+
 mod common;
 
 use longrun_ageing::Recipe;
@@ -9,8 +11,16 @@ use std::time::Duration;
 
 #[test]
 fn loop_every_kind_of_writer_keeps_every_byte_beside_an_optimizer() {
-    let spec = VolumeSpec::ext4(768).mkfs(&["-b", "4096", "-m", "0"]);
-    let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, 7).unwrap();
+    check(&VolumeSpec::ext4(768).mkfs(&["-b", "4096", "-m", "0"]));
+}
+
+#[test]
+fn loop_every_kind_of_writer_keeps_every_byte_beside_an_optimizer_on_xfs() {
+    check(&VolumeSpec::xfs(768));
+}
+
+fn check(spec: &VolumeSpec) {
+    let (volume, _) = LoopVolume::aged(spec, Recipe::Aged, 7).unwrap();
     let settings = TortureSettings { seed: 7, alone: Duration::from_secs(5), beside: Duration::from_secs(25) };
     let report = torture(&volume, &common::longrun("full"), &settings).unwrap();
     eprintln!("{report:#?}");

@@ -35,6 +35,10 @@ pub fn filefrag(root: &Path) -> Result<FileFragments> {
     let mut paths = Vec::new();
     let device = fs::metadata(root).with_context(|| format!("cannot stat {}", root.display()))?.dev();
     collect(root, device, &mut BTreeSet::new(), &mut paths)?;
+    if longrun_sys::file_system_magic(fs::File::open(root)?)? == longrun_sys::FileSystemMagic::XFS {
+        // XFS does not tell where directories lie.
+        paths.retain(|path| !path.is_dir());
+    }
     let mut sum = FileFragments::default();
     for batch in paths.chunks(BATCH) {
         let text = tool::run("filefrag", [Path::new("-v")].into_iter().chain(batch.iter().map(PathBuf::as_path)))?;

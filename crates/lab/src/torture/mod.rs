@@ -1,6 +1,7 @@
 //! Writers' torture: processes' ways of using files, all at once and each knowing what its file must hold, beside an
 //! optimizer that runs again and again. Nothing may be lost, nothing may fail that would not fail alone.
 
+mod cutting;
 mod data;
 mod names;
 mod programs;
@@ -10,7 +11,6 @@ use crate::oracle::dump;
 use crate::{LoopVolume, Optimizer};
 use anyhow::{Context, Result};
 use data::{DataWriter, Habit};
-use longrun_ageing::AgeError;
 use names::Names;
 use programs::Programs;
 use readers::Reader;
@@ -217,10 +217,7 @@ fn cut_into_pieces(directory: &Path) -> Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.extension().is_some_and(|e| e == "prey") {
-            match longrun_ageing::fragment_file(&path, PIECES) {
-                Ok(_) | Err(AgeError::Unsuitable { .. } | AgeError::TooManyFragments { .. } | AgeError::Io { .. }) => {}
-                Err(other) => return Err(other.into()),
-            }
+            cutting::cut(&path, PIECES)?;
         }
     }
     Ok(())

@@ -34,7 +34,7 @@ impl Programs {
         let (short, expected_long) = (padded("/bin/true", 1)?, padded("/bin/sleep", 2)?);
         let long_path = directory.join("running.prey");
         write_program(&long_path, &expected_long)?;
-        longrun_ageing::fragment_file(&long_path, super::PIECES)?;
+        super::cutting::cut(&long_path, super::PIECES)?;
         let long = Running::start(Command::new(&long_path).arg("1000000"))?;
         let programs = Self { directory: directory.to_owned(), short, expected_long, long_path, long };
         (0..KEPT).try_for_each(|number| write_program(&programs.path(number), &programs.short))?;

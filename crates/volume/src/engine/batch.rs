@@ -8,7 +8,7 @@ use super::space::Window;
 use crate::SkipReason;
 use crate::range_map::{RangeMap, Slide};
 use longrun_layout::{Blocks, Extent, ExtentSet, FileId, FileIndex, FileMove, VolumeLayout};
-use longrun_planner::{Batch, PlannedMove};
+use longrun_planner::{Batch, Mode, PlannedMove};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -53,6 +53,8 @@ pub(super) struct BatchRun<'b> {
     stuck: u32,
     /// Free space that no further move of the batch has as its target.
     refuges: ExtentSet,
+    /// The largest free piece when the batch begins.
+    largest_free: Option<Extent>,
     /// The pass's crises when the window was opened: after one, the window must be opened again.
     pub crises: u32,
 }
@@ -77,10 +79,18 @@ impl<'b> BatchRun<'b> {
         let needs = batch.needs_free();
         let unused = |(part, last): (Extent, Option<MoveIndex>)| last.is_none().then_some(part);
         let refuges = layout.free().iter().flat_map(|piece| last_use.parts(*piece)).filter_map(unused).collect();
-        Self { moves, units, needs, last_use, window_end: 0, too_large: None, stuck: 0, refuges, crises: 0 }
+        let largest_free = layout.free().iter().copied().max_by_key(|piece| piece.length);
+        let (window_end, too_large, stuck, crises) = (0, None, 0, 0);
+        Self { moves, units, needs, last_use, window_end, too_large, stuck, refuges, largest_free, crises }
     }
 
     pub(super) fn carry_out(mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
+        if pass.settings.mode != Mode::Full {
+            // What the plan set out to protect is no refuge.
+            self.largest_free.iter().for_each(|piece| {
+                self.refuges.remove(*piece);
+            });
+        }
         pass.ledger.begin_batch(&self.needs);
         self.crises = pass.crises;
         let mut deferred: Vec<usize> = Vec::new();

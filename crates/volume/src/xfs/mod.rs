@@ -5,7 +5,7 @@
 //!
 //! Unlike on ext4 no free space is held while a pass lasts: XFS can be told a place, so that a block is allocated just
 //! when a file moves to it, and what the file leaves goes back to the file system, which hands it to nobody before its
-//! log has been written (docs/decisions/0010-xfs-is-aimed-at-not-held.md).
+//! log has been written (docs/decisions/0009-xfs-is-aimed-at-not-held.md).
 
 mod admission;
 mod claims;

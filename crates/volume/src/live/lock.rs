@@ -1,6 +1,6 @@
 //! One optimizer to a volume: our own lock, and a look at who else is at work.
 //!
-//! Waits for a moment at most, never writes to the volume.
+//! Never waits, never writes to the volume.
 
 use super::io;
 use crate::{Target, VolumeError};
@@ -8,12 +8,6 @@ use longrun_sys::{DeviceNumber, Errno, FlockOperation, lock_file};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
-
-/// The service mends most files in less: a run that the user has asked for waits for that rather than being refused.
-const MENDING: Duration = Duration::from_secs(3);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Takes the lock of the volume: an flock on its root directory.
 ///
@@ -22,17 +16,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// from looking at the device. The kernel drops it with our death, so it never goes stale. It stops nobody from using the
 /// volume; another program that holds the same lock only makes us refuse.
 pub(crate) fn lock(root: &File, target: &Target) -> Result<(), VolumeError> {
-    let until = Instant::now() + MENDING;
-    loop {
-        match lock_file(root, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOOK_AGAIN),
-            Err(Errno::WOULDBLOCK) => {
-                let holder = lock_holder(root).unwrap_or_else(|| "another process".into());
-                return Err(VolumeError::InUse { path: target.given.clone(), holder });
-            }
-            Err(errno) => return Err(io(&target.given, "locking the volume")(errno.into())),
+    match lock_file(root, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let holder = lock_holder(root).unwrap_or_else(|| "another process".into());
+            Err(VolumeError::InUse { path: target.given.clone(), holder })
         }
+        Err(errno) => Err(io(&target.given, "locking the volume")(errno.into())),
     }
 }
 

@@ -62,6 +62,17 @@ pub(super) struct Donor {
     pub(super) map: FileMap,
 }
 
+/// How a donor on btrfs gets its space. Elsewhere both are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pieces {
+    /// An allocation for each call. Extents are given back as a whole only, so none that was taken in part then keeps the
+    /// rest from others.
+    Calls,
+    /// One for all, for which the allocator looks for one place: for when the pieces came apart. If the file changes while
+    /// it takes them, what it did not take is held until it is written anew.
+    One,
+}
+
 impl Donor {
     /// The donor with which `file` would lie best. It is made beside the file, where the file system would look for space
     /// for it, or at the root of the volume.
@@ -77,14 +88,16 @@ impl Donor {
         let wanted = before.fragments().saturating_sub(1);
         let mut best: Option<(u64, Self)> = None;
         let mut trouble = LeftReason::NoGain;
-        for directory in directory_of(file).as_ref().into_iter().chain([root, root]) {
+        let beside = directory_of(file);
+        let places = beside.as_ref().into_iter().chain([root]).map(|place| (place, Pieces::Calls));
+        for (directory, pieces) in places.chain([(root, Pieces::One)]) {
             if best.is_some() {
                 // The best one so far is kept, so that the next is put elsewhere: as far as others can spare it.
                 if floor.permits(survey.data_bytes(), root).is_err() {
                     break;
                 }
             }
-            match Self::allocate(directory, survey.data_bytes(), calls, survey.block_size, in_place) {
+            match Self::allocate(directory, survey, calls, pieces, in_place) {
                 Ok(donor) => {
                     let excess = fragments_after(&before, calls, &donor.map).saturating_sub(1);
                     if best.as_ref().is_none_or(|(least, _)| excess < *least) {
@@ -102,21 +115,21 @@ impl Donor {
         if excess * 2 > wanted { Err(LeftReason::NoGain) } else { Ok(donor) }
     }
 
-    /// Each call gets an allocation of its own: where extents are given back as a whole only (btrfs), none that was taken
-    /// in part then keeps the rest from others.
     fn allocate(
         directory: &File,
-        size: Bytes,
+        survey: &Survey,
         calls: &[Call],
-        block_size: BlockSize,
+        pieces: Pieces,
         in_place: bool,
     ) -> Result<Self, Errno> {
+        let (size, block_size) = (survey.data_bytes(), survey.block_size);
         let file = File::from(longrun_sys::temporary_file(directory)?);
         if longrun_sys::attributes(&file)?.is_written_in_place() != in_place {
             longrun_sys::set_written_in_place(&file, in_place)?;
         }
         // Before the length is set: else btrfs first writes zeros to the block that the file would end in, elsewhere.
-        if longrun_sys::file_system_magic(directory)? == longrun_sys::FileSystemMagic::BTRFS {
+        let by_calls = longrun_sys::file_system_magic(directory)? == longrun_sys::FileSystemMagic::BTRFS;
+        if by_calls && pieces == Pieces::Calls {
             for call in calls {
                 longrun_sys::allocate(&file, ByteRange::of_blocks(block_size, call.donor, call.length))?;
             }

@@ -89,7 +89,7 @@ impl Donor {
         let mut best: Option<(u64, Self)> = None;
         let mut trouble = LeftReason::NoGain;
         let beside = directory_of(file);
-        let places = beside.as_ref().into_iter().chain([root]).map(|place| (place, Pieces::Calls));
+        let places = beside.as_ref().into_iter().chain([root, root]).map(|place| (place, Pieces::Calls));
         for (directory, pieces) in places.chain([(root, Pieces::One)]) {
             if best.is_some() {
                 // The best one so far is kept, so that the next is put elsewhere: as far as others can spare it.

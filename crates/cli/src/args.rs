@@ -25,7 +25,7 @@ Exit status:
 /// Keeps the files and the free space of a volume in long runs.
 ///
 /// Longrun shows how fragmented the files and the free space of a volume are, and puts both into long runs while the
-/// volume stays in use. TARGET is a mount point, a block device, a file or directory, or a disk image.
+/// volume stays in use; its service keeps growing files from fragmenting. TARGET is a mount point, a block device, a file or directory, or a disk image.
 #[derive(Debug, Parser)]
 #[command(name = "longrun", version, after_help = EXIT_STATUS, max_term_width = 100)]
 #[command(arg_required_else_help = true, infer_subcommands = false, disable_help_subcommand = true)]

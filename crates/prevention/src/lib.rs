@@ -18,6 +18,7 @@ pub use model::{
     FileKey, FileSystem, Happening, LeaveReason, Nanos, ProcessName, SensorKind, Signal, SignalKind, Sink,
 };
 pub use prevention::{
-    GivenBack, Options, Prevention, PreventionError, Reaction, SensorSnapshot, Snapshot, Swept, Totals, VolumeSnapshot,
+    GivenBack, HintsUndone, Options, Prevention, PreventionError, Reaction, SensorSnapshot, Snapshot, Swept, Totals,
+    VolumeSnapshot,
 };
 pub use watched::Watched;

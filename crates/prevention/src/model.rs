@@ -229,6 +229,13 @@ pub enum Happening {
         /// How much.
         given_back: Bytes,
     },
+    /// New files in a directory of XFS inherit an extent-size hint from now on.
+    Hinted {
+        /// Where.
+        directory: PathBuf,
+        /// The hint.
+        hint: Bytes,
+    },
     /// Signals were lost: some files may have fragmented unseen.
     Lost {
         /// How many.

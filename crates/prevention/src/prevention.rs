@@ -4,6 +4,7 @@
 //! the work of [`crate::policy`] and [`crate::runway`].
 
 use crate::policy::{Settings, SettingsError};
+pub use crate::runway::HintsUndone;
 use crate::sensor::{Choice, Sensor, SensorError};
 use crate::{FileKey, LeaveReason, SensorKind, Sink, Watched};
 use longrun_layout::Bytes;
@@ -11,7 +12,7 @@ use longrun_sys::DeviceNumber;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -270,6 +271,22 @@ impl Prevention {
     /// nothing is given back.
     pub fn unwatch(&self, device: DeviceNumber) -> GivenBack {
         self.core.unwatch(device)
+    }
+
+    /// Takes back the extent-size hints that were set on directories of a volume; files keep what they have inherited.
+    ///
+    /// # Errors
+    /// [`PreventionError`]; what was not taken back stays recorded.
+    pub fn undo_hints(&self, device: DeviceNumber) -> Result<HintsUndone, PreventionError> {
+        self.core.undo_hints(device)
+    }
+
+    /// As [`Self::undo_hints`], while no prevention runs from this state directory.
+    ///
+    /// # Errors
+    /// [`PreventionError::InUse`] while one does, among others.
+    pub fn undo_hints_of(state_directory: &Path, volume: &Watched) -> Result<HintsUndone, PreventionError> {
+        crate::runway::undo_hints_of(state_directory, volume)
     }
 
     /// How things stand.

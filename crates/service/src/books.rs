@@ -206,6 +206,10 @@ impl Sink for Books {
                 let text = format!("{} bytes of runways were given back, because the space was needed", given_back.0);
                 self.tell(&self.account(point), Severity::Info, "yielded", text, None);
             }
+            Happening::Hinted { directory, hint } => {
+                let text = format!("new files in {} get space in steps of {} bytes", directory.display(), hint.0);
+                self.tell(&self.account(point), Severity::Info, "hinted", text, None);
+            }
             Happening::Lost { signals } => {
                 self.count(point, Counter::SignalsLost, *signals);
                 let text = format!("{signals} signals were lost: some files may have fragmented unseen");

@@ -61,7 +61,10 @@ pub use space::{
     reopen_directory, set_length, sync_file, sync_file_data, sync_volume, temporary_file,
 };
 pub use wait::wait_for_change;
-pub use xfs::{ExtendedAttributes, extended_attributes, open_without_times, open_xfs_by_id};
+pub use xfs::{
+    ExtendedAttributes, extended_attributes, inherited_size_hint, open_without_times, open_xfs_by_id,
+    set_inherited_size_hint,
+};
 pub use xfs_space::xfs_free_inodes;
 
 use longrun_layout::Bytes;

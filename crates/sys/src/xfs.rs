@@ -2,7 +2,7 @@
 
 use crate::FileHandle;
 use crate::raw::{KernelRecord, last_errno, update};
-use longrun_layout::FileId;
+use longrun_layout::{Bytes, FileId};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, FdFlags};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -121,6 +121,8 @@ struct ExtendedRecord {
 unsafe impl KernelRecord for ExtendedRecord {}
 
 const GET_EXTENDED: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<ExtendedRecord>(b'X', 31);
+const SET_EXTENDED: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<ExtendedRecord>(b'X', 32);
+const EXTENT_SIZE_INHERIT: u32 = 0x1000;
 
 /// What `xfs_io -c stat` shows of a file; other file systems tell a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,4 +160,33 @@ pub fn extended_attributes(file: impl AsFd) -> Result<ExtendedAttributes, Errno>
     // SAFETY: the kernel writes one record.
     unsafe { update(file, GET_EXTENDED, &mut record) }?;
     Ok(ExtendedAttributes { flags: record.flags, extents: record.extents, extent_size: record.extent_size })
+}
+
+/// The extent-size hint that new files in `directory` inherit, if there is one.
+///
+/// # Errors
+/// `ENOTTY` where the file system has nothing of the kind.
+pub fn inherited_size_hint(directory: impl AsFd) -> Result<Option<Bytes>, Errno> {
+    let mut record = ExtendedRecord::default();
+    // SAFETY: the kernel writes one record.
+    unsafe { update(directory, GET_EXTENDED, &mut record) }?;
+    let hint = record.flags & EXTENT_SIZE_INHERIT != 0 && record.extent_size != 0;
+    Ok(hint.then_some(Bytes(u64::from(record.extent_size))))
+}
+
+/// Has new files in `directory` inherit this extent-size hint, or none; files that are there keep theirs. All else that the
+/// record holds is written back as it was read.
+///
+/// # Errors
+/// `EINVAL` when the hint is no multiple of the block size, or too large.
+pub fn set_inherited_size_hint(directory: impl AsFd, hint: Option<Bytes>) -> Result<(), Errno> {
+    let directory = directory.as_fd();
+    let mut record = ExtendedRecord::default();
+    // SAFETY: the kernel writes one record.
+    unsafe { update(directory, GET_EXTENDED, &mut record) }?;
+    record.extent_size = u32::try_from(hint.map_or(0, |hint| hint.0)).map_err(|_| Errno::INVAL)?;
+    record.flags =
+        if hint.is_some() { record.flags | EXTENT_SIZE_INHERIT } else { record.flags & !EXTENT_SIZE_INHERIT };
+    // SAFETY: the kernel reads one record.
+    unsafe { update(directory, SET_EXTENDED, &mut record) }
 }

@@ -27,6 +27,12 @@ pub struct PreventArgs {
     /// Leave this much of each volume free in any case
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub floor: Option<Bytes>,
+    /// On XFS, give directories whose files keep fragmenting an extent-size hint that new files inherit
+    #[arg(long)]
+    pub xfs_hint: bool,
+    /// Take back the extent-size hints that were given to directories of these volumes, and end
+    #[arg(long, conflicts_with = "xfs_hint")]
+    pub undo_hints: bool,
     /// Print JSON: one line when it is at work, and the totals at the end
     #[arg(long)]
     pub json: bool,

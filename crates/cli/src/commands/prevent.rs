@@ -25,6 +25,9 @@ pub fn run(args: &PreventArgs) -> Result<(), Failure> {
     let settings = settings(args);
     settings.validate().map_err(|e| Failure::new(Status::Usage, e.to_string()))?;
     let volumes = args.mounts.iter().map(|mount| volume(mount)).collect::<Result<Vec<_>, _>>()?;
+    if args.undo_hints {
+        return undo_hints(args, &volumes);
+    }
     // Before anything is held.
     let (told, ended) = channel();
     signals::on_end(move || _ = told.send(())).map_err(Failure::signals)?;
@@ -49,6 +52,24 @@ pub fn run(args: &PreventArgs) -> Result<(), Failure> {
     if args.json { print_json(&totals) } else { print(&text(&totals)) }
 }
 
+/// Takes back what was set on directories, and tells of it.
+fn undo_hints(args: &PreventArgs, volumes: &[Watched]) -> Result<(), Failure> {
+    let mut all = Vec::new();
+    for volume in volumes {
+        let undone = Prevention::undo_hints_of(&args.state, volume)?;
+        if !args.json {
+            let restored = counted(undone.restored, "directory", "directories");
+            print(&format!(
+                "{}: hints taken back from {restored}, {} gone or changed since\n",
+                printable_path(&volume.point),
+                count(undone.left)
+            ))?;
+        }
+        all.push(undone);
+    }
+    if args.json { print_json(&all) } else { Ok(()) }
+}
+
 /// Nobody keeps books here: the totals suffice.
 struct Nobody;
 
@@ -64,6 +85,7 @@ fn settings(args: &PreventArgs) -> Settings {
         settings.longest_runway = settings.longest_runway.max(first);
     }
     settings.longest_runway = args.longest_runway.unwrap_or(settings.longest_runway);
+    settings.xfs_hint = args.xfs_hint;
     settings.floor_bytes = args.floor.unwrap_or(settings.floor_bytes);
     settings
 }

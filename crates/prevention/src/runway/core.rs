@@ -2,6 +2,7 @@
 
 use super::file;
 use super::give_back::{self, Outcome};
+use super::hints::{self, Hints, HintsUndone};
 use super::identity;
 use super::journal::Journal;
 use super::keeper::Clock;
@@ -36,6 +37,7 @@ pub(crate) struct Core {
     pub(super) journal: Journal,
     pub(super) queue: Queue,
     pub(super) clock: Clock,
+    pub(super) hints: Hints,
     pub(super) debounce: Duration,
     refused: Option<SensorError>,
     volumes: RwLock<BTreeMap<DeviceNumber, Arc<Volume>>>,
@@ -91,6 +93,7 @@ impl Core {
             journal,
             queue: Queue::new(workers),
             clock: Clock::default(),
+            hints: Hints::open(&options.state_directory),
             debounce: options.debounce,
             refused,
             volumes: RwLock::default(),
@@ -168,6 +171,7 @@ impl Core {
         drop(root);
         let compressed = watched.filesystem == FileSystem::Btrfs && identity::is_compressed(watched);
         let volume = Arc::new(Volume::new(watched.clone(), id, compressed, policy));
+        self.hints.reconcile(watched);
         // Before anybody else can work on these files.
         let (swept, kept) = self.sweep(&volume);
         self.volumes.write().unwrap_or_else(PoisonError::into_inner).insert(watched.device, Arc::clone(&volume));
@@ -226,6 +230,11 @@ impl Core {
         let compressed = volume.watched.filesystem == FileSystem::Btrfs && identity::is_compressed(&volume.watched);
         volume.compressed.store(compressed, Ordering::Relaxed);
         Ok(())
+    }
+
+    pub(crate) fn undo_hints(&self, device: DeviceNumber) -> Result<HintsUndone, PreventionError> {
+        let volume = self.volume(device).ok_or(PreventionError::Unknown { device })?;
+        hints::undo(&self.hints, &volume.watched)
     }
 
     pub(crate) fn unwatch(&self, device: DeviceNumber) -> GivenBack {

@@ -9,6 +9,7 @@
 mod core;
 mod file;
 mod give_back;
+mod hints;
 mod identity;
 mod journal;
 mod keeper;
@@ -19,3 +20,5 @@ mod table;
 mod work;
 
 pub(crate) use core::Core;
+pub use hints::HintsUndone;
+pub(crate) use hints::undo_hints_of;

@@ -317,10 +317,16 @@ impl Core {
         if let Some(forgotten) = forgotten.take() {
             self.let_go(volume, &forgotten);
         }
+        let point = &volume.watched.point;
         if let Some(ended) = ended {
             self.history().learn(&ended);
+            let hinted = path.as_deref().filter(|_| ended.pattern == Pattern::Appended);
+            let settings = volume.table().policy.settings().clone();
+            let hinted = hinted.and_then(|path| self.hints.learn(&volume.watched, &settings, path, size));
+            if let Some((directory, hint)) = hinted {
+                self.sink.happened(point, &Happening::Hinted { directory, hint });
+            }
         }
-        let point = &volume.watched.point;
         if told {
             let given_back = settled.given_back;
             self.sink.happened(point, &Happening::Settled { file, path, given_back, prevented, excess });

@@ -210,9 +210,12 @@ fn readers_beside_a_writer_see_whole_batches_only() {
                     assert_eq!(signals, lost, "half a batch was seen");
                     assert!(signals >= last, "history went back");
                     last = signals;
+                    // Readers come now and then: two that never pause would keep the writer out.
+                    thread::sleep(Duration::from_millis(2));
                 }
             });
         }
+        let _end = AtEnd(&done);
         begun.wait();
         for n in 0..200 {
             let time = noon() + jiff::SignedDuration::from_hours(n);
@@ -225,9 +228,17 @@ fn readers_beside_a_writer_see_whole_batches_only() {
                 ledger.keep_house(time + jiff::SignedDuration::from_hours(24 * 365)).unwrap();
             }
         }
-        done.store(true, Ordering::Relaxed);
     });
     assert_eq!(signals(&path), 200);
+}
+
+/// Ends the readers, also when the writer fails: they would go on for ever otherwise, and the test with them.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 const FULL: &str = "LONGRUN_LEDGER_TEST_FULL";

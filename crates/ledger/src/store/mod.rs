@@ -5,6 +5,7 @@
 mod house;
 mod open;
 mod schema;
+mod turn;
 mod write;
 
 use crate::report::read;
@@ -14,6 +15,7 @@ use longrun_layout::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use turn::Turn;
 
 /// How much history is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub struct Ledger {
     path: PathBuf,
     limits: Limits,
     connection: Connection,
+    // After the connection, so that it ends later.
+    _turn: Turn,
 }
 
 impl Ledger {
@@ -76,8 +80,9 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`]: the caller goes on without history.
     pub fn open(path: &Path, limits: Limits, now: Timestamp) -> Result<Opened, LedgerError> {
+        let turn = Turn::take(path);
         let (connection, note) = open::for_writing(path, now)?;
-        Ok(Opened { ledger: Self { path: path.to_owned(), limits, connection }, note })
+        Ok(Opened { ledger: Self { path: path.to_owned(), limits, connection, _turn: turn }, note })
     }
 
     /// Opens again what [`Self::open`] has checked; begins a database where that has been removed.
@@ -85,7 +90,8 @@ impl Ledger {
     /// # Errors
     /// As [`Self::open`], and [`LedgerError::Damaged`]: then that is to be called.
     pub fn open_again(path: &Path, limits: Limits) -> Result<Self, LedgerError> {
-        Ok(Self { path: path.to_owned(), limits, connection: open::again(path)? })
+        let turn = Turn::take(path);
+        Ok(Self { path: path.to_owned(), limits, connection: open::again(path)?, _turn: turn })
     }
 
     /// Writes all of a batch, or nothing.
@@ -165,6 +171,8 @@ impl Ledger {
 pub struct Reader {
     path: PathBuf,
     connection: Connection,
+    // After the connection, so that it ends later.
+    _turn: Turn,
 }
 
 impl Reader {
@@ -173,7 +181,8 @@ impl Reader {
     /// # Errors
     /// [`LedgerError`]; [`LedgerError::Missing`] when there is no history yet.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
-        Ok(Self { path: path.to_owned(), connection: open::for_reading(path)? })
+        let turn = Turn::take(path);
+        Ok(Self { path: path.to_owned(), connection: open::for_reading(path)?, _turn: turn })
     }
 
     /// What it tells about a period.

@@ -63,11 +63,8 @@ impl Core {
             return Err(LeaveReason::LowSpace);
         }
         let handle = &signal.file.handle;
-        let opened = file::open(&volume.watched, handle, Executables::Never).map_err(|closed| match closed {
-            Closed::Gone => LeaveReason::Gone,
-            Closed::Executable => LeaveReason::Executable,
-            Closed::Busy | Closed::Refused | Closed::Volume(_) => LeaveReason::Refused,
-        })?;
+        // For looking only: as long as it is open for writing nobody can execute it.
+        let opened = file::open_to_look(&volume.watched, handle).map_err(reason_of)?;
         let compressed = volume.compressed.load(Ordering::Relaxed);
         let facts = opened.facts(&volume.watched, compressed, &signal.by).map_err(refused)?;
         let reach = volume.table().get(handle).and_then(|known| match &known.give_back {
@@ -132,20 +129,17 @@ impl Core {
             return Err(LeaveReason::KeptWhole);
         }
         self.journal.remember(volume.id, *handle, &give_back).map_err(refused)?;
-        // The journal may have taken its time. Where a preallocation changes times, who has set them by now is respected.
-        // Whoever sets them between this look and the kernel's own is not: no call tells (docs/hazards.md).
-        let stat = opened.file.metadata().map_err(refused)?;
-        let set_since = stat.modified().ok() < opened.stat.modified().ok();
-        if volume.watched.filesystem != FileSystem::Xfs && (set_since || file::times_were_set(&stat)) {
-            if volume.table().get(handle).is_none_or(|known| known.give_back.is_empty()) {
-                self.journal.retire(volume.id, *handle);
+        let done = match self.allocate(volume, handle, opened, range) {
+            Err(reason @ (LeaveReason::LowSpace | LeaveReason::Refused)) => Err(reason),
+            Err(reason) => {
+                // Nothing was tried.
+                if volume.table().get(handle).is_none_or(|known| known.give_back.is_empty()) {
+                    self.journal.retire(volume.id, *handle);
+                }
+                return Err(reason);
             }
-            return Err(LeaveReason::TimesSet);
-        }
-        let done = longrun_sys::allocate(&opened.file, range).map_err(|errno| match errno {
-            Errno::NOSPC | Errno::DQUOT => LeaveReason::LowSpace,
-            _ => LeaveReason::Refused,
-        });
+            Ok(()) => Ok(()),
+        };
         // Whatever the answer: an error can leave a part allocated, which has to be given back, too.
         volume.table().change(handle, |known| {
             for what in &give_back {
@@ -155,6 +149,27 @@ impl Core {
             known.pattern = if half.is_some() { Pattern::Appended } else { Pattern::Scattered };
         });
         done.map(|()| give_back)
+    }
+
+    /// Opens the file for writing, for just as long as it takes to preallocate.
+    fn allocate(
+        &self,
+        volume: &Volume,
+        handle: &FileHandle,
+        seen: &Opened,
+        range: ByteRange,
+    ) -> Result<(), LeaveReason> {
+        let writable = file::open(&volume.watched, handle, Executables::Never).map_err(reason_of)?;
+        // The journal may have taken its time. Where a preallocation changes times, who has set them by now is respected.
+        // Whoever sets them between this look and the kernel's own is not: no call tells (docs/hazards.md).
+        let set_since = writable.stat.modified().ok() < seen.stat.modified().ok();
+        if volume.watched.filesystem != FileSystem::Xfs && (set_since || file::times_were_set(&writable.stat)) {
+            return Err(LeaveReason::TimesSet);
+        }
+        longrun_sys::allocate(&writable.file, range).map_err(|errno| match errno {
+            Errno::NOSPC | Errno::DQUOT => LeaveReason::LowSpace,
+            _ => LeaveReason::Refused,
+        })
     }
 
     /// Up to where what lies behind the end of the file will be ours. XFS may have preallocated on its own already, and will
@@ -355,6 +370,14 @@ impl Core {
         let file = FileKey { volume: volume.watched.device, handle: *handle };
         let path = opened.path(&volume.watched);
         self.sink.happened(&volume.watched.point, &Happening::Fragmented { file, path, excess });
+    }
+}
+
+fn reason_of(closed: Closed) -> LeaveReason {
+    match closed {
+        Closed::Gone => LeaveReason::Gone,
+        Closed::Executable => LeaveReason::Executable,
+        Closed::Busy | Closed::Refused | Closed::Volume(_) => LeaveReason::Refused,
     }
 }
 

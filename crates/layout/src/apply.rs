@@ -71,7 +71,8 @@ pub fn apply_moves(
         free.remove(step.occupies());
         free.insert(step.vacates());
     }
-    let mut builder = LayoutBuilder::new(layout.block_size(), layout.total_blocks());
+    let mut builder =
+        LayoutBuilder::new(layout.block_size(), layout.total_blocks()).sharing(!layout.shared().is_empty());
     for file in layout.files() {
         let mut runs = changed.remove(&file.index).unwrap_or_else(|| file.runs().collect());
         let record = file.record;

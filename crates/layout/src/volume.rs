@@ -134,7 +134,8 @@ impl VolumeLayout {
         self.regions = regions;
     }
 
-    /// Blocks that more than one file (or snapshot) owns. Ascending, disjoint.
+    /// Blocks that more than one file owns, or one file more than once. Ascending, disjoint. Empty unless the builder
+    /// was told that files may share blocks: where they may not, such files contradict each other.
     #[must_use]
     pub fn shared(&self) -> &[Extent] {
         &self.shared
@@ -194,6 +195,7 @@ impl std::error::Error for LayoutError {}
 pub struct LayoutBuilder {
     layout: VolumeLayout,
     free: Vec<Extent>,
+    may_share: bool,
     error: Option<LayoutError>,
 }
 
@@ -211,7 +213,14 @@ impl LayoutBuilder {
             shared: Vec::new(),
             regions: Vec::new(),
         };
-        Self { layout, free: Vec::new(), error: None }
+        Self { layout, free: Vec::new(), may_share: false, error: None }
+    }
+
+    /// Files may own blocks together: those are told by [`VolumeLayout::shared`], and contradict nothing.
+    #[must_use]
+    pub fn sharing(mut self, may_share: bool) -> Self {
+        self.may_share = may_share;
+        self
     }
 
     /// Adds a file with its runs, which are sorted by logical address here and joined where they continue each other.
@@ -298,7 +307,10 @@ impl LayoutBuilder {
             claims.extend(file.runs().map(|r| (r.extent(), file.index.0)));
         }
         claims.sort_unstable();
-        let doubted = doubtful_files(&claims, &free);
+        if self.may_share {
+            self.layout.shared = overlaps(&claims);
+        }
+        let doubted = doubtful_files(&claims, &free, self.may_share);
         for index in doubted {
             if let Some(record) = self.layout.files.get_mut(index as usize) {
                 record.pin = record.pin.or(Some(Pin::DamagedMap));
@@ -321,12 +333,13 @@ impl LayoutBuilder {
 
 /// The files that claim a block which another file or the free space claims too: two dumps of live volumes had such
 /// runs, from delayed allocation and from reading while the volume changed.
-fn doubtful_files(claims: &[(Extent, u32)], free: &ExtentSet) -> Vec<u32> {
+fn doubtful_files(claims: &[(Extent, u32)], free: &ExtentSet, may_share: bool) -> Vec<u32> {
     let mut doubted = Vec::new();
     let mut furthest: Option<(Extent, u32)> = None;
     for &(extent, index) in claims {
         if let Some((before, owner)) = furthest
             && before.end() > extent.start
+            && !may_share
         {
             doubted.extend([owner, index]);
         }
@@ -340,6 +353,24 @@ fn doubtful_files(claims: &[(Extent, u32)], free: &ExtentSet) -> Vec<u32> {
     doubted.sort_unstable();
     doubted.dedup();
     doubted
+}
+
+/// The blocks that are claimed more than once, of claims that ascend.
+fn overlaps(claims: &[(Extent, u32)]) -> Vec<Extent> {
+    let mut found: Vec<Extent> = Vec::new();
+    let mut reached = PhysicalBlock(0);
+    for (extent, _) in claims {
+        let common = Extent::between(extent.start, extent.end().min(reached));
+        match found.last_mut() {
+            _ if common.is_empty() => {}
+            Some(last) if last.end() >= common.start => {
+                *last = Extent::between(last.start, last.end().max(common.end()))
+            }
+            _ => found.push(common),
+        }
+        reached = reached.max(extent.end());
+    }
+    found
 }
 
 /// The volume minus two ascending sequences of extents.
@@ -435,6 +466,27 @@ mod tests {
         let pins: Vec<bool> = layout.files().map(|f| f.record.pin.is_some()).collect();
         assert_eq!(pins, [true, true, true, false]);
         assert!(layout.free().is_empty(), "a block that a doubtful file claims is not offered as free");
+    }
+
+    #[test]
+    fn where_files_may_share_blocks_these_are_told_and_nobody_is_pinned() {
+        let mut b = builder().sharing(true);
+        add(&mut b, 11, None, &[Run::new(0, 100, 50)]);
+        add(
+            &mut b,
+            12,
+            None,
+            &[Run::new(0, 140, 30), Run::new(30, 100, 5), Run::new(40, 300, 5), Run::new(50, 300, 5)],
+        );
+        add(&mut b, 13, None, &[Run::new(0, 500, 5)]);
+        b.push_free(Extent::new(170, 10));
+        b.push_free(Extent::new(504, 10));
+        let layout = b.build().unwrap();
+        assert_eq!(layout.shared(), [Extent::new(100, 5), Extent::new(140, 10), Extent::new(300, 5)]);
+        let pins: Vec<bool> = layout.files().map(|f| f.record.pin.is_some()).collect();
+        assert_eq!(pins, [false, false, true], "what is free is nobody's");
+        let obstacles = [(0, 100), (180, 120), (305, 200), (514, 486)];
+        assert_eq!(layout.obstacles(), obstacles.map(|(start, length)| Extent::new(start, length)));
     }
 
     #[test]

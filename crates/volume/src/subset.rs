@@ -27,7 +27,8 @@ impl<'a> Subset<'a> {
 /// # Errors
 /// [`VolumeError::Damaged`] when the layout contradicts itself, which a layout that was built before does not.
 pub fn restrict(layout: &VolumeLayout, chosen: &BTreeSet<InodeNumber>) -> Result<VolumeLayout, VolumeError> {
-    let mut builder = LayoutBuilder::new(layout.block_size(), layout.total_blocks());
+    let mut builder =
+        LayoutBuilder::new(layout.block_size(), layout.total_blocks()).sharing(!layout.shared().is_empty());
     let mut runs: Vec<Run> = Vec::new();
     for file in layout.files().filter(|file| chosen.contains(&file.record.inode)) {
         runs.clear();

@@ -1,9 +1,10 @@
 //! Attributes of an inode that stat does not tell.
 
 use crate::raw::{KernelRecord, update};
-use rustix::fs::{AtFlags, IFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, IFlags, Statx, StatxFlags, statx};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::SystemTime;
 
 /// The attribute flags of an inode, as `lsattr` shows them.
@@ -137,7 +138,18 @@ pub fn generation(file: impl AsFd) -> Result<u32, Errno> {
 /// # Errors
 /// `EOPNOTSUPP` before Linux 5.8.
 pub fn mount_of_file(file: impl AsFd) -> Result<u64, Errno> {
-    let stat = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    mount_in(&statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?)
+}
+
+/// As [`mount_of_file`] for a path, without opening what is there.
+///
+/// # Errors
+/// The kernel's; `EOPNOTSUPP` before Linux 5.8.
+pub fn mount_at(path: &Path) -> Result<u64, Errno> {
+    mount_in(&statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID)?)
+}
+
+fn mount_in(stat: &Statx) -> Result<u64, Errno> {
     if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
         return Err(Errno::OPNOTSUPP);
     }

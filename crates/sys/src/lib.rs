@@ -8,6 +8,7 @@
 //! ranged write-back, cachestat, shutdown) exist only as untyped entry points; each block says why it is sound.
 #![allow(unsafe_code)]
 
+mod btrfs;
 mod bulkstat;
 mod cache;
 mod device;
@@ -30,6 +31,9 @@ mod wait;
 mod xfs;
 mod xfs_space;
 
+pub use btrfs::{
+    BtrfsInfo, TreeId, TreeItem, TreeKey, TreeReader, Visit, btrfs_info, path_in_subvolume, subvolume_of_file,
+};
 pub use bulkstat::{InodeKind, InodeRecord, XfsGeometry, for_each_inode, xfs_geometry};
 pub use cache::{
     CacheState, cache_state, drop_cache, expect_random_reads, read_ahead, start_writeback, wait_writeback,
@@ -42,7 +46,7 @@ pub use folio::has_large_folios;
 pub use fsmap::{SpaceOwner, SpaceRecord, map_space};
 pub use handle::{FileHandle, id_of_file, open_by_id};
 pub use inode::{
-    InodeAttributes, attributes, generation, mount_of_file, set_modified, set_written_in_place, volume_uuid,
+    InodeAttributes, attributes, generation, mount_at, mount_of_file, set_modified, set_written_in_place, volume_uuid,
 };
 pub use lease::ExclusiveLease;
 pub use mmap::SharedMapping;

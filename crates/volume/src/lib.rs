@@ -3,6 +3,8 @@
 //! Owns what is possible on a live volume: scan, capture, exchange, barrier, release. Never decides what goes where:
 //! that is the planner's.
 
+pub mod btrfs;
+mod bytes;
 pub mod engine;
 mod error;
 pub mod ext4;

@@ -61,7 +61,8 @@ pub struct Target {
     pub subject: Subject,
     /// The block device, or the image file.
     pub device: PathBuf,
-    /// The number of the block device; none for an image.
+    /// The number of the block device; none for an image. Of btrfs, whose mounts have numbers of their own, that of the device
+    /// that was mounted.
     pub device_number: Option<DeviceNumber>,
     /// Where it is mounted (the best place: writable and whole before others), if it is.
     pub mount: Option<Mount>,
@@ -116,19 +117,50 @@ impl Target {
             });
         }
         let number = DeviceNumber::from_stat(meta.dev());
-        let Some(mount) = best_mount(&mounts, number) else {
+        let canonical = fs::canonicalize(given).unwrap_or_else(|_| given.to_owned());
+        let found = best_mount(&mounts, number).map(|mount| (mount, Some(number)));
+        let Some((mount, device_number)) = found.or_else(|| mount_with_own_number(&mounts, &canonical)) else {
             return Err(not_a_volume("on a file system without a block device of its own".into()));
         };
-        let canonical = fs::canonicalize(given).unwrap_or_else(|_| given.to_owned());
-        let is_mount_point = mounts.iter().any(|m| m.device == number && m.is_whole() && m.point == canonical);
+        let is_top = |m: &Mount| m.is_whole() || (m.filesystem == BTRFS && meta.ino() == TOP_OF_SUBVOLUME);
+        let is_mount_point = mounts.iter().any(|m| m.device == mount.device && m.point == canonical && is_top(m));
         let subject = match (kind.is_dir(), is_mount_point) {
             (true, true) => Subject::Volume,
             (true, false) => Subject::Directory,
             (false, _) => Subject::File,
         };
         let device = device_path(&mount);
-        Ok(Self { given: given.to_owned(), subject, device, device_number: Some(number), mount: Some(mount) })
+        Ok(Self { given: given.to_owned(), subject, device, device_number, mount: Some(mount) })
     }
+}
+
+/// Its files and mounts have numbers of their own, one for each subvolume and another for the whole.
+const BTRFS: &str = "btrfs";
+/// The number of the directory that a subvolume begins with. It is rarely the whole of a btrfs that is mounted.
+const TOP_OF_SUBVOLUME: u64 = 256;
+
+/// The mount that `path` lies on and its block device, where that is not what stat tells: btrfs.
+fn mount_with_own_number(mounts: &[Mount], path: &Path) -> Option<(Mount, Option<DeviceNumber>)> {
+    let id = longrun_sys::mount_at(path).ok()?;
+    let own = mounts.iter().find(|mount| mount.id == id && mount.filesystem == BTRFS)?;
+    let others = mounts.iter().filter(|mount| mount.device == own.device).filter(|mount| is_visible(mount));
+    // Where it does not matter otherwise, the one that the user named.
+    let best = others.max_by_key(|mount| (mount.is_whole(), mount.writable, mount.id == id)).unwrap_or(own);
+    Some((best.clone(), node_number(&best.source)))
+}
+
+/// The number of a device node.
+fn node_number(path: &Path) -> Option<DeviceNumber> {
+    let meta = fs::metadata(path).ok().filter(|meta| meta.file_type().is_block_device())?;
+    Some(DeviceNumber::from_stat(meta.rdev()))
+}
+
+/// Whether a mount is what one finds at its mount point.
+fn is_visible(mount: &Mount) -> bool {
+    if mount.filesystem == BTRFS {
+        return longrun_sys::mount_at(&mount.point).is_ok_and(|id| id == mount.id);
+    }
+    fs::metadata(&mount.point).is_ok_and(|meta| DeviceNumber::from_stat(meta.dev()) == mount.device)
 }
 
 /// Whether a regular file is an image of a volume or of a disk, by its signature. What cannot be read is an ordinary file.
@@ -168,8 +200,8 @@ fn read_mounts() -> Result<Vec<Mount>, VolumeError> {
 
 /// The mount of `device` to work through: really visible at its mount point, whole and writable if there is such a one.
 fn best_mount(mounts: &[Mount], device: DeviceNumber) -> Option<Mount> {
-    let visible = |m: &&Mount| fs::metadata(&m.point).is_ok_and(|meta| DeviceNumber::from_stat(meta.dev()) == device);
-    mounts.iter().filter(|m| m.device == device).filter(visible).max_by_key(|m| (m.is_whole(), m.writable)).cloned()
+    let is_of = |m: &&Mount| m.device == device || (m.filesystem == BTRFS && node_number(&m.source) == Some(device));
+    mounts.iter().filter(is_of).filter(|m| is_visible(m)).max_by_key(|m| (m.is_whole(), m.writable)).cloned()
 }
 
 /// The device node: what was mounted when that is a name of the device, else the kernel's own name.

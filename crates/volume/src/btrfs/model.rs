@@ -1,0 +1,341 @@
+//! What a scan of a btrfs volume tells.
+//!
+//! Owns the types, and the one translation from btrfs' own addresses to places on the device. Never makes a call.
+
+use super::extents::DataExtents;
+use super::sharing::SharingSets;
+use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, FileIndex, InodeNumber, PhysicalBlock, VolumeLayout};
+use std::fmt;
+
+/// The number of a subvolume or snapshot: the id of its tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubvolumeId(
+    /// The bare id.
+    pub u64,
+);
+
+impl SubvolumeId {
+    /// The subvolume that all others lie in.
+    pub const TOP: Self = Self(5);
+}
+
+impl fmt::Display for SubvolumeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A byte in btrfs' own address space, which chunks map to devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(
+    /// The bare address.
+    pub u64,
+);
+
+impl Address {
+    /// The address `bytes` further on (saturating: a lying length must not wrap).
+    #[must_use]
+    pub fn plus(self, bytes: Bytes) -> Self {
+        Self(self.0.saturating_add(bytes.0))
+    }
+}
+
+/// What a chunk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChunkKind {
+    /// Data of files.
+    Data,
+    /// Trees.
+    Metadata,
+    /// The tree of chunks itself.
+    System,
+    /// Data and trees together (mkfs --mixed).
+    Mixed,
+}
+
+impl ChunkKind {
+    /// Whether files' data lies in it.
+    #[must_use]
+    pub fn holds_data(self) -> bool {
+        matches!(self, Self::Data | Self::Mixed)
+    }
+}
+
+/// How a chunk lies on devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Profile {
+    /// One copy.
+    Single,
+    /// Two copies on one device.
+    Dup,
+    /// One copy striped over devices.
+    Raid0,
+    /// Copies on this many devices.
+    Mirrored(u8),
+    /// Copies striped over devices.
+    Raid10,
+    /// Striped with parity.
+    Parity,
+}
+
+/// A part of the address space that was given to one kind of content; btrfs calls what is in it a block group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its first address.
+    pub start: Address,
+    /// Its size, of one copy.
+    pub length: Bytes,
+    /// What it holds.
+    pub kind: ChunkKind,
+    /// How it lies on the device.
+    pub profile: Profile,
+    /// Where its first copy starts on the device. What lies in a chunk lies in one piece there.
+    pub position: PhysicalBlock,
+    /// Where further copies start.
+    pub copies: Vec<PhysicalBlock>,
+    /// Bytes in use, of one copy.
+    pub used: Bytes,
+    /// Its free parts by place on the device (first copy); ascending, disjoint, not adjacent.
+    pub free: Vec<Extent>,
+}
+
+impl Chunk {
+    /// The first address behind it.
+    #[must_use]
+    pub fn end(&self) -> Address {
+        self.start.plus(self.length)
+    }
+
+    /// The blocks of its first copy.
+    #[must_use]
+    pub fn extent(&self, block_size: BlockSize) -> Extent {
+        Extent { start: self.position, length: Blocks(self.length.0 / u64::from(block_size.bytes())) }
+    }
+
+    /// The address of a block of its first copy.
+    #[must_use]
+    pub fn address_of(&self, block_size: BlockSize, block: PhysicalBlock) -> Option<Address> {
+        let inside = block.0.checked_sub(self.position.0)?.checked_mul(u64::from(block_size.bytes()))?;
+        (inside < self.length.0).then(|| self.start.plus(Bytes(inside)))
+    }
+
+    /// Where `address`, which lies in the chunk, lies in its first copy.
+    #[must_use]
+    pub fn position_of(&self, block_size: BlockSize, address: Address) -> Option<PhysicalBlock> {
+        let inside = address.0.checked_sub(self.start.0).filter(|inside| *inside < self.length.0)?;
+        Some(self.position + Blocks(inside / u64::from(block_size.bytes())))
+    }
+
+    /// Its free blocks, of one copy.
+    #[must_use]
+    pub fn free_blocks(&self) -> Blocks {
+        self.free.iter().map(|extent| extent.length).sum()
+    }
+}
+
+/// Where the free space was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreeSpaceSource {
+    /// The free-space tree.
+    Tree,
+    /// The gaps between extents: the volume has no free-space tree, or one that must not be trusted.
+    Gaps,
+}
+
+/// How a volume is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BtrfsGeometry {
+    /// The unit of allocation (btrfs' sector size), and the layout's block size.
+    pub block_size: BlockSize,
+    /// Bytes of a tree node.
+    pub node_bytes: Bytes,
+    /// The one device.
+    pub device: u64,
+    /// Its size.
+    pub device_bytes: Bytes,
+    /// Where the free space was read from.
+    pub free_space: FreeSpaceSource,
+    /// Files' data has a second copy on the device.
+    pub data_is_doubled: bool,
+}
+
+/// A subvolume or snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subvolume {
+    /// Which.
+    pub id: SubvolumeId,
+    /// Where its name is: in which subvolume, in which directory of that, and which name. The top one has none.
+    pub place: Option<(SubvolumeId, InodeNumber, Vec<u8>)>,
+    /// Nobody can write to its files.
+    pub read_only: bool,
+    /// It was made as a copy of another.
+    pub is_snapshot: bool,
+    /// What its tree takes.
+    pub tree_bytes: Bytes,
+}
+
+/// What of a file decides how it can be moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnerTraits(pub(super) u16);
+
+macro_rules! traits {
+    ($($(#[$doc:meta])* $name:ident = $bit:expr, $constant:ident;)*) => {
+        impl OwnerTraits {
+            $(pub(super) const $constant: u16 = 1 << $bit;)*
+            $($(#[$doc])*
+            #[must_use]
+            pub fn $name(self) -> bool {
+                self.0 & Self::$constant != 0
+            })*
+        }
+    };
+}
+
+traits! {
+    /// Some of its data is stored compressed.
+    is_compressed = 0, COMPRESSED;
+    /// Some or all of its data lies in the tree itself, and has no blocks.
+    is_inline = 1, INLINE;
+    /// It has preallocated space before its end that was never written.
+    is_preallocated = 2, PREALLOCATED;
+    /// It has space behind its end.
+    reaches_beyond_end = 3, BEYOND_END;
+    /// It is written in place (nodatacow).
+    is_written_in_place = 4, IN_PLACE;
+    /// It has no checksums (nodatasum); always so when it is written in place.
+    has_no_checksums = 5, NO_CHECKSUMS;
+    /// Immutable or append-only.
+    is_immutable = 6, IMMUTABLE;
+    /// fs-verity protects its content.
+    has_verity = 7, VERITY;
+    /// It is in use as swap space.
+    is_swap = 8, SWAP;
+    /// Its subvolume is read-only.
+    is_in_read_only_subvolume = 9, READ_ONLY;
+    /// A part of it refers to less than the whole of an extent.
+    refers_to_parts = 10, PARTS;
+    /// It shares an extent with another file, or has one twice itself.
+    is_shared = 11, SHARED;
+    /// It wants to be stored compressed (its own attribute).
+    wants_compression = 12, WANTS_COMPRESSION;
+    /// It is a directory.
+    is_directory = 13, DIRECTORY;
+}
+
+impl OwnerTraits {
+    pub(super) fn add(&mut self, bits: u16) {
+        self.0 |= bits;
+    }
+}
+
+/// Who a file of the layout is. Inode numbers repeat in each subvolume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Which subvolume it lies in.
+    pub subvolume: SubvolumeId,
+    /// Its number there.
+    pub inode: InodeNumber,
+    /// The transaction that made it: tells it from a later file of the same number. Its low 32 bits are the generation of file
+    /// handles.
+    pub generation: u64,
+    /// Its length.
+    pub size: Bytes,
+    /// What decides how it can be moved.
+    pub traits: OwnerTraits,
+}
+
+/// A volume as it was at one moment.
+///
+/// The layout speaks of places on the device: of a chunk with two copies the first. Free is what is free in chunks for data,
+/// and what no chunk was made of yet; all else that no file has is an obstacle: metadata chunks with their free space,
+/// second copies, superblocks, and the parts of extents that nothing refers to any more.
+///
+/// A file's [`FileId`] has the id of its subvolume for a generation, so that it is unique on the volume and the same in the
+/// next scan. Files that share blocks are no contradiction here: see [`VolumeLayout::shared`].
+///
+/// The runs of a file with compressed extents are numbered by blocks on the device, one after the other, instead of
+/// by its own blocks: fragments and bytes are right then, and [`DataExtents`] tells which part of the file lies where.
+#[derive(Clone, Debug)]
+pub struct BtrfsScan {
+    /// Files, directories, free space, obstacles.
+    pub layout: VolumeLayout,
+    /// How the volume is made.
+    pub geometry: BtrfsGeometry,
+    /// All chunks, ascending by address.
+    pub chunks: Vec<Chunk>,
+    /// What of the device belongs to no chunk and could be made one. Ascending.
+    pub unallocated: Vec<Extent>,
+    /// All subvolumes and snapshots, ascending by id.
+    pub subvolumes: Vec<Subvolume>,
+    /// By [`FileIndex`]: who it is.
+    pub owners: Vec<Owner>,
+    /// The extents of each file.
+    pub extents: DataExtents,
+    /// Which files share extents.
+    pub sets: SharingSets,
+}
+
+impl BtrfsScan {
+    /// The chunk that holds `address`.
+    #[must_use]
+    pub fn chunk_at(&self, address: Address) -> Option<&Chunk> {
+        chunk_at(&self.chunks, address)
+    }
+
+    /// Where `address` lies on the device.
+    #[must_use]
+    pub fn position_of(&self, address: Address) -> Option<PhysicalBlock> {
+        self.chunk_at(address)?.position_of(self.geometry.block_size, address)
+    }
+
+    /// The chunk that has `block` in one of its copies, and whether it is the first copy.
+    #[must_use]
+    pub fn chunk_of_block(&self, block: PhysicalBlock) -> Option<(&Chunk, bool)> {
+        let size = self.geometry.block_size;
+        self.chunks.iter().find_map(|chunk| {
+            let holds = |start: PhysicalBlock| start <= block && block < start + chunk.extent(size).length;
+            if holds(chunk.position) {
+                return Some((chunk, true));
+            }
+            chunk.copies.iter().any(|copy| holds(*copy)).then_some((chunk, false))
+        })
+    }
+
+    /// Who the file at `index` is.
+    #[must_use]
+    pub fn owner(&self, index: FileIndex) -> Option<&Owner> {
+        self.owners.get(index.0 as usize)
+    }
+
+    /// A subvolume by its id.
+    #[must_use]
+    pub fn subvolume(&self, id: SubvolumeId) -> Option<&Subvolume> {
+        let at = self.subvolumes.binary_search_by_key(&id, |subvolume| subvolume.id).ok()?;
+        self.subvolumes.get(at)
+    }
+
+    /// The free parts of data chunks, chunk by chunk: nothing allocates across their borders.
+    pub fn free_data(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.chunks.iter().filter(|chunk| chunk.kind.holds_data()).flat_map(|chunk| chunk.free.iter().copied())
+    }
+}
+
+impl Owner {
+    /// The identity of the file in layouts; `None` where the id of its subvolume needs more than 32 bits.
+    #[must_use]
+    pub fn file_id(&self) -> Option<FileId> {
+        Some(FileId { inode: self.inode, generation: u32::try_from(self.subvolume.0).ok()? })
+    }
+
+    /// The subvolume and number that a layout's [`FileId`] stands for.
+    #[must_use]
+    pub fn of_file_id(id: FileId) -> (SubvolumeId, InodeNumber) {
+        (SubvolumeId(u64::from(id.generation)), id.inode)
+    }
+}
+
+/// The chunk of `chunks` (ascending) that holds `address`.
+pub(super) fn chunk_at(chunks: &[Chunk], address: Address) -> Option<&Chunk> {
+    let behind = chunks.partition_point(|chunk| chunk.start <= address);
+    chunks.get(behind.checked_sub(1)?).filter(|chunk| address < chunk.end())
+}

@@ -1,0 +1,106 @@
+//! The names of files that are known by subvolume and number.
+//!
+//! Owns the way from a file up to the top of the volume, by the kernel's back references. Never opens a file.
+
+use super::model::{Subvolume, SubvolumeId};
+use crate::VolumeError;
+use longrun_layout::InodeNumber;
+use longrun_sys::{Errno, TreeId};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Subvolumes in subvolumes, at most: more is a circle.
+const DEEPEST: usize = 128;
+
+/// The names on one volume.
+pub struct Names<'a> {
+    volume: &'a File,
+    subvolumes: &'a [Subvolume],
+    /// Paths of subvolumes from the top of the volume, without a slash in front; `None` where there is none.
+    known: BTreeMap<SubvolumeId, Option<Vec<u8>>>,
+}
+
+/// A name, as far as there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilePath {
+    /// The path of its subvolume from the top of the volume, without a slash in front; empty for the top one.
+    pub subvolume: PathBuf,
+    /// The path of the file below its subvolume.
+    pub file: PathBuf,
+}
+
+impl FilePath {
+    /// From the top of the volume, beginning with a slash.
+    #[must_use]
+    pub fn from_top(&self) -> PathBuf {
+        Path::new("/").join(&self.subvolume).join(&self.file)
+    }
+}
+
+impl<'a> Names<'a> {
+    /// Of the volume that `volume`, any open file or directory of it, lies on; `subvolumes` are those of a scan of it.
+    #[must_use]
+    pub fn new(volume: &'a File, subvolumes: &'a [Subvolume]) -> Self {
+        Self { volume, subvolumes, known: BTreeMap::new() }
+    }
+
+    /// The path of a file: one of its names, if it has several; `None` when it has none (any more).
+    ///
+    /// # Errors
+    /// [`VolumeError`]: without root, or when the kernel refuses in an unexpected way.
+    pub fn of(&mut self, subvolume: SubvolumeId, inode: InodeNumber) -> Result<Option<FilePath>, VolumeError> {
+        let Some(top) = self.subvolume(subvolume)? else { return Ok(None) };
+        let Some(below) = self.look_up(subvolume, inode)? else { return Ok(None) };
+        let path = |bytes| PathBuf::from(OsString::from_vec(bytes));
+        Ok(Some(FilePath { subvolume: path(top), file: path(below) }))
+    }
+
+    fn subvolume(&mut self, id: SubvolumeId) -> Result<Option<Vec<u8>>, VolumeError> {
+        let mut below: Vec<(SubvolumeId, Vec<u8>)> = Vec::new();
+        let mut at = id;
+        let mut path = loop {
+            if let Some(known) = self.known.get(&at) {
+                break known.clone();
+            }
+            if at == SubvolumeId::TOP {
+                break Some(Vec::new());
+            }
+            let found = self.subvolumes.binary_search_by_key(&at, |subvolume| subvolume.id).ok();
+            let place = found.and_then(|found| self.subvolumes.get(found)).and_then(|found| found.place.as_ref());
+            let Some((parent, directory, name)) = place.filter(|_| below.len() < DEEPEST) else { break None };
+            let Some(directory) = self.look_up(*parent, *directory)? else { break None };
+            below.push((at, joined(directory, name)));
+            at = *parent;
+        };
+        self.known.insert(at, path.clone());
+        for (id, name) in below.into_iter().rev() {
+            path = path.map(|above| joined(above, &name));
+            self.known.insert(id, path.clone());
+        }
+        Ok(path)
+    }
+
+    fn look_up(&self, subvolume: SubvolumeId, inode: InodeNumber) -> Result<Option<Vec<u8>>, VolumeError> {
+        match longrun_sys::path_in_subvolume(self.volume, TreeId(subvolume.0), inode) {
+            Ok(path) => Ok(Some(path)),
+            Err(Errno::NOENT | Errno::NAMETOOLONG | Errno::STALE) => Ok(None),
+            Err(Errno::PERM | Errno::ACCESS) => {
+                Err(VolumeError::NotPermitted { path: "the volume".into(), act: "looking up names".into() })
+            }
+            Err(errno) => {
+                Err(VolumeError::Io { path: "the volume".into(), act: "looking up names", source: errno.into() })
+            }
+        }
+    }
+}
+
+fn joined(mut above: Vec<u8>, name: &[u8]) -> Vec<u8> {
+    if !above.is_empty() {
+        above.push(b'/');
+    }
+    above.extend_from_slice(name);
+    above
+}

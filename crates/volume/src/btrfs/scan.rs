@@ -1,0 +1,80 @@
+//! Reads a mounted btrfs by the kernel's own calls: every tree item by item, without opening a file.
+//!
+//! Owns the order of that. Never writes, but for having the volume synced.
+
+use super::files::{self, Files};
+use super::model::{BtrfsGeometry, BtrfsScan, OwnerTraits, Profile};
+use super::sharing::SharingSets;
+use super::trees::Trees;
+use super::{chunks, free, picture, roots, swap};
+use crate::{Progress, VolumeError};
+use longrun_sys::BtrfsInfo;
+use std::fs::File;
+use std::path::Path;
+
+/// Reads the volume that `root`, any open directory of it, belongs to: all its subvolumes and snapshots; errors call it
+/// `path`. What changes meanwhile is seen before or after; files whose extents contradict the chunks or the free space then
+/// are pinned.
+///
+/// # Errors
+/// [`VolumeError`]: without root; a volume on several devices, striped, or with zones; the kernel refuses or contradicts
+/// itself; `progress` was cancelled.
+pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<BtrfsScan, VolumeError> {
+    let mut trees = Trees::new(root, path, progress);
+    let info = longrun_sys::btrfs_info(root).map_err(trees.failed("asking for the parameters of the volume"))?;
+    if let Some(what) = chunks::refusal(&info) {
+        return Err(trees.unsupported(what));
+    }
+    // What has no place yet would be missing, and what was freed since the last commit would not be free.
+    longrun_sys::sync_volume(root).map_err(trees.failed("syncing the volume"))?;
+    let subvolumes = roots::read(&mut trees)?;
+    let mut files = files::read(&mut trees, &subvolumes, info.block_size)?;
+    swap::mark(&info, &mut files.owners);
+    // Chunks after files: whatever these refer to is then known.
+    let mut map = chunks::read(&mut trees, &info)?;
+    let free_space = free::read(&mut trees, &info, &mut map.chunks)?;
+    let sets = mark_sharing(&mut files);
+    let layout = picture::layout(&files, &map, info.block_size).map_err(|error| trees.damaged(error.to_string()))?;
+    let doubled = |chunk: &super::Chunk| chunk.kind.holds_data() && chunk.profile == Profile::Dup;
+    let geometry = BtrfsGeometry {
+        block_size: info.block_size,
+        node_bytes: info.node_bytes,
+        device: map.device,
+        device_bytes: map.device_bytes,
+        free_space,
+        data_is_doubled: map.chunks.iter().any(doubled),
+    };
+    Ok(BtrfsScan {
+        layout,
+        geometry,
+        chunks: map.chunks,
+        unallocated: map.unallocated,
+        subvolumes,
+        owners: files.owners,
+        extents: files.extents,
+        sets,
+    })
+}
+
+fn mark_sharing(files: &mut Files) -> SharingSets {
+    let sets = SharingSets::of(&files.extents);
+    for file in sets.sharing_files() {
+        if let Some(owner) = files.owners.get_mut(file.0 as usize) {
+            owner.traits.add(OwnerTraits::SHARED);
+        }
+    }
+    sets
+}
+
+/// Why a volume as a whole cannot be scanned, whoever asks.
+///
+/// # Errors
+/// [`VolumeError::Io`] when the kernel does not tell.
+pub fn refusal(root: &File, path: &Path) -> Result<Option<String>, VolumeError> {
+    let info: BtrfsInfo = longrun_sys::btrfs_info(root).map_err(|errno| VolumeError::Io {
+        path: path.to_owned(),
+        act: "asking for the parameters of the volume",
+        source: errno.into(),
+    })?;
+    Ok(chunks::refusal(&info))
+}

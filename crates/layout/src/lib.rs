@@ -4,6 +4,7 @@
 //! Never does I/O, never reads a clock, never knows a file system by name.
 
 mod apply;
+mod claims;
 mod extent;
 mod file;
 mod fragmentation;

@@ -1,5 +1,6 @@
 //! The layout of a whole volume, packed: 24 bytes a file and 16 bytes a run.
 
+use crate::claims::{complement, doubtful_files, overlaps};
 use crate::{
     BlockSize, Blocks, Extent, ExtentSet, FileIndex, FileRecord, FileView, PackedRun, PhysicalBlock, Pin, Run,
 };
@@ -329,74 +330,6 @@ impl LayoutBuilder {
         self.layout.obstacles = complement(usable, &self.layout.free, self.layout.total_blocks);
         Ok(self.layout)
     }
-}
-
-/// The files that claim a block which another file or the free space claims too: two dumps of live volumes had such
-/// runs, from delayed allocation and from reading while the volume changed.
-fn doubtful_files(claims: &[(Extent, u32)], free: &ExtentSet, may_share: bool) -> Vec<u32> {
-    let mut doubted = Vec::new();
-    let mut furthest: Option<(Extent, u32)> = None;
-    for &(extent, index) in claims {
-        if let Some((before, owner)) = furthest
-            && before.end() > extent.start
-            && !may_share
-        {
-            doubted.extend([owner, index]);
-        }
-        if furthest.is_none_or(|(before, _)| extent.end() > before.end()) {
-            furthest = Some((extent, index));
-        }
-        if free.overlapping(extent).next().is_some() {
-            doubted.push(index);
-        }
-    }
-    doubted.sort_unstable();
-    doubted.dedup();
-    doubted
-}
-
-/// The blocks that are claimed more than once, of claims that ascend.
-fn overlaps(claims: &[(Extent, u32)]) -> Vec<Extent> {
-    let mut found: Vec<Extent> = Vec::new();
-    let mut reached = PhysicalBlock(0);
-    for (extent, _) in claims {
-        let common = Extent::between(extent.start, extent.end().min(reached));
-        match found.last_mut() {
-            _ if common.is_empty() => {}
-            Some(last) if last.end() >= common.start => {
-                *last = Extent::between(last.start, last.end().max(common.end()))
-            }
-            _ => found.push(common),
-        }
-        reached = reached.max(extent.end());
-    }
-    found
-}
-
-/// The volume minus two ascending sequences of extents.
-fn complement(claimed: impl Iterator<Item = Extent>, free: &[Extent], total: Blocks) -> Vec<Extent> {
-    let mut free = free.iter().copied().peekable();
-    let mut claimed = claimed.peekable();
-    let mut obstacles = Vec::new();
-    let mut at = PhysicalBlock(0);
-    loop {
-        let take_free = match (free.peek(), claimed.peek()) {
-            (None, None) => break,
-            (Some(_), None) => true,
-            (None, Some(_)) => false,
-            (Some(a), Some(b)) => a.start <= b.start,
-        };
-        let Some(next) = (if take_free { free.next() } else { claimed.next() }) else { break };
-        if next.start > at {
-            obstacles.push(Extent::between(at, next.start));
-        }
-        at = at.max(next.end());
-    }
-    let end = PhysicalBlock(total.0);
-    if at < end {
-        obstacles.push(Extent::between(at, end));
-    }
-    obstacles
 }
 
 #[cfg(test)]

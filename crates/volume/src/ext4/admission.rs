@@ -1,22 +1,27 @@
 //! Whether a volume may be optimized at all, and by us alone.
 //!
-//! Owns the refusals and the lock. Never writes to the volume.
+//! Owns the refusals that only ext4 has; the others, and the lock, are in [`crate::live::admission`]. Never writes to the
+//! volume.
 
 use super::balloon::Withheld;
 use super::scan::{Access, Ext4Reader, Refusal};
-use crate::live::backing::growing;
+use crate::live::admission::{Candidate, Terms, is_dax, is_on_device};
 use crate::live::io;
-use crate::live::lock::{lock, other_optimizer};
 use crate::target::Mount;
 use crate::{Target, VolumeError};
 use longrun_layout::Blocks;
-use longrun_sys::DeviceNumber;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A tool that moves blocks of files too.
-const OTHER_OPTIMIZER: &str = "e4defrag";
+const TERMS: Terms = Terms {
+    filesystem: "ext4",
+    title: "ext4",
+    whole: true,
+    is_unsafe: |option| option == "data=journal" || is_dax(option),
+    is_root: |root, mount| Ok(is_on_device(root, mount)? && root.metadata()?.ino() == ROOT_INODE),
+    other_optimizer: "e4defrag",
+};
 
 /// The root directory of a file system on disk.
 const ROOT_INODE: u64 = 2;
@@ -38,30 +43,8 @@ pub(super) struct Admitted {
 
 /// Checks everything that can be known before anything is touched, and takes the lock.
 pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
-    let path = || target.given.clone();
-    let not_writable = |state: &str| VolumeError::NotWritable { path: path(), state: state.to_owned() };
-    let unsupported = |what: String| VolumeError::Unsupported { path: path(), what };
-    let (Some(mount), Some(device)) = (&target.mount, target.device_number) else {
-        return Err(not_writable("not mounted"));
-    };
-    if mount.filesystem != "ext4" {
-        return Err(unsupported(mount.filesystem.clone()));
-    }
-    if !mount.writable {
-        return Err(not_writable("mounted read-only"));
-    }
-    if !mount.is_whole() {
-        return Err(unsupported(format!("a bind mount of {} without the whole volume", mount.root.display())));
-    }
-    if !longrun_sys::is_root() {
-        return Err(VolumeError::NotPermitted { path: path(), act: "optimizing a volume".into() });
-    }
-    if let Some(option) = mount.options.iter().find(|o| *o == "data=journal" || is_dax(o)) {
-        return Err(unsupported(format!("ext4 mounted with {option}")));
-    }
-    if let Some(growing) = growing(Path::new("/sys"), device) {
-        return Err(unsupported(growing.to_string()));
-    }
+    let unsupported = |what: String| VolumeError::Unsupported { path: target.given.clone(), what };
+    let candidate = Candidate::of(target, TERMS)?;
     let reader = Ext4Reader::open(&target.device, Access::Live)?;
     match reader.refusals().first() {
         None => {}
@@ -76,11 +59,7 @@ pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
         // the page a block could take one place in several only, and no plan knows of that.
         return Err(unsupported(format!("optimizing ext4 with blocks of {} bytes", block_size.bytes())));
     }
-    let root = File::open(&mount.point).map_err(io(&mount.point, "opening the root directory"))?;
-    let meta = root.metadata().map_err(io(&mount.point, "looking at the root directory"))?;
-    if meta.ino() != ROOT_INODE || DeviceNumber::from_stat(meta.dev()) != device {
-        return Err(VolumeError::NotAVolume { path: path(), problem: "hidden by another mount".into() });
-    }
+    let root = candidate.open_root()?;
     let kernel_name = target.kernel_name().map(PathBuf::from).unwrap_or_default();
     let settings = Path::new("/sys/fs/ext4").join(&kernel_name);
     if read_setting(&settings, "journal_task").is_none_or(|task| task == NO_JOURNAL) {
@@ -91,11 +70,8 @@ pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
         return Err(unsupported(problem));
     }
     let withheld = withheld(&target.device, &settings)?;
-    lock(&root, target)?;
-    if let Some(holder) = other_optimizer(OTHER_OPTIMIZER, device) {
-        return Err(VolumeError::InUse { path: path(), holder });
-    }
-    Ok(Admitted { root, reader, mount: mount.clone(), kernel_name, withheld })
+    candidate.lock(&root)?;
+    Ok(Admitted { root, reader, mount: candidate.mount.clone(), kernel_name, withheld })
 }
 
 /// What in `options`, those in force on the mounted volume, makes moving files unsafe.
@@ -130,10 +106,6 @@ fn withheld(device: &Path, settings: &Path) -> Result<Withheld, VolumeError> {
     let for_root = read(LOW)? | read(HIGH)? << 32;
     let for_metadata = read_setting(settings, "reserved_clusters").and_then(|n| n.parse().ok()).unwrap_or(0);
     Ok(Withheld { for_root: Blocks(for_root), for_metadata: Blocks(for_metadata) })
-}
-
-fn is_dax(option: &str) -> bool {
-    option == "dax" || option == "dax=always"
 }
 
 #[cfg(test)]

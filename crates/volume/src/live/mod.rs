@@ -1,7 +1,9 @@
-//! What the engines of mounted file systems share: opening files by identity, the lock, what lies below the device.
+//! What the engines of mounted file systems share: who is admitted, opening files by identity, the lock, what lies below the
+//! device.
 //!
 //! Owns nothing that one file system alone has. Never decides what goes where.
 
+pub(crate) mod admission;
 pub(crate) mod backing;
 pub(crate) mod files;
 pub(crate) mod lock;

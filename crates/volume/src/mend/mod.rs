@@ -11,7 +11,7 @@ mod sharing;
 
 use crate::engine::{Observer, Permission};
 use crate::ext4;
-use crate::live::backing::growing;
+use crate::live::admission;
 use crate::target::parse_mountinfo;
 use crate::{SkipReason, VolumeError};
 use longrun_layout::Bytes;
@@ -138,9 +138,7 @@ fn refuse_growing(place: Place<'_>) -> Result<(), VolumeError> {
     let mount = longrun_sys::mount_of_file(place.root).ok();
     let found = parse_mountinfo(&table).into_iter().find(|found| Some(found.id) == mount);
     let device = found.and_then(|found| std::fs::metadata(found.source).ok()).map(|meta| meta.rdev());
-    let below = device.and_then(|number| growing(Path::new("/sys"), DeviceNumber::from_stat(number)));
-    below
-        .map_or(Ok(()), |below| Err(VolumeError::Unsupported { path: place.point.to_owned(), what: below.to_string() }))
+    device.map_or(Ok(()), |number| admission::refuse_growing(place.point, DeviceNumber::from_stat(number)))
 }
 
 /// Excludes other optimizers until the answer is dropped, as whole-volume runs do: by a lock on the root directory.

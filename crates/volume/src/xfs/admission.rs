@@ -1,19 +1,23 @@
 //! Whether a volume may be optimized at all, and by us alone.
 //!
-//! Owns the refusals. Never writes to the volume.
+//! Owns the refusals that only XFS has; the others, and the lock, are in [`crate::live::admission`]. Never writes to the
+//! volume.
 
-use crate::live::backing::growing;
+use crate::live::admission::{Candidate, Terms, is_dax, is_on_device};
 use crate::live::io;
-use crate::live::lock::{lock, other_optimizer};
 use crate::target::Mount;
 use crate::{Target, VolumeError};
-use longrun_sys::{DeviceNumber, XfsGeometry, xfs_geometry};
+use longrun_sys::{XfsGeometry, xfs_geometry};
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
-/// A tool that moves blocks of files too.
-const OTHER_OPTIMIZER: &str = "xfs_fsr";
+const TERMS: Terms = Terms {
+    filesystem: "xfs",
+    title: "XFS",
+    whole: true,
+    is_unsafe,
+    is_root: is_on_device,
+    other_optimizer: "xfs_fsr",
+};
 
 /// A volume that was admitted.
 pub(super) struct Admitted {
@@ -25,44 +29,15 @@ pub(super) struct Admitted {
 
 /// Checks everything that can be known before anything is touched, and takes the lock.
 pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
-    let path = || target.given.clone();
-    let not_writable = |state: &str| VolumeError::NotWritable { path: path(), state: state.to_owned() };
-    let unsupported = |what: String| VolumeError::Unsupported { path: path(), what };
-    let (Some(mount), Some(device)) = (&target.mount, target.device_number) else {
-        return Err(not_writable("not mounted"));
-    };
-    if mount.filesystem != "xfs" {
-        return Err(unsupported(mount.filesystem.clone()));
+    let candidate = Candidate::of(target, TERMS)?;
+    let root = candidate.open_root()?;
+    let point = &candidate.mount.point;
+    let geometry = xfs_geometry(&root).map_err(|errno| io(point, "asking for the geometry")(errno.into()))?;
+    if let Some(what) = unfit(&geometry) {
+        return Err(VolumeError::Unsupported { path: target.given.clone(), what });
     }
-    if !mount.writable {
-        return Err(not_writable("mounted read-only"));
-    }
-    if !mount.is_whole() {
-        return Err(unsupported(format!("a bind mount of {} without the whole volume", mount.root.display())));
-    }
-    if !longrun_sys::is_root() {
-        return Err(VolumeError::NotPermitted { path: path(), act: "optimizing a volume".into() });
-    }
-    if let Some(option) = mount.options.iter().find(|option| is_unsafe(option)) {
-        return Err(unsupported(format!("XFS mounted with {option}")));
-    }
-    if let Some(growing) = growing(Path::new("/sys"), device) {
-        return Err(unsupported(growing.to_string()));
-    }
-    let root = File::open(&mount.point).map_err(io(&mount.point, "opening the root directory"))?;
-    let meta = root.metadata().map_err(io(&mount.point, "looking at the root directory"))?;
-    if DeviceNumber::from_stat(meta.dev()) != device {
-        return Err(VolumeError::NotAVolume { path: path(), problem: "hidden by another mount".into() });
-    }
-    let geometry = xfs_geometry(&root).map_err(|errno| io(&mount.point, "asking for the geometry")(errno.into()))?;
-    if let Some(reason) = unfit(&geometry) {
-        return Err(unsupported(reason));
-    }
-    lock(&root, target)?;
-    if let Some(holder) = other_optimizer(OTHER_OPTIMIZER, device) {
-        return Err(VolumeError::InUse { path: path(), holder });
-    }
-    Ok(Admitted { root, geometry, mount: mount.clone() })
+    candidate.lock(&root)?;
+    Ok(Admitted { root, geometry, mount: candidate.mount.clone() })
 }
 
 /// Quotas: blocks that are allocated for a move would count for root, and a file's owner could be refused meanwhile.
@@ -81,7 +56,7 @@ fn is_unsafe(option: &str) -> bool {
         "pquota",
         "pqnoenforce",
     ];
-    counts_space.contains(&option) || option == "norecovery" || option == "dax" || option == "dax=always"
+    counts_space.contains(&option) || option == "norecovery" || is_dax(option)
 }
 
 /// Why no file of a volume that is made like this can be moved.

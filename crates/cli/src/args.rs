@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod prevent;
+pub mod sensor;
 pub mod service;
 
 use crate::report::history::{Moment, parse_moment};

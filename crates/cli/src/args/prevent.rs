@@ -1,9 +1,9 @@
 //! Arguments of `prevent`.
 
+use super::sensor::SensorName;
 use crate::text::parse_size;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use longrun_layout::Bytes;
-use longrun_prevention::sensor::Choice;
 use std::path::PathBuf;
 
 /// Arguments of `prevent`.
@@ -36,25 +36,4 @@ pub struct PreventArgs {
     /// Print JSON: one line when it is at work, and the totals at the end
     #[arg(long)]
     pub json: bool,
-}
-
-/// The sensors, by the names that the user types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SensorName {
-    /// The best that works here
-    Auto,
-    /// Programs in the kernel, which cost nearly nothing
-    Bpf,
-    /// Notifications of writes, for kernels that refuse BPF
-    Fanotify,
-}
-
-impl From<SensorName> for Choice {
-    fn from(name: SensorName) -> Self {
-        match name {
-            SensorName::Auto => Self::Auto,
-            SensorName::Bpf => Self::Bpf,
-            SensorName::Fanotify => Self::Fanotify,
-        }
-    }
 }

@@ -1,8 +1,8 @@
 //! The words of `daemon`, `status`, `top` and `config`.
 
+use super::sensor::SensorName;
 use crate::text::parse_duration;
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use longrun_prevention::sensor::Choice;
+use clap::{Args, Subcommand, ValueHint};
 use longrun_service::config::DEFAULT_SOCKET;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,27 +22,6 @@ pub struct DaemonArgs {
     /// How growing files are noticed
     #[arg(long, value_enum, value_name = "KIND", default_value_t = SensorName::Auto)]
     pub sensor: SensorName,
-}
-
-/// The sensors, by the names that the user types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SensorName {
-    /// The best that works
-    Auto,
-    /// BPF programs in the kernel, or nothing
-    Bpf,
-    /// fanotify, or nothing
-    Fanotify,
-}
-
-impl From<SensorName> for Choice {
-    fn from(name: SensorName) -> Self {
-        match name {
-            SensorName::Auto => Self::Auto,
-            SensorName::Bpf => Self::Bpf,
-            SensorName::Fanotify => Self::Fanotify,
-        }
-    }
 }
 
 /// Arguments of `status`.

@@ -59,18 +59,14 @@ impl Ext4Volume {
         let tuning = Tuning::open(&kernel_name)?;
         // Donors are many; where the limit cannot be raised fewer of them will do.
         let _ = longrun_sys::raise_open_file_limit();
-        let io = |act| {
-            let path = mount.point.clone();
-            move |source| VolumeError::Io { path, act, source }
-        };
-        let another = || root.try_clone().map_err(io("opening the root directory"));
+        let another = || root.try_clone().map_err(name.failed("opening the root directory"));
         // Not a duplicate: what the guard's sync answers must not be kept from the barrier.
         let of_guard = longrun_sys::reopen_directory(&root).map_err(name.failed("opening the root directory"))?;
         let shared = Shared::new(of_guard.into(), withheld);
         let geometry = reader.geometry();
         let tripwire = Tripwire::new(geometry.block_size, &kernel_name);
         Ok(Self {
-            guard: Guard::start(&shared, tripwire).map_err(io("starting the guard"))?,
+            guard: Guard::start(&shared, tripwire).map_err(name.failed("starting the guard"))?,
             pipeline: Pipeline::default(),
             files: Files::new(name.clone(), another()?, CUSTOMS),
             shared,

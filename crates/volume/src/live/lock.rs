@@ -22,7 +22,7 @@ pub(crate) fn lock(root: &File, target: &Target) -> Result<(), VolumeError> {
             let holder = lock_holder(root).unwrap_or_else(|| "another process".into());
             Err(VolumeError::InUse { path: target.given.clone(), holder })
         }
-        Err(errno) => Err(io(&target.given, "locking the volume")(errno.into())),
+        Err(errno) => Err(io(&target.given, "locking the volume")(errno)),
     }
 }
 

@@ -9,7 +9,7 @@ pub(crate) mod files;
 pub(crate) mod lock;
 
 use crate::VolumeError;
-use longrun_sys::Errno;
+use std::io::Error;
 use std::path::{Path, PathBuf};
 
 /// What the user calls the volume, for errors.
@@ -18,13 +18,13 @@ pub(crate) struct Named(pub(crate) PathBuf);
 
 impl Named {
     /// Turns the kernel's answer to `act` into an error about the volume.
-    pub(crate) fn failed(&self, act: &'static str) -> impl FnOnce(Errno) -> VolumeError + use<> {
+    pub(crate) fn failed<E: Into<Error>>(&self, act: &'static str) -> impl FnOnce(E) -> VolumeError + use<E> {
         let path = self.0.clone();
-        move |errno| VolumeError::Io { path, act, source: errno.into() }
+        move |source| VolumeError::Io { path, act, source: source.into() }
     }
 }
 
 /// Turns an answer of the system about `path` into an error.
-pub(crate) fn io<'a>(path: &'a Path, act: &'static str) -> impl FnOnce(std::io::Error) -> VolumeError + use<'a> {
-    move |source| VolumeError::Io { path: path.to_owned(), act, source }
+pub(crate) fn io<E: Into<Error>>(path: &Path, act: &'static str) -> impl FnOnce(E) -> VolumeError {
+    move |source| VolumeError::Io { path: path.to_owned(), act, source: source.into() }
 }

@@ -11,7 +11,7 @@ mod sharing;
 
 use crate::engine::{Observer, Permission};
 use crate::ext4;
-use crate::live::admission;
+use crate::live::{admission, io};
 use crate::target::parse_mountinfo;
 use crate::{SkipReason, VolumeError};
 use longrun_layout::Bytes;
@@ -28,6 +28,13 @@ pub struct Place<'a> {
     pub root: &'a File,
     /// Where it is mounted.
     pub point: &'a Path,
+}
+
+impl Place<'_> {
+    /// Turns an answer of the system to `act` into an error about the volume.
+    fn failed<E: Into<std::io::Error>>(self, act: &'static str) -> impl FnOnce(E) -> VolumeError {
+        io(self.point, act)
+    }
 }
 
 /// What one mending may cost.
@@ -116,8 +123,7 @@ pub fn mend(
     limits: Limits,
     observer: &mut dyn Observer,
 ) -> Result<Mended, MendError> {
-    let failed = |act| move |errno: Errno| VolumeError::Io { path: place.point.to_owned(), act, source: errno.into() };
-    let magic = longrun_sys::file_system_magic(place.root).map_err(failed("asking for the file system"))?;
+    let magic = longrun_sys::file_system_magic(place.root).map_err(place.failed("asking for the file system"))?;
     match magic {
         FileSystemMagic::EXT4 => ext4::mend(place, handle, limits, observer),
         FileSystemMagic::XFS | FileSystemMagic::BTRFS => {
@@ -143,16 +149,12 @@ fn refuse_growing(place: Place<'_>) -> Result<(), VolumeError> {
 
 /// Excludes other optimizers until the answer is dropped, as whole-volume runs do: by a lock on the root directory.
 fn lock(place: Place<'_>) -> Result<File, MendError> {
-    let failed = |errno: Errno| VolumeError::Io {
-        path: place.point.to_owned(),
-        act: "locking the volume",
-        source: errno.into(),
-    };
-    let own = File::from(longrun_sys::reopen_directory(place.root).map_err(failed)?);
+    let failed = || place.failed("locking the volume");
+    let own = File::from(longrun_sys::reopen_directory(place.root).map_err(failed())?);
     match longrun_sys::lock_file(&own, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(own),
         Err(Errno::WOULDBLOCK) => Err(MendError::left(LeftReason::OtherOptimizer)),
-        Err(errno) => Err(failed(errno).into()),
+        Err(errno) => Err(failed()(errno).into()),
     }
 }
 

@@ -47,9 +47,8 @@ pub(super) fn mend(
     limits: Limits,
     observer: &mut dyn Observer,
 ) -> Result<Mended, MendError> {
-    let io = |act| move |errno: Errno| VolumeError::Io { path: place.point.to_owned(), act, source: errno.into() };
-    let block_size = longrun_sys::capacity(place.root).map_err(io("asking for the block size"))?.block_size;
-    let floor = Floor::of(limits.floor, place.root).map_err(io("asking for the free space"))?;
+    let block_size = longrun_sys::capacity(place.root).map_err(place.failed("asking for the block size"))?.block_size;
+    let floor = Floor::of(limits.floor, place.root).map_err(place.failed("asking for the free space"))?;
     let file = open(place.root, handle).map_err(MendError::left)?;
     let meta = file.metadata().map_err(|_| MendError::skipped(SkipReason::Vanished))?;
     if !meta.is_file() || meta.nlink() == 0 {
@@ -105,28 +104,19 @@ fn is_cached(file: &File, range: ByteRange) -> bool {
 /// Whether the volume shares blocks at all: XFS may have been made without. Tried with two files of ours, because a large
 /// copy that then cannot be used would have been written for nothing.
 fn require_sharing(place: Place<'_>) -> Result<(), VolumeError> {
-    let io = |errno: Errno| VolumeError::Io {
-        path: place.point.to_owned(),
-        act: "trying to share a block",
-        source: errno.into(),
-    };
     let one = || -> std::io::Result<File> {
         let file = File::from(longrun_sys::temporary_file(place.root)?);
         file.write_all_at(&[0; 4096], 0)?;
         Ok(file)
     };
     let both = one().and_then(|first| Ok((first, one()?)));
-    let (first, second) = both.map_err(|source| VolumeError::Io {
-        path: place.point.to_owned(),
-        act: "making a temporary file",
-        source,
-    })?;
+    let (first, second) = both.map_err(place.failed("making a temporary file"))?;
     match longrun_sys::share_if_same(&first, Bytes(0), &second, ByteRange { start: Bytes(0), length: Bytes(4096) }) {
         Err(Errno::OPNOTSUPP) => {
             let what = "mending on a file system that cannot share blocks (XFS made with reflink=0)".to_owned();
             Err(VolumeError::Unsupported { path: place.point.to_owned(), what })
         }
-        other => other.map(drop).map_err(io),
+        other => other.map(drop).map_err(place.failed("trying to share a block")),
     }
 }
 
@@ -140,7 +130,7 @@ impl Stop {
     fn into_error(self, work: &Work<'_>) -> MendError {
         match self {
             Self::Left(reason) => MendError::Left { reason, written: work.written },
-            Self::Fatal(act, source) => VolumeError::Io { path: work.place.point.to_owned(), act, source }.into(),
+            Self::Fatal(act, source) => work.place.failed(act)(source).into(),
         }
     }
 

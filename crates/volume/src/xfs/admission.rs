@@ -32,7 +32,7 @@ pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
     let candidate = Candidate::of(target, TERMS)?;
     let root = candidate.open_root()?;
     let point = &candidate.mount.point;
-    let geometry = xfs_geometry(&root).map_err(|errno| io(point, "asking for the geometry")(errno.into()))?;
+    let geometry = xfs_geometry(&root).map_err(io(point, "asking for the geometry"))?;
     if let Some(what) = unfit(&geometry) {
         return Err(VolumeError::Unsupported { path: target.given.clone(), what });
     }

@@ -53,7 +53,7 @@ impl XfsVolume {
     pub fn open(target: &Target) -> Result<Self, VolumeError> {
         let Admitted { root, geometry, mount } = admit(target)?;
         let name = Named(mount.point.clone());
-        let another = root.try_clone().map_err(crate::live::io(&mount.point, "opening the root directory"))?;
+        let another = root.try_clone().map_err(name.failed("opening the root directory"))?;
         let log = Log::open(&root).map_err(name.failed("making a temporary file"))?;
         Ok(Self {
             files: Files::new(name.clone(), another, CUSTOMS),

@@ -9,21 +9,28 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Takes the lock of the volume: an flock on its root directory.
+/// Takes the lock of the volume for as long as `root` is open; false when somebody else has it. It is an flock on the root
+/// directory.
 ///
 /// Why there: the root directory is one inode, whichever mount point, mount namespace or container it is reached
 /// through, while /run and /dev may differ from one to another. Unlike a lock on the block device it does not keep udev
 /// from looking at the device. The kernel drops it with our death, so it never goes stale. It stops nobody from using the
 /// volume; another program that holds the same lock only makes us refuse.
-pub(crate) fn lock(root: &File, target: &Target) -> Result<(), VolumeError> {
+pub(crate) fn try_lock(root: &File) -> Result<bool, Errno> {
     match lock_file(root, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => {
-            let holder = lock_holder(root).unwrap_or_else(|| "another process".into());
-            Err(VolumeError::InUse { path: target.given.clone(), holder })
-        }
-        Err(errno) => Err(io(&target.given, "locking the volume")(errno)),
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno),
     }
+}
+
+/// As [`try_lock`], for `target`, naming who has the lock.
+pub(crate) fn lock(root: &File, target: &Target) -> Result<(), VolumeError> {
+    if try_lock(root).map_err(io(&target.given, "locking the volume"))? {
+        return Ok(());
+    }
+    let holder = lock_holder(root).unwrap_or_else(|| "another process".into());
+    Err(VolumeError::InUse { path: target.given.clone(), holder })
 }
 
 /// The process that /proc/locks names for the root directory of a volume.

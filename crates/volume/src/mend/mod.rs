@@ -11,11 +11,12 @@ mod sharing;
 
 use crate::engine::{Observer, Permission};
 use crate::ext4;
+use crate::live::lock::try_lock;
 use crate::live::{admission, io};
 use crate::target::parse_mountinfo;
 use crate::{SkipReason, VolumeError};
 use longrun_layout::Bytes;
-use longrun_sys::{DeviceNumber, Errno, FileHandle, FileSystemMagic, FlockOperation};
+use longrun_sys::{DeviceNumber, FileHandle, FileSystemMagic};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -149,13 +150,9 @@ fn refuse_growing(place: Place<'_>) -> Result<(), VolumeError> {
 
 /// Excludes other optimizers until the answer is dropped, as whole-volume runs do: by a lock on the root directory.
 fn lock(place: Place<'_>) -> Result<File, MendError> {
-    let failed = || place.failed("locking the volume");
-    let own = File::from(longrun_sys::reopen_directory(place.root).map_err(failed())?);
-    match longrun_sys::lock_file(&own, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(own),
-        Err(Errno::WOULDBLOCK) => Err(MendError::left(LeftReason::OtherOptimizer)),
-        Err(errno) => Err(failed()(errno).into()),
-    }
+    let act = "locking the volume";
+    let own = File::from(longrun_sys::reopen_directory(place.root).map_err(place.failed(act))?);
+    if try_lock(&own).map_err(place.failed(act))? { Ok(own) } else { Err(MendError::left(LeftReason::OtherOptimizer)) }
 }
 
 /// Asked before each chunk: may it be moved, does anybody still want it?

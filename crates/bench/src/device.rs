@@ -6,7 +6,7 @@
 use crate::BenchError;
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
-use longrun_volume::target::{Mount, parse_mountinfo};
+use longrun_volume::target::{MOUNT_TABLE, Mount};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -24,9 +24,8 @@ pub fn mount_of(directory: &Path) -> Result<Mount, BenchError> {
     let id = File::open(directory)
         .and_then(|opened| longrun_sys::mount_of_file(opened).map_err(std::io::Error::from))
         .map_err(|e| BenchError::io("finding its mount", directory, e))?;
-    let table = Path::new("/proc/self/mountinfo");
-    let text = fs::read(table).map_err(|e| BenchError::io("reading the table of mounts", table, e))?;
-    parse_mountinfo(&text).into_iter().find(|mount| mount.id == id).ok_or_else(|| BenchError::Unsuitable {
+    let failed = |e| BenchError::io("reading the table of mounts", Path::new(MOUNT_TABLE), e);
+    Mount::numbered(id).map_err(failed)?.ok_or_else(|| BenchError::Unsuitable {
         path: directory.to_owned(),
         problem: "its mount is not in the table of mounts; use a directory on a mounted volume".to_owned(),
     })

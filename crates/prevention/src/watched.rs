@@ -5,8 +5,8 @@
 
 use crate::FileSystem;
 use longrun_sys::{DeviceNumber, Errno};
-use longrun_volume::target::{Mount, parse_mountinfo};
-use std::fs::{self, File};
+use longrun_volume::target::Mount;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -44,10 +44,7 @@ impl Watched {
     /// # Errors
     /// When the path cannot be opened, or the table of mounts not be read.
     pub fn mount_of(path: &Path) -> io::Result<Option<Mount>> {
-        // By the number of the mount: the device that a file of btrfs shows is not that of its volume.
-        let mount = longrun_sys::mount_of_file(File::open(path)?)?;
-        let table = fs::read("/proc/self/mountinfo")?;
-        Ok(parse_mountinfo(&table).into_iter().find(|known| known.id == mount))
+        Mount::of(File::open(path)?)
     }
 
     /// Opens the mount point, for opening files by handle through it. Hold it for moments only.

@@ -1,14 +1,19 @@
 //! What the user named, and the volume that it lies on.
 //!
-//! Owns the reading of /proc/self/mountinfo. Never opens a device, never changes anything.
+//! Owns the reading of the table of mounts. Never opens a device, never changes anything.
 
-use crate::{VolumeError, probe};
+use crate::{VolumeError, live, probe};
 use longrun_sys::DeviceNumber;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+/// The kernel's table of mounts, of our own name space.
+pub const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
 /// What kind of thing the user named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +55,23 @@ impl Mount {
     pub fn is_whole(&self) -> bool {
         self.root == Path::new("/")
     }
+
+    /// The mount that has this number in the table, if it is still there.
+    ///
+    /// # Errors
+    /// When the table of mounts cannot be read.
+    pub fn numbered(id: u64) -> io::Result<Option<Self>> {
+        Ok(read_mounts()?.into_iter().find(|mount| mount.id == id))
+    }
+
+    /// The mount that an open file or directory was reached through. By its number: the device that a file of btrfs shows
+    /// is not that of its volume.
+    ///
+    /// # Errors
+    /// When the kernel does not tell (before Linux 5.8), or the table of mounts cannot be read.
+    pub fn of(file: impl AsFd) -> io::Result<Option<Self>> {
+        Self::numbered(longrun_sys::mount_of_file(file)?)
+    }
 }
 
 /// What the user named, and the volume that it lies on.
@@ -80,7 +102,8 @@ impl Target {
             _ => VolumeError::Io { path: given.to_owned(), act: "looking at it", source: error },
         })?;
         let kind = meta.file_type();
-        let mounts = read_mounts()?;
+        let path = Path::new(MOUNT_TABLE);
+        let mounts = read_mounts().map_err(live::io(path, "reading the table of mounts"))?;
         if kind.is_block_device() {
             let number = DeviceNumber::from_stat(meta.rdev());
             let mount = best_mount(&mounts, number);
@@ -188,14 +211,12 @@ fn loop_device_of(image: &Path) -> Option<(PathBuf, DeviceNumber)> {
     })
 }
 
-fn read_mounts() -> Result<Vec<Mount>, VolumeError> {
-    let path = Path::new("/proc/self/mountinfo");
-    let text = fs::read(path).map_err(|source| VolumeError::Io {
-        path: path.to_owned(),
-        act: "reading the table of mounts",
-        source,
-    })?;
-    Ok(parse_mountinfo(&text))
+/// All that is mounted in our own name space, in the order of the table.
+///
+/// # Errors
+/// Those of reading a file.
+pub fn read_mounts() -> io::Result<Vec<Mount>> {
+    Ok(parse_mountinfo(&fs::read(MOUNT_TABLE)?))
 }
 
 /// The mount of `device` to work through: really visible at its mount point, whole and writable if there is such a one.
@@ -300,6 +321,14 @@ garbage\n\
         assert!(mounts[1].writable && mounts[1].is_whole());
         assert!(!mounts[2].writable && !mounts[2].is_whole());
         assert!(!mounts[3].writable);
+    }
+
+    #[test]
+    fn the_mount_of_an_open_file_is_found_by_its_number() {
+        let mount = Mount::of(File::open("/proc/self").unwrap()).unwrap().unwrap();
+        assert_eq!((mount.filesystem.as_str(), mount.is_whole()), ("proc", true));
+        assert_eq!(Mount::numbered(mount.id).unwrap(), Some(mount));
+        assert_eq!(Mount::numbered(u64::MAX).unwrap(), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::progress::{Unit, Watch};
 use crate::report::analysis::{Analysis, Findings, Method};
 use crate::report::{print, print_json};
 use crate::survey::{Survey, is_readable_volume};
-use longrun_volume::target::{Subject, parse_mountinfo};
+use longrun_volume::target::{Subject, read_mounts};
 use longrun_volume::walk::walk;
 use longrun_volume::{Target, VolumeInfo};
 use std::fs;
@@ -51,8 +51,7 @@ fn examine(path: &Path, top: usize, watch: &Watch) -> Result<Findings, Failure> 
 /// What can be said of a file system without a block device of its own (btrfs, tmpfs, network).
 fn described(path: &Path) -> VolumeInfo {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let holders = parse_mountinfo(&table).into_iter().filter(|mount| real.starts_with(&mount.point));
+    let holders = read_mounts().unwrap_or_default().into_iter().filter(|mount| real.starts_with(&mount.point));
     let (device, filesystem) = holders
         .max_by_key(|mount| mount.point.as_os_str().len())
         .map_or_else(|| ("unknown".into(), "unknown".to_owned()), |mount| (mount.source, mount.filesystem));

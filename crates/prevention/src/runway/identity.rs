@@ -2,8 +2,8 @@
 
 use super::record::VolumeId;
 use crate::{FileSystem, Watched};
-use longrun_volume::target::{Mount, parse_mountinfo};
-use std::fs::{self, File};
+use longrun_volume::target::Mount;
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
@@ -40,6 +40,5 @@ pub(super) fn is_compressed(watched: &Watched) -> bool {
 }
 
 fn mount(watched: &Watched) -> Option<Mount> {
-    let table = fs::read("/proc/self/mountinfo").ok()?;
-    parse_mountinfo(&table).into_iter().find(|mount| mount.id == watched.mount)
+    Mount::numbered(watched.mount).ok().flatten()
 }

@@ -8,7 +8,7 @@ use longrun_layout::Bytes;
 use longrun_prevention::sensor::Sensor;
 use longrun_prevention::{Signal, Watched};
 use longrun_sys::{ByteRange, Mapping, OFlags, map_file};
-use longrun_volume::target::parse_mountinfo;
+use longrun_volume::target::read_mounts;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -24,8 +24,7 @@ pub fn volume(kind: FileSystemKind, mebibytes: u64) -> (LoopVolume, Watched) {
 
 /// How prevention sees a volume.
 pub fn watched(volume: &LoopVolume) -> Watched {
-    let table = std::fs::read("/proc/self/mountinfo").unwrap();
-    let mounts = parse_mountinfo(&table);
+    let mounts = read_mounts().unwrap();
     let mount = mounts.iter().find(|mount| mount.point == volume.mount_point()).unwrap();
     Watched::at(mount).unwrap()
 }

@@ -17,6 +17,7 @@ use crate::menders::Menders;
 use crate::volumes::MountTable;
 use longrun_prevention::sensor::Choice;
 use longrun_prevention::{Options, Prevention, PreventionError, Totals};
+use longrun_volume::target::MOUNT_TABLE;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
@@ -186,7 +187,7 @@ fn follow_mounts(hub: &Hub, table: &MountTable) {
                 last = Instant::now();
             }
             Err(error) => {
-                tracing::error!("/proc/self/mountinfo: waiting for changes failed: {error}; looking now and then");
+                tracing::error!("{MOUNT_TABLE}: waiting for changes failed: {error}; looking now and then");
                 thread::sleep(TICK);
             }
         }

@@ -5,10 +5,11 @@ use crate::books::lock;
 use crate::config::{Config, VolumeNames, VolumeSettings};
 use crate::gauges::can_scan;
 use crate::model;
-use crate::volumes::{Change, Found, Identity, changes, find, format_uuid, identify, is_visible, read_mounts};
+use crate::volumes::{Change, Found, Identity, changes, find, format_uuid, identify, is_visible};
 use longrun_ledger::{Severity, VolumeIdentity};
 use longrun_prevention::{PreventionError, Watched};
 use longrun_sys::DeviceNumber;
+use longrun_volume::target::{MOUNT_TABLE, read_mounts};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ impl Hub {
         let _one = lock(&self.refreshing);
         let mounts = match read_mounts() {
             Ok(mounts) => mounts,
-            Err(error) => return tracing::error!("/proc/self/mountinfo: reading it failed: {error}; trying again"),
+            Err(error) => return tracing::error!("{MOUNT_TABLE}: reading it failed: {error}; trying again"),
         };
         let now = find(&mounts, is_visible);
         let before: BTreeMap<DeviceNumber, Found> =

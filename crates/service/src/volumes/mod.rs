@@ -9,4 +9,4 @@ mod watch;
 
 pub use identity::{Identity, InodeChunks, format_uuid, identify};
 pub use table::{Change, Found, changes, find};
-pub use watch::{MountTable, is_visible, read_mounts};
+pub use watch::{MountTable, is_visible};

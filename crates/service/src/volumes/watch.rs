@@ -1,12 +1,10 @@
 //! Waiting for the table of mounts to change.
 
 use longrun_prevention::Watched;
-use longrun_volume::target::{Mount, parse_mountinfo};
-use std::fs::{self, File};
+use longrun_volume::target::{MOUNT_TABLE, Mount};
+use std::fs::File;
 use std::io;
 use std::time::Duration;
-
-const TABLE: &str = "/proc/self/mountinfo";
 
 /// The kernel's table of mounts, of our own name space.
 pub struct MountTable {
@@ -19,7 +17,7 @@ impl MountTable {
     /// # Errors
     /// The kernel's.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { file: File::open(TABLE)? })
+        Ok(Self { file: File::open(MOUNT_TABLE)? })
     }
 
     /// Waits until the table changes, at most for `timeout`; whether it did.
@@ -29,14 +27,6 @@ impl MountTable {
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         Ok(longrun_sys::wait_for_change(&self.file, timeout)?)
     }
-}
-
-/// The table as it is now.
-///
-/// # Errors
-/// The kernel's.
-pub fn read_mounts() -> io::Result<Vec<Mount>> {
-    Ok(parse_mountinfo(&fs::read(TABLE)?))
 }
 
 /// Whether `mount` is what one gets at its mount point: not hidden below another one.

@@ -13,7 +13,7 @@ use crate::engine::{Observer, Permission};
 use crate::ext4;
 use crate::live::lock::try_lock;
 use crate::live::{admission, io};
-use crate::target::parse_mountinfo;
+use crate::target::Mount;
 use crate::{SkipReason, VolumeError};
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceNumber, FileHandle, FileSystemMagic};
@@ -141,10 +141,8 @@ pub fn mend(
 
 /// Refuses where each block that is written anew takes space of a pool or of a snapshot below, as whole-volume runs do.
 fn refuse_growing(place: Place<'_>) -> Result<(), VolumeError> {
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let mount = longrun_sys::mount_of_file(place.root).ok();
-    let found = parse_mountinfo(&table).into_iter().find(|found| Some(found.id) == mount);
-    let device = found.and_then(|found| std::fs::metadata(found.source).ok()).map(|meta| meta.rdev());
+    let mount = Mount::of(place.root).ok().flatten();
+    let device = mount.and_then(|mount| std::fs::metadata(mount.source).ok()).map(|meta| meta.rdev());
     device.map_or(Ok(()), |number| admission::refuse_growing(place.point, DeviceNumber::from_stat(number)))
 }
 

@@ -3,7 +3,7 @@
 use super::FileKind;
 use crate::FileSystem;
 use longrun_layout::Bytes;
-use longrun_sys::InodeAttributes;
+use longrun_sys::{Capacity, InodeAttributes};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -87,4 +87,13 @@ pub struct SpaceFacts {
     pub free: Bytes,
     /// What our unused runways and windows hold.
     pub held: Bytes,
+}
+
+impl SpaceFacts {
+    /// Of a volume that is so full, when so much is held.
+    #[must_use]
+    pub fn of(capacity: Capacity, held: Bytes) -> Self {
+        let bytes = |blocks| capacity.block_size.to_bytes(blocks);
+        Self { total: bytes(capacity.total), free: bytes(capacity.available), held }
+    }
 }

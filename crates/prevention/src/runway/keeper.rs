@@ -162,9 +162,8 @@ impl Core {
             return None;
         }
         let Ok(capacity) = longrun_sys::capacity_at(&volume.watched.point) else { return Some(LOOK_AT_SPACE) };
-        let bytes = |blocks| capacity.block_size.to_bytes(blocks);
         let table = volume.table();
-        let space = SpaceFacts { total: bytes(capacity.total), free: bytes(capacity.available), held };
+        let space = SpaceFacts::of(capacity, held);
         let (tight, short) = (table.policy.is_tight(space), table.policy.is_short(space));
         let was_short = volume.short.swap(short, Ordering::Relaxed);
         volume.tight.store(tight, Ordering::Relaxed);

@@ -74,9 +74,9 @@ impl Core {
         if opened.has_own_preallocation(volume.watched.filesystem, reach).map_err(refused)? {
             return Err(LeaveReason::KeptWhole);
         }
-        let space = space(&opened).map_err(refused)?;
+        let capacity = longrun_sys::capacity(&opened.file).map_err(|errno| refused(errno.into()))?;
         let mut table = volume.table();
-        let space = SpaceFacts { held: table.held(), ..space };
+        let space = SpaceFacts::of(capacity, table.held());
         if table.policy.is_short(space) {
             volume.short.store(true, Ordering::Relaxed);
             volume.tight.store(true, Ordering::Relaxed);
@@ -383,13 +383,6 @@ fn reason_of(closed: Closed) -> LeaveReason {
 
 fn refused(_: io::Error) -> LeaveReason {
     LeaveReason::Refused
-}
-
-/// The space of the volume at this moment.
-fn space(opened: &Opened) -> io::Result<SpaceFacts> {
-    let capacity = longrun_sys::capacity(&opened.file)?;
-    let bytes = |blocks| capacity.block_size.to_bytes(blocks);
-    Ok(SpaceFacts { total: bytes(capacity.total), free: bytes(capacity.available), held: Bytes(0) })
 }
 
 fn length(what: &GiveBack, runway: ByteRange) -> u64 {

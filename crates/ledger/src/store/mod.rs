@@ -13,9 +13,21 @@ use crate::{Account, Batch, Day, LedgerError, Query, Report};
 use jiff::Timestamp;
 use longrun_layout::Bytes;
 use rusqlite::{Connection, OptionalExtension};
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use turn::Turn;
+
+/// How long another process is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The file beside the database at `path` that has its name and `suffix`.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
 
 /// How much history is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

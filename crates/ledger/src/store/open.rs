@@ -5,20 +5,16 @@
 //! a map, and on a full volume that copies on write (btrfs with snapshots) a store to it kills the process by SIGBUS. So the
 //! writer locks the database for itself while it has it open, which it has for moments only, and readers come between.
 
-use super::{Note, schema};
+use super::{Note, PATIENCE, schema, with_suffix};
 use crate::LedgerError;
 use jiff::Timestamp;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-/// How long another process is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// What SQLite keeps beside a database.
 const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
 /// Small things are cached only: the service shall stay small.
@@ -139,12 +135,6 @@ fn set_aside(path: &Path, now: Timestamp) -> Result<PathBuf, LedgerError> {
         }
     }
     Ok(kept)
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 /// Opens for reading, beside whoever writes. Changes nothing in the database.

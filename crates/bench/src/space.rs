@@ -1,8 +1,8 @@
 //! The free space of a volume, to see whether two measurements begin alike.
 
 use crate::BenchError;
-use longrun_layout::{Bytes, Extent};
-use longrun_sys::{SpaceOwner, capacity, map_space};
+use longrun_layout::{Bytes, ExtentSet};
+use longrun_sys::{all_free_extents, capacity};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::Path;
@@ -34,23 +34,14 @@ impl SpaceState {
         let opened = File::open(directory).map_err(failed)?;
         longrun_sys::sync_volume(&opened).map_err(|e| failed(e.into()))?;
         let known = capacity(&opened).map_err(|e| failed(e.into()))?;
-        let size = u64::from(known.block_size.bytes());
-        let whole = Extent::new(0, u64::MAX / size);
-        // btrfs has no such map, and others than root may not see it.
-        let map = map_space(&opened, known.block_size, whole).ok();
-        let mut free: Vec<Extent> = Vec::new();
-        for record in map.iter().flatten().filter(|record| record.owner == SpaceOwner::Free) {
-            match free.last_mut() {
-                Some(last) if last.end() == record.extent.start => {
-                    *last = Extent::between(last.start, record.extent.end())
-                }
-                _ => free.push(record.extent),
-            }
-        }
+        // btrfs does not tell, and others than root may not know. What goes on in the next group is one piece.
+        let pieces =
+            all_free_extents(&opened, known.block_size).ok().map(|free| free.into_iter().collect::<ExtentSet>());
+        let longest = |pieces: &ExtentSet| pieces.iter().map(|piece| known.block_size.to_bytes(piece.length)).max();
         Ok(Self {
             free: known.block_size.to_bytes(known.free),
-            pieces: map.as_ref().map(|_| free.len() as u64),
-            largest: map.and(free.iter().map(|e| known.block_size.to_bytes(e.length)).max()),
+            pieces: pieces.as_ref().map(|pieces| pieces.iter().count() as u64),
+            largest: pieces.as_ref().and_then(longest),
         })
     }
 

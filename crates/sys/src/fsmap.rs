@@ -112,6 +112,24 @@ const SPECIAL_OWNER: u32 = 0x10;
 const LAST: u32 = 0x20;
 const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Header>(b'X', 59);
 
+/// The free pieces that touch `within`, ascending and as the kernel tells them: each lies in one allocation group, where the
+/// file system has such, and may go on in the next. As [`map_space`] otherwise.
+///
+/// # Errors
+/// As [`map_space`].
+pub fn free_extents(file: impl AsFd, block_size: BlockSize, within: Extent) -> Result<Vec<Extent>, Errno> {
+    let records = map_space(file, block_size, within)?;
+    Ok(records.into_iter().filter(|record| record.owner == SpaceOwner::Free).map(|record| record.extent).collect())
+}
+
+/// The free pieces of the whole volume, to whatever end it has, as [`free_extents`] tells them.
+///
+/// # Errors
+/// As [`map_space`].
+pub fn all_free_extents(file: impl AsFd, block_size: BlockSize) -> Result<Vec<Extent>, Errno> {
+    free_extents(file, block_size, Extent::new(0, u64::MAX / u64::from(block_size.bytes())))
+}
+
 /// The records that touch `within`, ascending. `file` is any open file of the volume. Space freed since the last journal
 /// commit does not show as free: sync the volume first where that matters.
 ///

@@ -43,7 +43,7 @@ pub use exchange::{Exchange, MoveFailure, Moved, exchange_with_donor};
 pub use fiemap::{ExtentFlags, FileExtent, Mapping, for_each_extent, map_file};
 pub use file_events::{FileEvent, FileEvents, FileSystemId, Interest, file_system_id, wait_readable};
 pub use folio::has_large_folios;
-pub use fsmap::{SpaceOwner, SpaceRecord, map_space};
+pub use fsmap::{SpaceOwner, SpaceRecord, all_free_extents, free_extents, map_space};
 pub use handle::{FileHandle, id_of_file, open_by_id};
 pub use inode::{
     InodeAttributes, attributes, generation, mount_at, mount_of_file, set_modified, set_written_in_place, volume_uuid,

@@ -3,7 +3,7 @@
 use crate::text::{parse_duration, parse_size};
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Subcommand, ValueHint};
-use longrun_bench::Profile;
+use longrun_bench::{Parameters, Profile};
 use longrun_layout::Bytes;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,6 +25,26 @@ pub enum Bench {
     Write(WriteArgs),
 }
 
+/// How much is written.
+#[derive(Debug, Args)]
+pub struct Work {
+    /// How many write at the same time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub writers: u32,
+    /// How large the file of each becomes (k, M, G: powers of 1024)
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = file_size)]
+    pub bytes: Bytes,
+    /// The same seed does the same work
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl From<&Work> for Parameters {
+    fn from(work: &Work) -> Self {
+        Self { writers: work.writers, bytes: work.bytes, seed: work.seed }
+    }
+}
+
 /// Arguments of `bench prevention`.
 #[derive(Debug, Args)]
 pub struct PreventionArgs {
@@ -40,15 +60,9 @@ pub struct PreventionArgs {
     /// How often with the service, and as often without it
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub iterations: u32,
-    /// How many write at the same time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub writers: u32,
-    /// How large the file of each becomes (k, M, G: powers of 1024)
-    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = file_size)]
-    pub bytes: Bytes,
-    /// The same seed does the same work
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub seed: u64,
+    /// How much.
+    #[command(flatten)]
+    pub work: Work,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -66,15 +80,9 @@ pub struct WriteArgs {
     /// What to write
     #[arg(long, value_name = "NAME", default_value = "direct", value_parser = one_profile())]
     pub profile: Profile,
-    /// How many write at the same time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub writers: u32,
-    /// How large the file of each becomes (k, M, G: powers of 1024)
-    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = file_size)]
-    pub bytes: Bytes,
-    /// The same seed does the same work
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub seed: u64,
+    /// How much.
+    #[command(flatten)]
+    pub work: Work,
     /// Watch the files for so long after they have been written: a service mends what is left
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     pub watch: Duration,

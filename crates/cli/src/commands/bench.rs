@@ -32,7 +32,7 @@ fn prevention(args: &PreventionArgs) -> Result<(), Failure> {
     profiles.dedup();
     let started = Instant::now();
     let watch = Watch::start()?;
-    let parameters = Parameters { writers: args.writers, bytes: args.bytes, seed: args.seed };
+    let parameters = Parameters::from(&args.work);
     let settings = Settings { program: this_program()?, iterations: args.iterations, parameters, reread: true };
     let bench = Bench::new(&args.target, &profiles, settings, watch.stop())?;
     watch.phase("measuring", Unit::Steps);

@@ -5,9 +5,8 @@
 use super::health::{Figures, possible_inodes};
 use crate::model::Space;
 use crate::volumes::{Found, Identity};
-use longrun_layout::{Blocks, Extent, PhysicalBlock};
 use longrun_prevention::FileSystem;
-use longrun_sys::{Capacity, SpaceOwner};
+use longrun_sys::Capacity;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,12 +54,9 @@ pub fn look(found: &Found, identity: &Identity, pieces: bool) -> io::Result<Look
 
 /// The free pieces of an XFS volume, start and length in bytes.
 fn free_pieces(root: &File, capacity: &Capacity) -> io::Result<Vec<(u64, u64)>> {
-    // Numbers of the device, which may be larger than what statfs counts: asked for to the end.
-    let whole = Extent { start: PhysicalBlock(0), length: Blocks(u64::from(u32::MAX) << 16) };
     let bytes = |blocks: u64| blocks.saturating_mul(u64::from(capacity.block_size.bytes()));
-    let records = longrun_sys::map_space(root, capacity.block_size, whole)?;
-    let free = records.iter().filter(|record| record.owner == SpaceOwner::Free);
-    Ok(free.map(|record| (bytes(record.extent.start.0), bytes(record.extent.length.0))).collect())
+    let free = longrun_sys::all_free_extents(root, capacity.block_size)?;
+    Ok(free.iter().map(|piece| (bytes(piece.start.0), bytes(piece.length.0))).collect())
 }
 
 /// What sysfs tells about the volume `uuid`.

@@ -9,7 +9,7 @@ use crate::{Progress, VolumeError};
 use longrun_layout::{Blocks, Extent, ExtentSet, LayoutBuilder, NO_DIRECTORY, PhysicalBlock, Pin, Run, VolumeLayout};
 use longrun_sys::{
     ByteRange, Errno, InodeKind, InodeRecord, Mapping, OFlags, SpaceOwner, SpaceRecord, XfsGeometry, for_each_extent,
-    for_each_inode, map_space, open_xfs_by_id,
+    for_each_inode, free_extents, map_space, open_xfs_by_id,
 };
 use std::fs::File;
 use std::path::Path;
@@ -94,9 +94,8 @@ pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<XfsScan
 /// # Errors
 /// The kernel's.
 pub(super) fn free_in(root: &File, geometry: &XfsGeometry, within: Extent) -> Result<ExtentSet, Errno> {
-    let records = map_space(root, geometry.block_size, within)?;
-    let free = records.iter().filter(|record| record.owner == SpaceOwner::Free);
-    Ok(free.filter_map(|record| record.extent.intersection(&within)).collect())
+    let free = free_extents(root, geometry.block_size, within)?;
+    Ok(free.iter().filter_map(|piece| piece.intersection(&within)).collect())
 }
 
 /// Why a file must stay, if so.

@@ -32,7 +32,7 @@ struct Report {
 
 /// Writes, watches, removes.
 pub fn run(args: &WriteArgs) -> Result<(), Failure> {
-    let parameters = Parameters { writers: args.writers, bytes: args.bytes, seed: args.seed };
+    let parameters = Parameters::from(&args.work);
     refuse_too_little_space(&args.target, args.profile.space_needed(&parameters))?;
     let watch = Watch::start()?;
     let scratch = Scratch::new(&args.target)?;

@@ -15,7 +15,7 @@ use crate::ext4::Named;
 use crate::ext4::scan::Geometry;
 use crate::ext4::tuning::Tuning;
 use longrun_layout::{Blocks, Extent, ExtentSet, LogicalBlock, PhysicalBlock, Run};
-use longrun_sys::{ByteRange, Errno, SpaceOwner};
+use longrun_sys::{ByteRange, Errno};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
@@ -71,10 +71,9 @@ impl Capturer<'_> {
     }
 
     fn free_in(&self, group: Extent) -> Result<ExtentSet, VolumeError> {
-        let records = longrun_sys::map_space(self.root, self.geometry.block_size, group)
+        let free = longrun_sys::free_extents(self.root, self.geometry.block_size, group)
             .map_err(self.name.failed("asking for the free space"))?;
-        let free = records.iter().filter(|r| r.owner == SpaceOwner::Free);
-        Ok(free.filter_map(|r| r.extent.intersection(&group)).collect())
+        Ok(free.iter().filter_map(|piece| piece.intersection(&group)).collect())
     }
 
     /// How many extents a donor may have so that its tree needs no more than one block: tree blocks are free space lost.

@@ -40,7 +40,6 @@ use longrun_layout::{
     BlockSize, Blocks, Extent, FileIndex, FileView, InodeNumber, LogicalBlock, NO_DIRECTORY, PhysicalBlock,
     VolumeLayout,
 };
-use longrun_sys::SpaceOwner;
 use parents::Parents;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -298,9 +297,8 @@ fn kernel_free_extents(file: BorrowedFd<'_>, device: &Device) -> Result<Vec<Exte
     let mut at = whole.start;
     while at < whole.end() {
         let end = PhysicalBlock(device.sb.first_data_block + (at.0 / step + 1) * step).min(whole.end());
-        let records = longrun_sys::map_space(file, device.sb.block_size, Extent::between(at, end))
-            .map_err(|errno| Fault::Io(std::io::Error::from(errno)))?;
-        free.extend(records.into_iter().filter(|r| r.owner == SpaceOwner::Free).map(|r| r.extent));
+        let found = longrun_sys::free_extents(file, device.sb.block_size, Extent::between(at, end));
+        free.extend(found.map_err(|errno| Fault::Io(std::io::Error::from(errno)))?);
         at = end;
     }
     Ok(free)

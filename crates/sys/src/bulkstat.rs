@@ -14,23 +14,11 @@ pub struct XfsGeometry {
     pub total: Blocks,
     /// The size of every allocation group but perhaps the last.
     pub group_blocks: Blocks,
-    /// Bytes of an inode.
-    pub inode_bytes: u32,
     /// Whether files can share blocks.
     pub shares_blocks: bool,
-    /// Whether quotas are kept.
-    pub has_quota: bool,
 }
 
 impl XfsGeometry {
-    /// The allocation group that an inode lies in. Its number says so.
-    #[must_use]
-    pub fn group_of_inode(&self, inode: InodeNumber) -> u64 {
-        let inodes_per_block = (self.block_size.bytes() / self.inode_bytes.max(1)).max(1);
-        let group_bits = self.group_blocks.0.max(1).next_power_of_two().trailing_zeros();
-        inode.0.checked_shr(group_bits + inodes_per_block.trailing_zeros()).unwrap_or(0)
-    }
-
     /// The allocation group that a block lies in.
     #[must_use]
     pub fn group_of_block(&self, block: PhysicalBlock) -> u64 {
@@ -72,7 +60,6 @@ const GEOMETRY: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Geometry>(
 /// # Errors
 /// `ENOTTY` where the file system is another one; `EINVAL` when its answer makes no sense.
 pub fn xfs_geometry(file: impl AsFd) -> Result<XfsGeometry, Errno> {
-    const QUOTA: u32 = 1 << 2;
     const SHARES_BLOCKS: u32 = 1 << 20;
     // SAFETY: integers only; all zero is a valid value.
     let mut record: Geometry = unsafe { std::mem::zeroed() };
@@ -86,9 +73,7 @@ pub fn xfs_geometry(file: impl AsFd) -> Result<XfsGeometry, Errno> {
         block_size,
         total: Blocks(record.blocks),
         group_blocks: Blocks(u64::from(record.group_blocks)),
-        inode_bytes: record.inode_size,
         shares_blocks: record.flags & SHARES_BLOCKS != 0,
-        has_quota: record.flags & QUOTA != 0,
     })
 }
 
@@ -258,19 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn an_inode_number_tells_its_group() {
-        let geometry = XfsGeometry {
+    fn groups_follow_each_other_at_whatever_size() {
+        let uneven = XfsGeometry {
             block_size: BlockSize::new(4096).unwrap(),
             total: Blocks(262_144),
-            group_blocks: Blocks(65_536),
-            inode_bytes: 512,
+            group_blocks: Blocks(60_000),
             shares_blocks: true,
-            has_quota: false,
         };
-        let groups = [131, 524_416, 1_179_776, 1_572_992].map(|inode| geometry.group_of_inode(InodeNumber(inode)));
-        assert_eq!(groups, [0, 1, 2, 3]);
-        let uneven = XfsGeometry { group_blocks: Blocks(60_000), ..geometry };
-        assert_eq!(uneven.group_of_inode(InodeNumber(524_416)), 1, "groups are numbered in powers of two");
-        assert_eq!(uneven.group_of_block(PhysicalBlock(60_000)), 1);
+        let groups = [0, 59_999, 60_000, 179_999].map(|block| uneven.group_of_block(PhysicalBlock(block)));
+        assert_eq!(groups, [0, 0, 1, 2]);
     }
 }

@@ -1,7 +1,5 @@
-//! Block devices and their numbers.
+//! The numbers of block devices.
 
-use crate::raw::{KernelRecord, update};
-use longrun_layout::Bytes;
 use rustix::fs::{fstat, major, makedev, minor};
 use rustix::io::Errno;
 use std::fmt;
@@ -47,32 +45,4 @@ impl fmt::Display for DeviceNumber {
 /// The kernel's.
 pub fn device_number_of_file(file: impl AsFd) -> Result<DeviceNumber, Errno> {
     fstat(file).map(|stat| DeviceNumber::from_stat(stat.st_dev))
-}
-
-/// The device that `node`, an open device node, stands for.
-///
-/// # Errors
-/// The kernel's.
-pub fn device_number_of_node(node: impl AsFd) -> Result<DeviceNumber, Errno> {
-    fstat(node).map(|stat| DeviceNumber::from_stat(stat.st_rdev))
-}
-
-#[repr(transparent)]
-struct Size(u64);
-
-// SAFETY: one integer.
-unsafe impl KernelRecord for Size {}
-
-/// The kernel header writes `_IOR(0x12, 114, size_t)` for what is a 64-bit value everywhere.
-const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
-
-/// The size of an open block device.
-///
-/// # Errors
-/// `ENOTTY` when it is none.
-pub fn device_bytes(device: impl AsFd) -> Result<Bytes, Errno> {
-    let mut size = Size(0);
-    // SAFETY: the kernel writes 8 bytes.
-    unsafe { update(device, OPCODE, &mut size) }?;
-    Ok(Bytes(size.0))
 }

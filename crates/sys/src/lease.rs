@@ -41,8 +41,8 @@ impl<'file> ExclusiveLease<'file> {
     }
 
     /// Whether it is held still, and nobody waits for it.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
+    #[cfg(test)]
+    fn is_held(&self) -> bool {
         // SAFETY: this command takes no argument.
         unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GETLEASE) == libc::F_WRLCK }
     }

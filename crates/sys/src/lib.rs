@@ -38,7 +38,7 @@ pub use bulkstat::{InodeKind, InodeRecord, XfsGeometry, for_each_inode, xfs_geom
 pub use cache::{
     CacheState, cache_state, drop_cache, expect_random_reads, read_ahead, start_writeback, wait_writeback,
 };
-pub use device::{DeviceNumber, device_bytes, device_number_of_file, device_number_of_node};
+pub use device::{DeviceNumber, device_number_of_file};
 pub use exchange::{Exchange, MoveFailure, Moved, exchange_with_donor};
 pub use fiemap::{ExtentFlags, FileExtent, Mapping, for_each_extent, map_file};
 pub use file_events::{FileEvent, FileEvents, FileSystemId, Interest, file_system_id, wait_readable};

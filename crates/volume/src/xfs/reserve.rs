@@ -34,9 +34,7 @@ mod tests {
             block_size: BlockSize::new(4096).unwrap(),
             total: Blocks(2500),
             group_blocks: Blocks(1000),
-            inode_bytes: 512,
             shares_blocks: true,
-            has_quota: false,
         };
         let regions = regions(&geometry, Blocks(1000), Blocks(976));
         let expected = [(0, 1000), (1000, 1000), (2000, 500)];

@@ -35,8 +35,9 @@ pub fn filefrag(root: &Path) -> Result<FileFragments> {
     let mut paths = Vec::new();
     let device = fs::metadata(root).with_context(|| format!("cannot stat {}", root.display()))?.dev();
     collect(root, device, &mut BTreeSet::new(), &mut paths)?;
-    if longrun_sys::file_system_magic(fs::File::open(root)?)? == longrun_sys::FileSystemMagic::XFS {
-        // XFS does not tell where directories lie.
+    let magic = longrun_sys::file_system_magic(fs::File::open(root)?)?;
+    if [longrun_sys::FileSystemMagic::XFS, longrun_sys::FileSystemMagic::BTRFS].contains(&magic) {
+        // XFS does not tell where directories lie; on btrfs they have no place.
         paths.retain(|path| !path.is_dir());
     }
     let mut sum = FileFragments::default();

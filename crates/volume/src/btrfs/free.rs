@@ -25,13 +25,28 @@ pub(super) fn read(
             Visit::Next
         })?;
         if found {
+            chunks.iter_mut().for_each(|chunk| spare_superblocks(chunk, info.block_size));
             return Ok(FreeSpaceSource::Tree);
         }
     }
     for chunk in chunks {
         read_gaps(trees, info, chunk)?;
+        spare_superblocks(chunk, info.block_size);
     }
     Ok(FreeSpaceSource::Gaps)
+}
+
+/// Where superblocks lie nothing is allocated, though the tree calls it free.
+fn spare_superblocks(chunk: &mut Chunk, block_size: BlockSize) {
+    let lost: Vec<Extent> = superblocks_in(chunk, block_size).collect();
+    if lost.is_empty() {
+        return;
+    }
+    let mut free: ExtentSet = chunk.free.iter().copied().collect();
+    lost.into_iter().for_each(|extent| {
+        free.remove(extent);
+    });
+    chunk.free = free.iter().collect();
 }
 
 /// Takes the items of the free-space tree in.
@@ -113,11 +128,6 @@ fn read_gaps(trees: &mut Trees<'_>, info: &BtrfsInfo, chunk: &mut Chunk) -> Resu
     })?;
     let rest = chunk.end().0.saturating_sub(at.0);
     add(chunk, block_size, at, Bytes(rest));
-    let mut free: ExtentSet = chunk.free.iter().copied().collect();
-    for lost in superblocks_in(chunk, block_size) {
-        free.remove(lost);
-    }
-    chunk.free = free.iter().collect();
     Ok(())
 }
 
@@ -169,6 +179,15 @@ mod tests {
         let expected = [(304, 8), (320, 6), (339, 2)].map(|(start, length)| Extent::new(start, length));
         assert_eq!(chunks[0].free, expected, "a piece goes on from one bitmap into the next");
         assert_eq!(chunks[1].free, [Extent::new(9000, 64)]);
+    }
+
+    #[test]
+    fn where_superblocks_lie_nothing_is_free() {
+        let mut chunk = chunk(START, 4096, 14000);
+        chunk.free = vec![chunk.extent(block_size())];
+        spare_superblocks(&mut chunk, block_size());
+        // 64 MiB is block 16384, and what is lost are whole units of 16 blocks of the chunk.
+        assert_eq!(chunk.free, [Extent::new(14000, 2384), Extent::new(16400, 1696)]);
     }
 
     proptest! {

@@ -11,6 +11,7 @@ mod map;
 mod progress;
 mod report;
 mod signals;
+mod subvolumes;
 mod survey;
 mod text;
 mod top;

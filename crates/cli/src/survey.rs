@@ -4,7 +4,9 @@
 
 use crate::exit::Failure;
 use crate::report::analysis::{Findings, Method};
+use crate::subvolumes;
 use longrun_layout::{Bytes, FileId, InodeNumber, VolumeLayout};
+use longrun_volume::btrfs::{self, BtrfsScan};
 use longrun_volume::ext4::scan::{Access, Ext4Reader, Ext4Scan, FreeSpace, ScanOptions};
 use longrun_volume::target::Subject;
 use longrun_volume::xfs::{self, scan::XfsScan};
@@ -32,15 +34,24 @@ pub enum Picture {
     Ext4(Box<Ext4Scan>, Ext4Reader),
     /// From the kernel.
     Xfs(XfsScan),
+    /// From the kernel; with the root directory, through which it is asked for names.
+    Btrfs(Box<BtrfsScan>, File),
 }
 
 /// Whether the target is a volume as a whole, and of a kind that can be read as such.
 pub fn is_readable_volume(target: &Target) -> bool {
-    matches!(target.subject, Subject::Volume | Subject::Image) && is_readable(target)
+    matches!(target.subject, Subject::Volume | Subject::Image) && is_readable(target) && !is_spread(target)
 }
 
 fn is_readable(target: &Target) -> bool {
-    matches!(filesystem(target), "ext2" | "ext3" | "ext4" | "xfs")
+    matches!(filesystem(target), "ext2" | "ext3" | "ext4" | "xfs" | "btrfs")
+}
+
+/// A btrfs of several devices or with zones: only its files can be asked.
+fn is_spread(target: &Target) -> bool {
+    let Some(mount) = target.mount.as_ref().filter(|mount| mount.filesystem == "btrfs") else { return false };
+    let refusal = File::open(&mount.point).ok().and_then(|root| btrfs::scan::refusal(&root, &mount.point).ok());
+    refusal.is_none_or(|refusal| refusal.is_some())
 }
 
 /// The file system by the kernel's name; of an unmounted device the reader finds out.
@@ -58,6 +69,7 @@ impl Survey {
         let started = Instant::now();
         let picture = match filesystem(target) {
             "xfs" => read_xfs(target, progress)?,
+            "btrfs" => read_btrfs(target, progress)?,
             _ => read_ext4(target, progress)?,
         };
         Ok(Self { target: target.clone(), picture, time: started.elapsed() })
@@ -68,6 +80,7 @@ impl Survey {
         match &self.picture {
             Picture::Ext4(scan, _) => &scan.layout,
             Picture::Xfs(scan) => &scan.layout,
+            Picture::Btrfs(scan, _) => &scan.layout,
         }
     }
 
@@ -76,6 +89,7 @@ impl Survey {
         match &self.picture {
             Picture::Ext4(scan, _) => scan.refusals.first().map(ToString::to_string),
             Picture::Xfs(scan) => xfs::unfit(&scan.geometry),
+            Picture::Btrfs(..) => Some("optimizing btrfs".to_owned()),
         }
     }
 
@@ -110,10 +124,13 @@ impl Survey {
     /// The paths of files, in their order: below the mount point, or from the volume's root when it is not mounted.
     /// A file without a name is called by its inode number.
     pub fn names(&self, files: &[FileId]) -> Result<Vec<PathBuf>, Failure> {
+        if let Picture::Btrfs(scan, root) = &self.picture {
+            return subvolumes::names(scan, root, self.target.mount.as_ref(), files);
+        }
         let inodes: Vec<InodeNumber> = files.iter().map(|f| f.inode).collect();
         let root = self.target.mount.as_ref().map_or(Path::new("/"), |m| m.point.as_path());
         let mut paths: BTreeMap<InodeNumber, PathBuf> = match &self.picture {
-            Picture::Xfs(_) => xfs::paths_of(root, &inodes)?,
+            Picture::Xfs(_) | Picture::Btrfs(..) => xfs::paths_of(root, &inodes)?,
             Picture::Ext4(scan, reader) => {
                 let below = |(inode, path)| (inode, root.join(PathBuf::from(OsString::from_vec(path))));
                 reader.paths_of(scan, &inodes)?.into_iter().map(below).collect()
@@ -149,7 +166,19 @@ fn read_ext4(target: &Target, progress: &dyn Progress) -> Result<Picture, Failur
 
 /// XFS is asked of the kernel.
 fn read_xfs(target: &Target, progress: &dyn Progress) -> Result<Picture, Failure> {
+    let (point, root) = open_root(target)?;
+    Ok(Picture::Xfs(xfs::scan::scan(&root, point, progress)?))
+}
+
+/// So is btrfs.
+fn read_btrfs(target: &Target, progress: &dyn Progress) -> Result<Picture, Failure> {
+    let (point, root) = open_root(target)?;
+    let scan = btrfs::scan::scan(&root, point, progress)?;
+    Ok(Picture::Btrfs(Box::new(scan), root))
+}
+
+fn open_root(target: &Target) -> Result<(&Path, File), Failure> {
     let point = target.mount.as_ref().map_or(target.given.as_path(), |mount| mount.point.as_path());
     let root = File::open(point).map_err(|e| Failure::io(point, "opening", &e))?;
-    Ok(Picture::Xfs(xfs::scan::scan(&root, point, progress)?))
+    Ok((point, root))
 }

@@ -9,6 +9,7 @@ use crate::map::{png, svg};
 use crate::progress::{Unit, Watch};
 use crate::report::analysis::Analysis;
 use crate::report::print;
+use crate::subvolumes;
 use crate::survey::{Picture, Survey};
 use crate::text::{count, counted, printable_path, size};
 use longrun_layout::{Blocks, Extent, FileId, FileView, InodeNumber, LogicalBlock, PhysicalBlock};
@@ -101,12 +102,13 @@ fn name_owner(survey: &Survey, block: PhysicalBlock) -> Result<(), Failure> {
             Some(Owner::Unknown) | None => UNKNOWN.to_owned(),
         },
         Picture::Xfs(scan) => on_xfs(survey, scan, block)?,
+        Picture::Btrfs(scan, _) => subvolumes::owner(survey, scan, block)?,
     };
     print(&format!("block {block}: {text}\n"))
 }
 
 /// What is said of a block that has an owner, but not which.
-const UNKNOWN: &str = "in use, by whom is not known; treated as immovable";
+pub(crate) const UNKNOWN: &str = "in use, by whom is not known; treated as immovable";
 
 fn on_xfs(survey: &Survey, scan: &XfsScan, block: PhysicalBlock) -> Result<String, Failure> {
     let layout = survey.layout();
@@ -131,7 +133,7 @@ fn on_xfs(survey: &Survey, scan: &XfsScan, block: PhysicalBlock) -> Result<Strin
     Ok(format!("metadata: {what}, {}", range(survey, area.extent)))
 }
 
-fn of_free(survey: &Survey, piece: Extent) -> String {
+pub(crate) fn of_free(survey: &Survey, piece: Extent) -> String {
     format!("free, in a piece of {}", range(survey, piece))
 }
 
@@ -157,7 +159,7 @@ fn of_file(survey: &Survey, file: FileView<'_>, logical: LogicalBlock) -> Result
 }
 
 /// "blocks 100 to 199 (400 KiB)" on the volume.
-fn range(survey: &Survey, extent: Extent) -> String {
+pub(crate) fn range(survey: &Survey, extent: Extent) -> String {
     let bytes = size(survey.layout().block_size().to_bytes(extent.length));
     format!("blocks {} to {} of the volume ({bytes})", extent.start, extent.end().0.saturating_sub(1))
 }
@@ -169,7 +171,7 @@ fn blocks_text(start: u64, length: Blocks) -> String {
     }
 }
 
-fn named(survey: &Survey, file: FileId) -> Result<String, Failure> {
+pub(crate) fn named(survey: &Survey, file: FileId) -> Result<String, Failure> {
     Ok(survey.names(&[file])?.first().map(|path| printable_path(path)).unwrap_or_default())
 }
 

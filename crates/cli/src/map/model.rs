@@ -2,7 +2,7 @@
 //!
 //! Owns the counting and the choice of what a cell shows. Never draws.
 
-use longrun_layout::{Blocks, Extent, Pin, VolumeLayout};
+use longrun_layout::{Blocks, Extent, ExtentSet, Pin, VolumeLayout};
 
 /// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,6 +100,7 @@ impl Map {
         for piece in layout.free() {
             grid.paint(*piece, State::Free);
         }
+        let mut shared = Shared { all: layout.shared(), painted: ExtentSet::new() };
         for file in layout.files() {
             let state = match (file.record.is_directory, file.record.pin) {
                 // Its runs may overlap others': the remainder counts them once.
@@ -109,8 +110,8 @@ impl Map {
                 (false, None) if file.fragments() > 1 => State::Fragmented,
                 (false, None) => State::Contiguous,
             };
-            for run in file.runs() {
-                grid.paint(run.extent(), state);
+            for part in file.runs().flat_map(|run| shared.once(run.extent())) {
+                grid.paint(part, state);
             }
         }
         let mut whole = Tally::default();
@@ -123,6 +124,27 @@ impl Map {
             }
         }
         Self { cells: grid.cells, whole }
+    }
+}
+
+/// Blocks of several files, which show as what the first of these files is.
+struct Shared<'a> {
+    all: &'a [Extent],
+    painted: ExtentSet,
+}
+
+impl Shared<'_> {
+    /// The parts of `extent` that nothing was painted for yet.
+    fn once(&mut self, extent: Extent) -> Vec<Extent> {
+        let first = self.all.partition_point(|shared| shared.end() <= extent.start);
+        let common = self.all.get(first..).unwrap_or_default().iter().map_while(|shared| shared.intersection(&extent));
+        let common: Vec<Extent> = common.collect();
+        if common.is_empty() {
+            return vec![extent];
+        }
+        let left = self.painted.gaps(extent);
+        self.painted.extend(common);
+        left
     }
 }
 
@@ -185,6 +207,22 @@ mod tests {
         assert_eq!(shown(205), State::Directory);
         assert_eq!(shown(225), State::Fixed, "an immutable file");
         assert_eq!(shown(900), State::Free);
+    }
+
+    #[test]
+    fn shared_blocks_are_counted_once() {
+        use longrun_layout::{BlockSize, FileId, InodeNumber, LayoutBuilder, NO_DIRECTORY, Run};
+        let mut b = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(100)).sharing(true);
+        let files =
+            [vec![Run::new(0, 10, 20)], vec![Run::new(0, 5, 10), Run::new(10, 25, 10)], vec![Run::new(0, 10, 20)]];
+        for (inode, mut runs) in (1..).zip(files) {
+            let id = FileId { inode: InodeNumber(inode), generation: 1 };
+            b.push_file(id, NO_DIRECTORY, false, None, &mut runs);
+        }
+        b.push_free(Extent::new(50, 50));
+        let map = Map::new(&b.build().unwrap(), 7);
+        let of = |state| map.whole.of(state).0;
+        assert_eq!([State::Contiguous, State::Fragmented, State::Fixed, State::Free].map(of), [20, 10, 20, 50]);
     }
 
     #[test]

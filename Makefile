@@ -52,7 +52,7 @@ advisories: ## Known holes in the dependencies (needs the network)
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
 	cargo deny --locked check advisories
 
-bench: ## The first part of docs/benchmarks.md: Longrun, e4defrag and cp on copies of one volume (takes long; ARGS for the lab)
+bench: ## The first part of docs/benchmarks.md: Longrun and each file system's own tools on copies of one volume (takes long; ARGS="--filesystem xfs --recipe churn")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) bench --output docs/benchmarks.md $(ARGS)
@@ -62,7 +62,7 @@ bench-prevention: ## Its last part: writing with prevention and without it (take
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) prevention --output docs/benchmarks.md $(ARGS)
 
-torture: ## Every kind of writer beside an optimizer (ARGS="--seconds 600 --seed 7")
+torture: ## Every kind of writer beside an optimizer, on each file system (ARGS="--seconds 600 --seed 7 --filesystem xfs")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) torture $(ARGS)
@@ -72,7 +72,7 @@ trimming: ## Files grow in every way while their runways come and go (ARGS="--ap
 	cargo build --release --locked -p longrun-lab
 	$(as_root) $(lab) trim-torture $(ARGS)
 
-crash: ## Optimizers cut off at random moments, everything compared after recovery (ARGS="--runs 100 --seed 1")
+crash: ## Optimizers cut off at random moments on each file system, everything compared after recovery (ARGS="--runs 100 --seed 1 --filesystem xfs")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) crash $(ARGS)

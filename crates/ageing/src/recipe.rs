@@ -25,11 +25,14 @@ pub enum Recipe {
     Git,
     /// Files that grow side by side, written in several ways, while older ones go: 88 % full.
     Churn,
+    /// The same, 93 % full.
+    Crowded,
 }
 
 impl Recipe {
     /// Every recipe.
-    pub const ALL: [Self; 6] = [Self::Aged, Self::Server, Self::Office, Self::Media, Self::Git, Self::Churn];
+    pub const ALL: [Self; 7] =
+        [Self::Aged, Self::Server, Self::Office, Self::Media, Self::Git, Self::Churn, Self::Crowded];
 
     /// Its name on the command line.
     #[must_use]
@@ -41,6 +44,7 @@ impl Recipe {
             Self::Media => "media",
             Self::Git => "git",
             Self::Churn => "churn",
+            Self::Crowded => "crowded",
         }
     }
 }
@@ -53,7 +57,7 @@ impl fmt::Display for Recipe {
 
 /// No recipe has that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no recipe is called {0:?}: choose aged, server, office, media, git or churn")]
+#[error("no recipe is called {0:?}: choose aged, server, office, media, git, churn or crowded")]
 pub struct ParseRecipeError(String);
 
 impl FromStr for Recipe {
@@ -114,7 +118,8 @@ pub fn age(
         Recipe::Office => recipes::office(&mut tree)?,
         Recipe::Media => recipes::media(&mut tree)?,
         Recipe::Git => recipes::git(&mut tree)?,
-        Recipe::Churn => recipes::churn(&mut tree)?,
+        Recipe::Churn => recipes::churn(&mut tree, 0.88)?,
+        Recipe::Crowded => recipes::churn(&mut tree, 0.93)?,
     }
     tree.finish()
 }

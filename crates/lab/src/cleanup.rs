@@ -15,6 +15,11 @@ use std::time::Duration;
 
 /// Every directory of ours is called so, followed by the process and its start time.
 const PREFIX: &str = "longrun-lab";
+/// In a directory of ours: where the volume is mounted; and, for a volume whose power can be cut, where the file system that
+/// its image lies on is mounted, and the image of that.
+pub(crate) const MOUNT: &str = "mnt";
+pub(crate) const BELOW: &str = "below";
+pub(crate) const BELOW_IMAGE: &str = "below-image";
 /// How often a busy mount is tried again, and how long is waited between.
 const BUSY_TRIES: u32 = 40;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
@@ -23,7 +28,16 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 struct Registry {
     children: Vec<Pid>,
-    volumes: BTreeMap<PathBuf, Option<PathBuf>>,
+    volumes: BTreeMap<PathBuf, Devices>,
+}
+
+/// The loop devices of a directory.
+#[derive(Debug, Default)]
+struct Devices {
+    /// What the volume is on.
+    volume: Option<PathBuf>,
+    /// What its image lies on, where that is a file system of ours too.
+    below: Option<PathBuf>,
 }
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { children: Vec::new(), volumes: BTreeMap::new() });
@@ -55,21 +69,31 @@ pub fn fresh_directory() -> Result<PathBuf> {
         .tempdir_in(&base)
         .with_context(|| format!("cannot create a directory in {}", base.display()))?;
     let path = directory.keep();
-    registry().volumes.insert(path.clone(), None);
+    registry().volumes.insert(path.clone(), Devices::default());
     Ok(path)
 }
 
-/// Notes the loop device that belongs to `directory`.
+/// Notes the loop device of the volume that belongs to `directory`.
 pub(crate) fn attached(directory: &Path, device: &Path) {
-    registry().volumes.insert(directory.to_owned(), Some(device.to_owned()));
+    registry().volumes.entry(directory.to_owned()).or_default().volume = Some(device.to_owned());
+}
+
+/// Notes that the volume of `directory` has no device for now.
+pub(crate) fn detached(directory: &Path) {
+    registry().volumes.entry(directory.to_owned()).or_default().volume = None;
+}
+
+/// Notes the loop device below the image of `directory`.
+pub(crate) fn attached_below(directory: &Path, device: &Path) {
+    registry().volumes.entry(directory.to_owned()).or_default().below = Some(device.to_owned());
 }
 
 /// Takes down what belongs to `directory`: mounts, loop device, files. Reports what did not work on standard error.
 pub(crate) fn take_down(directory: &Path) {
     // Held to the end: a signal meanwhile must not end the process half-way.
     let mut registry = registry();
-    let device = registry.volumes.remove(directory).flatten();
-    remove(directory, device.as_deref(), Holder::Stranger);
+    let devices = registry.volumes.remove(directory).unwrap_or_default();
+    remove(directory, &devices, Holder::Stranger);
     drop(registry);
 }
 
@@ -114,20 +138,22 @@ enum Holder {
     Ourselves,
 }
 
-fn remove(directory: &Path, device: Option<&Path>, holder: Holder) {
-    let mount_point = directory.join("mnt");
-    if is_mounted(&mount_point) {
-        let unmounted = match holder {
-            Holder::Stranger => unmount(&mount_point).inspect_err(|error| eprintln!("{error:#}")).is_ok(),
-            Holder::Ourselves => tool::run("umount", [&mount_point]).is_ok(),
-        };
-        if !unmounted {
-            // Detached lazily, the mount goes as soon as its holder does; nothing of ours stays in the name space.
-            report(tool::run("umount", ["--lazy".as_ref(), mount_point.as_path()]));
+fn remove(directory: &Path, devices: &Devices, holder: Holder) {
+    for (mount, device) in [(MOUNT, &devices.volume), (BELOW, &devices.below)] {
+        let mount_point = directory.join(mount);
+        if is_mounted(&mount_point) {
+            let unmounted = match holder {
+                Holder::Stranger => unmount(&mount_point).inspect_err(|error| eprintln!("{error:#}")).is_ok(),
+                Holder::Ourselves => tool::run("umount", [&mount_point]).is_ok(),
+            };
+            if !unmounted {
+                // Detached lazily, the mount goes as soon as its holder does; nothing of ours stays in the name space.
+                report(tool::run("umount", ["--lazy".as_ref(), mount_point.as_path()]));
+            }
         }
-    }
-    if let Some(device) = device {
-        report(tool::run("losetup", ["--detach".as_ref(), device]));
+        if let Some(device) = device {
+            report(tool::run("losetup", ["--detach".as_ref(), device.as_path()]));
+        }
     }
     report(fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display())));
 }
@@ -159,8 +185,8 @@ fn watch_signals() {
             for child in registry.children.drain(..) {
                 report(rustix::process::kill_process(child, Signal::KILL).context("cannot kill a child"));
             }
-            for (directory, device) in std::mem::take(&mut registry.volumes) {
-                remove(&directory, device.as_deref(), Holder::Ourselves);
+            for (directory, devices) in std::mem::take(&mut registry.volumes) {
+                remove(&directory, &devices, Holder::Ourselves);
             }
             std::process::exit(128 + signal);
         }
@@ -179,11 +205,18 @@ fn sweep(base: &Path) {
         }
         eprintln!("sweeping what a killed run left: {}", path.display());
         let devices = tool::run("losetup", ["--noheadings", "--output", "NAME,BACK-FILE"]).unwrap_or_default();
-        let device = devices.lines().find_map(|line| {
-            let (device, file) = line.trim().split_once(char::is_whitespace)?;
-            Path::new(file.trim()).starts_with(&path).then(|| PathBuf::from(device))
-        });
-        remove(&path, device.as_deref(), Holder::Stranger);
+        let backed_by = |belongs: &dyn Fn(&Path) -> bool| {
+            devices.lines().find_map(|line| {
+                let (device, file) = line.trim().split_once(char::is_whitespace)?;
+                belongs(Path::new(file.trim())).then(|| PathBuf::from(device))
+            })
+        };
+        let below = path.join(BELOW_IMAGE);
+        let left = Devices {
+            volume: backed_by(&|file| file != below && file.starts_with(&path)),
+            below: backed_by(&|file| file == below),
+        };
+        remove(&path, &left, Holder::Stranger);
     }
 }
 

@@ -48,11 +48,13 @@ pub struct FullReport {
     pub optimizer_ended: String,
 }
 
-/// Fills a copy of `volume` alone and another beside the optimizer, from `after` on.
+/// Fills a copy of `volume` alone and another beside the optimizer, from `after` on. The volume itself is left unmounted.
 ///
 /// # Errors
 /// When a tool fails, or a copy is damaged.
 pub fn fill_beside(volume: &LoopVolume, optimizer: &Optimizer, after: Duration, pace: Pace) -> Result<FullReport> {
+    // Of a btrfs only one of the copies and the original may be mounted.
+    volume.unmount()?;
     let alone = {
         let copy = volume.copy("")?;
         fill(&copy.mount_point(), pace)?

@@ -56,23 +56,26 @@ enum Command {
         /// Seed of the first run.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// The file system: ext4 or xfs.
-        #[arg(long, default_value = "ext4", value_parser = file_system)]
-        filesystem: FileSystemKind,
+        /// Only these file systems: ext4, xfs, btrfs.
+        #[arg(long, value_parser = file_system)]
+        filesystem: Vec<FileSystemKind>,
         /// Size of the volumes in MiB.
         #[arg(long, default_value_t = 512)]
         mebibytes: u64,
-        /// What to run: full, efficient, files (modes of Longrun) or e4defrag.
+        /// What to run: full, efficient, files (modes of Longrun), or a peer: e4defrag, xfs_fsr, btrfs-defragment.
         #[arg(long, default_value = "full")]
         optimizer: String,
     },
-    /// Measure Longrun, e4defrag and cp on copies of the same aged volumes.
+    /// Measure Longrun, the file systems' own tools and cp on copies of the same aged volumes.
     Bench {
         /// Only these phases.
         #[arg(long, value_enum)]
         only: Vec<Only>,
-        /// Only these volumes: aged, server, office, media, git.
-        #[arg(long, default_values = ["aged", "server", "office", "media"])]
+        /// Only these file systems: ext4, xfs, btrfs.
+        #[arg(long, value_parser = file_system)]
+        filesystem: Vec<FileSystemKind>,
+        /// Only these volumes: aged, server, office, media, git, churn, crowded; those that suit each file system otherwise.
+        #[arg(long)]
         recipe: Vec<Recipe>,
         /// Size of each volume in MiB.
         #[arg(long, default_value_t = 4096)]
@@ -83,7 +86,10 @@ enum Command {
         /// Seed of the ageing.
         #[arg(long, default_value_t = 42)]
         seed: u64,
-        /// Small files of one more volume, on which only analysis is timed.
+        /// Snapshots that are taken of a btrfs, files being changed after each.
+        #[arg(long, default_value_t = 0)]
+        snapshots: u64,
+        /// Small files of one more volume of each file system, on which only analysis is timed; 0 for none.
         #[arg(long, default_value_t = 200_000)]
         many_files: u64,
         /// Write the report here instead of to standard output.
@@ -103,13 +109,13 @@ enum Command {
         /// Milliseconds after which the filling starts.
         #[arg(long, default_value_t = 500)]
         after: u64,
-        /// The file system: ext4 or xfs.
-        #[arg(long, default_value = "ext4", value_parser = file_system)]
-        filesystem: FileSystemKind,
+        /// Only these file systems: ext4, xfs, btrfs.
+        #[arg(long, value_parser = file_system)]
+        filesystem: Vec<FileSystemKind>,
         /// Size of the volume in MiB.
         #[arg(long, default_value_t = 1024)]
         mebibytes: u64,
-        /// What to run: full, efficient, files (modes of Longrun) or e4defrag.
+        /// What to run: full, efficient, files (modes of Longrun), or a peer: e4defrag, xfs_fsr, btrfs-defragment.
         #[arg(long, default_value = "full")]
         optimizer: String,
     },
@@ -136,13 +142,13 @@ enum Command {
         /// Seconds beside the optimizer; half as many alone before.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
-        /// The file system: ext4 or xfs.
-        #[arg(long, default_value = "ext4", value_parser = file_system)]
-        filesystem: FileSystemKind,
+        /// Only these file systems: ext4, xfs, btrfs.
+        #[arg(long, value_parser = file_system)]
+        filesystem: Vec<FileSystemKind>,
         /// Size of the volume in MiB.
         #[arg(long, default_value_t = 1024)]
         mebibytes: u64,
-        /// What to run: full, efficient, files (modes of Longrun) or e4defrag.
+        /// What to run: full, efficient, files (modes of Longrun), or a peer: e4defrag, xfs_fsr, btrfs-defragment.
         #[arg(long, default_value = "full")]
         optimizer: String,
     },
@@ -190,6 +196,14 @@ fn file_system(name: &str) -> Result<FileSystemKind, String> {
     found.ok_or_else(|| "ext4, xfs or btrfs".to_owned())
 }
 
+/// The file systems that whole volumes can be optimized on.
+const OPTIMIZED: &[FileSystemKind] = &[FileSystemKind::Ext4, FileSystemKind::Xfs];
+
+/// What was chosen, or everything.
+fn all_unless<T: Clone>(chosen: Vec<T>, all: &[T]) -> Vec<T> {
+    if chosen.is_empty() { all.to_vec() } else { chosen }
+}
+
 /// A volume as mkfs makes it, with blocks of 4 KiB however small it is.
 fn plain(kind: FileSystemKind, mebibytes: u64) -> VolumeSpec {
     let spec = VolumeSpec::of(kind, mebibytes);
@@ -209,20 +223,30 @@ fn run() -> Result<()> {
             let settings = SoakSettings { time: Duration::from_secs(minutes * 60), sample: Duration::from_secs(5) };
             writeln!(out, "no growth\n{}", serde_json::to_string_pretty(&soak(settings)?)?)?;
         }
-        Command::Crash { runs, seed, filesystem: kind, mebibytes, optimizer } => {
-            let settings = CrashSettings { kind, runs, seed, mebibytes };
-            let mut survived = 0;
-            crash(&settings, &Optimizer::by_name(&optimizer)?, &mut |run| {
-                survived += 1;
-                // A closed standard output must not end the test.
-                let _ = writeln!(out, "{survived}/{runs} {}", serde_json::to_string(run).unwrap_or_default());
-            })?;
-            writeln!(out, "{survived} crashes survived: 0 files changed, every file system clean, no space lost")?;
+        Command::Crash { runs, seed, filesystem, mebibytes, optimizer } => {
+            for kind in all_unless(filesystem, OPTIMIZED) {
+                let settings = CrashSettings { kind, runs, seed, mebibytes };
+                let (mut survived, mut at_work) = (0, 0);
+                crash(&settings, &Optimizer::by_name(&optimizer)?, &mut |run| {
+                    survived += 1;
+                    at_work += u32::from(run.interrupted);
+                    // A closed standard output must not end the test.
+                    let _ = writeln!(out, "{survived}/{runs} {}", serde_json::to_string(run).unwrap_or_default());
+                })?;
+                writeln!(
+                    out,
+                    "{}: {survived} crashes survived ({at_work} cut off at work): 0 files changed, every file system \
+                     clean, no space lost",
+                    kind.name()
+                )?;
+            }
         }
-        Command::Bench { only, recipe, mebibytes, runs, seed, many_files, output } => {
+        Command::Bench { only, filesystem, recipe, mebibytes, runs, seed, snapshots, many_files, output } => {
             let phases =
                 if only.is_empty() { Phase::ALL.to_vec() } else { only.into_iter().map(Phase::from).collect() };
-            let settings = BenchSettings { phases, recipes: recipe, mebibytes, runs, seed, many_files };
+            let kinds = all_unless(filesystem, &FileSystemKind::ALL);
+            let settings =
+                BenchSettings { phases, kinds, recipes: recipe, mebibytes, runs, seed, snapshots, many_files };
             let text = bench(&settings, &mut |what| eprintln!("{what}"))?;
             match output {
                 Some(path) => replace_section(&path, "optimization", &text)?,
@@ -231,10 +255,14 @@ fn run() -> Result<()> {
         }
         Command::Prevention(arguments) => run_prevention(arguments)?,
         Command::Full { seed, burst, after, filesystem, mebibytes, optimizer } => {
-            let (volume, _) = LoopVolume::aged(&plain(filesystem, mebibytes), Recipe::Aged, seed)?;
-            let pace = if burst { Pace::Burst } else { Pace::Steady };
-            let report = fill_beside(&volume, &Optimizer::by_name(&optimizer)?, Duration::from_millis(after), pace)?;
-            writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+            for kind in all_unless(filesystem, OPTIMIZED) {
+                let recipe = if kind == FileSystemKind::Ext4 { Recipe::Aged } else { Recipe::Churn };
+                let (volume, _) = LoopVolume::aged(&plain(kind, mebibytes), recipe, seed)?;
+                let pace = if burst { Pace::Burst } else { Pace::Steady };
+                let optimizer = Optimizer::by_name(&optimizer)?;
+                let report = fill_beside(&volume, &optimizer, Duration::from_millis(after), pace)?;
+                writeln!(out, "{}: {}", kind.name(), serde_json::to_string_pretty(&report)?)?;
+            }
         }
         Command::TrimTorture { appends, fs, writers, seed } => {
             let kinds = FileSystemKind::ALL.into_iter().filter(|kind| fs == "all" || fs == kind.name());
@@ -249,22 +277,21 @@ fn run() -> Result<()> {
         Command::Torture { seed, seconds, filesystem, mebibytes, optimizer } => {
             let beside = Duration::from_secs(seconds);
             let settings = TortureSettings { seed, alone: beside / 2, beside };
-            let spec = match filesystem {
-                FileSystemKind::Ext4 => VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096", "-m", "0"]),
-                other => plain(other, mebibytes),
-            };
-            let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, seed)?;
-            let report = torture(&volume, &Optimizer::by_name(&optimizer)?, &settings)?;
-            writeln!(out, "0 bytes wrong\n{}", serde_json::to_string_pretty(&report)?)?;
+            for kind in all_unless(filesystem, OPTIMIZED) {
+                let spec = match kind {
+                    FileSystemKind::Ext4 => VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096", "-m", "0"]),
+                    other => plain(other, mebibytes),
+                };
+                let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, seed)?;
+                let report = torture(&volume, &Optimizer::by_name(&optimizer)?, &settings)?;
+                writeln!(out, "{}: 0 bytes wrong\n{}", kind.name(), serde_json::to_string_pretty(&report)?)?;
+            }
         }
     }
     Ok(())
 }
 
 fn run_prevention(arguments: PreventionArguments) -> Result<()> {
-    fn all_unless<T: Clone>(chosen: Vec<T>, all: &[T]) -> Vec<T> {
-        if chosen.is_empty() { all.to_vec() } else { chosen }
-    }
     let bytes = Bytes(arguments.file_mebibytes << 20);
     let settings = PreventionSettings {
         program: longrun_binary()?,

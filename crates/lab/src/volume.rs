@@ -1,109 +1,13 @@
 //! A file system in a sparse file: made, mounted, copied, checked, crashed, and gone when dropped.
 
-use crate::{cleanup, tool};
+use crate::plug::{Plug, Power};
+use crate::{FileSystemKind, VolumeSpec, cleanup, tool};
 use anyhow::{Context, Result, bail, ensure};
 use longrun_ageing::{Recipe, Summary};
 use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// The file systems that the laboratory makes volumes of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FileSystemKind {
-    /// ext4.
-    Ext4,
-    /// XFS.
-    Xfs,
-    /// btrfs.
-    Btrfs,
-}
-
-impl FileSystemKind {
-    /// All of them, for tests that hold for each.
-    pub const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
-
-    /// The kernel's name of the type.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4",
-            Self::Xfs => "xfs",
-            Self::Btrfs => "btrfs",
-        }
-    }
-
-    /// The tool that makes one, and what keeps it from asking or talking.
-    fn maker(self) -> (&'static str, [&'static str; 2]) {
-        match self {
-            Self::Ext4 => ("mkfs.ext4", ["-q", "-F"]),
-            Self::Xfs => ("mkfs.xfs", ["-q", "-f"]),
-            Self::Btrfs => ("mkfs.btrfs", ["-q", "-f"]),
-        }
-    }
-
-    /// The tool that checks an unmounted one without writing to it.
-    fn checker(self) -> (&'static str, &'static [&'static str]) {
-        match self {
-            Self::Ext4 => ("e2fsck", &["-f", "-n"]),
-            Self::Xfs => ("xfs_repair", &["-n"]),
-            Self::Btrfs => ("btrfs", &["check", "--readonly"]),
-        }
-    }
-}
-
-/// What kind of volume to make.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeSpec {
-    /// Its file system.
-    pub kind: FileSystemKind,
-    /// Size of the image in bytes.
-    pub bytes: u64,
-    /// Arguments for mkfs, the device excepted.
-    pub mkfs: Vec<String>,
-    /// Mount options; empty for the defaults.
-    pub mount: String,
-}
-
-impl VolumeSpec {
-    /// A file system as its mkfs makes it by default, `mebibytes` MiB large.
-    #[must_use]
-    pub fn of(kind: FileSystemKind, mebibytes: u64) -> Self {
-        Self { kind, bytes: mebibytes << 20, mkfs: Vec::new(), mount: String::new() }
-    }
-
-    /// ext4.
-    #[must_use]
-    pub fn ext4(mebibytes: u64) -> Self {
-        Self::of(FileSystemKind::Ext4, mebibytes)
-    }
-
-    /// XFS; its mkfs wants at least 300 MiB.
-    #[must_use]
-    pub fn xfs(mebibytes: u64) -> Self {
-        Self::of(FileSystemKind::Xfs, mebibytes)
-    }
-
-    /// btrfs; its mkfs wants at least 110 MiB.
-    #[must_use]
-    pub fn btrfs(mebibytes: u64) -> Self {
-        Self::of(FileSystemKind::Btrfs, mebibytes)
-    }
-
-    /// With these mkfs arguments.
-    #[must_use]
-    pub fn mkfs(mut self, arguments: &[&str]) -> Self {
-        self.mkfs = arguments.iter().map(ToString::to_string).collect();
-        self
-    }
-
-    /// With these mount options.
-    #[must_use]
-    pub fn mount(mut self, options: &str) -> Self {
-        options.clone_into(&mut self.mount);
-        self
-    }
-}
 
 /// Sectors that a block device has transferred since it was attached, as bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,6 +32,8 @@ pub struct LoopVolume {
     directory: PathBuf,
     device: PathBuf,
     spec: VolumeSpec,
+    /// Below the image, where the power can be cut.
+    plug: Option<Plug>,
 }
 
 impl LoopVolume {
@@ -136,7 +42,7 @@ impl LoopVolume {
     /// # Errors
     /// When a tool fails; needs root.
     pub fn create(spec: &VolumeSpec) -> Result<Self> {
-        let volume = Self::attach(spec, |image| {
+        let volume = Self::attach(spec, Power::Stays, |image| {
             File::create_new(image)?.set_len(spec.bytes)?;
             Ok(())
         })?;
@@ -165,10 +71,24 @@ impl LoopVolume {
     /// left as it was.
     ///
     /// # Errors
-    /// When a tool fails or the volume is busy.
+    /// When a tool fails or the volume is busy; for a mounted btrfs, of which two with the same identity must never be mounted
+    /// beside each other: unmount it first, and mount it again only when the copy is gone.
     pub fn copy(&self, mount: &str) -> Result<Self> {
+        self.copy_onto(Power::Stays, mount)
+    }
+
+    /// As [`Self::copy`], on a device with a volatile write cache whose power can be cut ([`Self::cut_power`]).
+    ///
+    /// # Errors
+    /// As [`Self::copy`].
+    pub fn copy_behind_cache(&self, mount: &str) -> Result<Self> {
+        self.copy_onto(Power::CanBeCut, mount)
+    }
+
+    fn copy_onto(&self, power: Power, mount: &str) -> Result<Self> {
         let mounted = self.is_mounted();
         if mounted {
+            ensure!(self.spec.kind != FileSystemKind::Btrfs, "a btrfs volume and its copy must not both be mounted");
             self.unmount()?;
         }
         // XFS refuses to mount two volumes with the same name beside each other.
@@ -179,7 +99,7 @@ impl LoopVolume {
             FileSystemKind::Ext4 | FileSystemKind::Btrfs => mount.to_owned(),
         };
         let spec = self.spec.clone().mount(&options);
-        let copy = Self::attach(&spec, |image| {
+        let copy = Self::attach(&spec, power, |image| {
             let from = self.image();
             tool::run("cp", ["--sparse=auto", "--reflink=auto"].map(Path::new).into_iter().chain([&*from, image]))?;
             // Written back now, not while the copy is being measured.
@@ -203,7 +123,7 @@ impl LoopVolume {
             FileSystemKind::Xfs => "nouuid",
             FileSystemKind::Ext4 | FileSystemKind::Btrfs => "",
         };
-        let copy = Self::attach(&self.spec.clone().mount(options), |image| {
+        let copy = Self::attach(&self.spec.clone().mount(options), Power::Stays, |image| {
             tool::run("cp", ["--sparse=auto".as_ref(), self.image().as_path(), image])?;
             Ok(())
         })?;
@@ -211,19 +131,51 @@ impl LoopVolume {
         Ok(copy)
     }
 
-    fn attach(spec: &VolumeSpec, make_image: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
+    fn attach(spec: &VolumeSpec, power: Power, make_image: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
         ensure!(rustix::process::geteuid().is_root(), "loop volumes need root: run this with sudo");
         let directory = cleanup::fresh_directory()?;
         // From here on the value exists, so that an error takes down what is there.
-        let mut volume = Self { directory, device: PathBuf::new(), spec: spec.clone() };
+        let mut volume = Self { directory, device: PathBuf::new(), spec: spec.clone(), plug: None };
+        if power == Power::CanBeCut {
+            volume.plug = Some(Plug::new(&volume.directory, spec.bytes)?);
+        }
         let image = volume.image();
         make_image(&image).with_context(|| format!("cannot make the image {}", image.display()))?;
         fs::create_dir(volume.mount_point())?;
-        let arguments = ["--direct-io=on", "--find", "--show"].map(Path::new);
-        let device = tool::run("losetup", arguments.into_iter().chain([&*image]))?;
-        volume.device = PathBuf::from(device.trim());
-        cleanup::attached(&volume.directory, &volume.device);
+        volume.connect()?;
         Ok(volume)
+    }
+
+    /// Gives the image a loop device: with direct I/O, or where the power can be cut through the cache that is lost then.
+    fn connect(&mut self) -> Result<()> {
+        let direct = if self.plug.is_some() { "--direct-io=off" } else { "--direct-io=on" };
+        let image = self.image();
+        let arguments = [direct, "--find", "--show"].map(Path::new);
+        let device = tool::run("losetup", arguments.into_iter().chain([&*image]))?;
+        self.device = PathBuf::from(device.trim());
+        cleanup::attached(&self.directory, &self.device);
+        Ok(())
+    }
+
+    /// Cuts the power of the device: what its file system has not flushed is lost, and everything fails from now on.
+    ///
+    /// # Errors
+    /// When the volume was not made by [`Self::copy_behind_cache`].
+    pub fn cut_power(&self) -> Result<()> {
+        self.plug.as_ref().context("this volume has no plug")?.pull()
+    }
+
+    /// Gives the power back and mounts again: journals are replayed.
+    ///
+    /// # Errors
+    /// When a tool fails, the mount among them.
+    pub fn restore_power(&mut self) -> Result<()> {
+        self.unmount()?;
+        tool::run("losetup", ["--detach".as_ref(), self.device.as_os_str()])?;
+        cleanup::detached(&self.directory);
+        self.plug.as_ref().context("this volume has no plug")?.put_back()?;
+        self.connect()?;
+        self.mount()
     }
 
     /// Its file system.
@@ -235,7 +187,7 @@ impl LoopVolume {
     /// The image file.
     #[must_use]
     pub fn image(&self) -> PathBuf {
-        self.directory.join("image")
+        self.plug.as_ref().map_or_else(|| self.directory.join("image"), Plug::image)
     }
 
     /// The loop device.
@@ -247,7 +199,7 @@ impl LoopVolume {
     /// Where it is mounted, or would be.
     #[must_use]
     pub fn mount_point(&self) -> PathBuf {
-        self.directory.join("mnt")
+        self.directory.join(cleanup::MOUNT)
     }
 
     /// Whether it is mounted now.
@@ -336,4 +288,16 @@ impl Drop for LoopVolume {
 pub fn drop_caches() -> Result<()> {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").context("cannot drop the caches")
+}
+
+/// The directory that ageing made on a mounted volume.
+///
+/// # Errors
+/// When there is none.
+pub fn aged_directory(mount_point: &Path) -> Result<PathBuf> {
+    fs::read_dir(mount_point)?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("aged-")))
+        .context("the volume holds no aged files")
 }

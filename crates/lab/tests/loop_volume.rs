@@ -1,7 +1,7 @@
 //! The laboratory itself, on real loop volumes: what the other tests build on.
 
 use longrun_ageing::{Recipe, age, fragment_file};
-use longrun_lab::oracle::{bytes_beyond_end, compare, dump, e2freefrag, excess_of, filefrag};
+use longrun_lab::oracle::{bytes_beyond_end, compare, dump, e2freefrag, excess_of, filefrag, free_space};
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, tool};
 use longrun_layout::Bytes;
 use std::fs;
@@ -97,10 +97,18 @@ fn loop_volumes_of_every_kind_are_made_copied_checked_and_judged() {
 
         let before = dump(&mount).unwrap();
         volume.check().unwrap();
+        let free = free_space(&volume).unwrap();
+        assert!((1..50).contains(&free.pieces) && free.largest_bytes <= free.free_blocks * 4096, "{kind:?}: {free:?}");
+        assert!(kind == FileSystemKind::Btrfs || free.free_blocks * 4096 > 200 << 20, "{kind:?}: {free:?}");
+        // Of a btrfs only one of the copies and the original may be mounted.
+        assert_eq!(volume.copy("").is_err(), kind == FileSystemKind::Btrfs, "{kind:?}");
+        volume.unmount().unwrap();
         let copy = volume.copy("").unwrap();
         compare(&before, &dump(&copy.mount_point()).unwrap()).unwrap();
+        assert_eq!(free_space(&copy).unwrap(), free, "{kind:?}");
         copy.check().unwrap();
-        volume.remount().unwrap();
+        drop(copy);
+        volume.mount().unwrap();
         assert!(volume.traffic().unwrap().written > 0);
     }
 }

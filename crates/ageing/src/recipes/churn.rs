@@ -9,13 +9,12 @@ use crate::tree::{Manner, Tree, log_uniform};
 const DIRECTORIES: u64 = 32;
 /// Files that grow at the same time.
 const GROWING: usize = 8;
-const FULL: f64 = 0.88;
 
-/// Carries out the recipe.
-pub(crate) fn churn(tree: &mut Tree<'_>) -> Result<(), AgeError> {
+/// Carries out the recipe, on a volume that is to be `full` (0 to 1).
+pub(crate) fn churn(tree: &mut Tree<'_>, full: f64) -> Result<(), AgeError> {
     tree.add_directories(DIRECTORIES)?;
     tree.phase("fill", 0.0)?;
-    grow_to(tree, FULL)?;
+    grow_to(tree, full)?;
     for (round, done, part) in [(0, 0.4, 2), (1, 0.6, 3), (2, 0.8, 3)] {
         tree.phase(["delete a half, refill", "delete a third, refill", "delete a third, refill"][round], done)?;
         let mut position = 0;
@@ -27,7 +26,7 @@ pub(crate) fn churn(tree: &mut Tree<'_>) -> Result<(), AgeError> {
             }
         }
         tree.sync()?;
-        grow_to(tree, FULL)?;
+        grow_to(tree, full)?;
     }
     Ok(())
 }

@@ -2,15 +2,14 @@
 
 use super::{Judged, judge};
 use crate::oracle::{Dump, dump};
-use crate::{DeviceTraffic, LoopVolume, Optimizer, Running, VolumeSpec, drop_caches, longrun_binary, tool};
-use anyhow::{Context, Result, ensure};
+use crate::{DeviceTraffic, LoopVolume, Optimizer, VolumeSpec, drop_caches, tool};
+use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::Write;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Longer than any run takes.
-const LIMIT: Duration = Duration::from_secs(3600);
+pub(super) const LIMIT: Duration = Duration::from_secs(3600);
 
 /// What a tool made of a volume; medians over the runs.
 pub(super) struct Optimized {
@@ -28,6 +27,12 @@ pub(super) struct Optimized {
     pub(super) peak_memory: u64,
     /// Files that it skipped, by its own report.
     pub(super) skipped: u64,
+    /// Whether it is ours.
+    pub(super) is_ours: bool,
+    /// The first thing that a peer changed and should not have.
+    pub(super) changed: Option<String>,
+    /// How a peer ended that failed, and its last words.
+    pub(super) failed: Option<String>,
 }
 
 /// A speed, by medians.
@@ -36,18 +41,6 @@ pub(super) struct Speed {
     pub(super) bytes: u64,
     /// In this time, in seconds.
     pub(super) seconds: f64,
-}
-
-/// Time and agreement of analyses; medians over the runs.
-pub(super) struct Analysis {
-    /// `longrun analyze`, cold, in seconds.
-    pub(super) longrun_seconds: f64,
-    /// `e4defrag -c`, cold, in seconds.
-    pub(super) e4defrag_seconds: f64,
-    /// The most memory of `longrun analyze`, in bytes.
-    pub(super) peak_memory: u64,
-    /// Excess fragments of files and directories, and free pieces, by `longrun analyze`.
-    pub(super) claimed: (u64, u64),
 }
 
 /// The middle of the values; of an even number, the lower of the two.
@@ -64,6 +57,8 @@ pub(super) fn optimize(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Optimized>> {
     let before = dump(&base.mount_point())?;
+    // Of a btrfs only one of the copies and the original may be mounted.
+    base.unmount()?;
     let mut all: Vec<Vec<Optimized>> = tools.iter().map(|_| Vec::new()).collect();
     for run in 0..runs {
         for (optimizer, results) in tools.iter().zip(&mut all) {
@@ -75,12 +70,14 @@ pub(super) fn optimize(
             );
         }
     }
+    base.mount()?;
     let merged = all.into_iter().filter_map(|mut results| {
+        let changed = results.iter_mut().find_map(|result| result.changed.take());
         let seconds = median(results.iter().map(|r| r.seconds).collect());
         let written = median(results.iter().map(|r| r.traffic.written as f64).collect()) as u64;
         let read = median(results.iter().map(|r| r.traffic.read as f64).collect()) as u64;
         let last = results.pop()?;
-        Some(Optimized { seconds, traffic: DeviceTraffic { read, written }, ..last })
+        Some(Optimized { seconds, traffic: DeviceTraffic { read, written }, changed, ..last })
     });
     Ok(merged.collect())
 }
@@ -93,8 +90,15 @@ fn optimize_once(base: &LoopVolume, optimizer: &Optimizer, verify: Option<&Dump>
     rustix::fs::syncfs(File::open(volume.mount_point())?)?;
     let seconds = start.elapsed().as_secs_f64();
     let traffic = volume.traffic()?.since(traffic);
+    let mut changed = None;
     if let Some(before) = verify {
-        optimizer.compare(before, &dump(&volume.mount_point())?)?;
+        match optimizer.compare(before, &dump(&volume.mount_point())?) {
+            // That a peer changes something is worth telling; that we do is the end of the benchmark.
+            Err(differences) if !optimizer.is_ours() => {
+                changed = differences.to_string().lines().nth(1).map(str::to_owned);
+            }
+            other => other?,
+        }
         volume.check()?;
     }
     let report: Option<serde_json::Value> =
@@ -109,6 +113,12 @@ fn optimize_once(base: &LoopVolume, optimizer: &Optimizer, verify: Option<&Dump>
         traffic,
         peak_memory: finished.peak_memory,
         skipped: skipped.iter().filter_map(|s| number(s, "files")).sum(),
+        is_ours: optimizer.is_ours(),
+        changed,
+        failed: (!finished.status.success()).then(|| {
+            let said = [&finished.stderr, &finished.stdout].into_iter().find_map(|text| text.trim().lines().last());
+            format!("{}: {}", finished.status, said.unwrap_or_default().trim())
+        }),
     })
 }
 
@@ -134,56 +144,6 @@ pub(super) fn copy_speed(bytes: u64, runs: u32) -> Result<Speed> {
         rustix::fs::syncfs(&file)?;
     }
     Ok(Speed { bytes: (bytes >> 20) << 20, seconds: median(seconds) })
-}
-
-/// Where small files by the hundred thousand lie, as on a mail or build server.
-pub(super) fn many_files(files: u64) -> Result<LoopVolume> {
-    const FILES_PER_DIRECTORY: u64 = 500;
-    let spec = VolumeSpec::ext4(files.div_ceil(150) + 256);
-    let volume = LoopVolume::create(&spec.mkfs(&["-b", "4096", "-N", &(files + files / 100 + 1000).to_string()]))?;
-    let mut block = [0; 2048];
-    for first in (0..files).step_by(FILES_PER_DIRECTORY as usize) {
-        let directory = volume.mount_point().join(format!("d{first}"));
-        std::fs::create_dir(&directory)?;
-        for file in first..files.min(first + FILES_PER_DIRECTORY) {
-            longrun_ageing::fill_block(&mut block, 0, file, 0);
-            std::fs::write(directory.join(file.to_string()), block)?;
-        }
-    }
-    volume.remount()?;
-    Ok(volume)
-}
-
-/// Times both analyses, cold, alternating.
-pub(super) fn analyze(base: &LoopVolume, runs: u32) -> Result<Analysis> {
-    let (mut ours, mut peer, mut peak_memory, mut claimed) = (Vec::new(), Vec::new(), 0, (0, 0));
-    for _ in 0..runs {
-        base.remount()?;
-        drop_caches()?;
-        // The programs come from another device and are in memory in practice; the volume is what is cold.
-        tool::output(Command::new("e4defrag").arg("-c").arg("/dev/null"))?;
-        let mut command = Command::new("e4defrag");
-        command.arg("-c").arg(base.mount_point());
-        peer.push(Running::start(&mut command)?.wait(LIMIT)?.elapsed.as_secs_f64());
-
-        base.remount()?;
-        drop_caches()?;
-        tool::output(Command::new(longrun_binary()?).arg("--version"))?;
-        let mut command = Command::new(longrun_binary()?);
-        command.args(["analyze", "--json"]).arg(base.mount_point());
-        let finished = Running::start(&mut command)?.wait(LIMIT)?;
-        ensure!(finished.status.success(), "longrun analyze failed: {}", finished.stderr);
-        ours.push(finished.elapsed.as_secs_f64());
-        peak_memory = peak_memory.max(finished.peak_memory);
-        let report: serde_json::Value = serde_json::from_str(&finished.stdout)?;
-        let number = |pointer: &str| report.pointer(pointer).and_then(serde_json::Value::as_u64);
-        claimed = (
-            number("/excess_fragments").context("no excess_fragments in the report")?
-                + number("/directory_excess_fragments").context("no directory_excess_fragments in the report")?,
-            number("/free_space/pieces").context("no free_space.pieces in the report")?,
-        );
-    }
-    Ok(Analysis { longrun_seconds: median(ours), e4defrag_seconds: median(peer), peak_memory, claimed })
 }
 
 #[cfg(test)]

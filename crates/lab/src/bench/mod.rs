@@ -1,15 +1,20 @@
 //! The benchmark: the same aged image, byte-identical copies of it, every tool on a copy of its own, cold; judged by
 //! tools that we did not write, and written down whether it flatters us or not.
 
+mod analysis;
+mod claims;
+mod judge;
 mod measure;
 mod report;
 pub(crate) use report::machine;
 
-use crate::oracle::{FreeFragments, e2freefrag, filefrag};
-use crate::{LoopVolume, Optimizer, VolumeSpec};
+use crate::{FileSystemKind, LoopVolume, Optimizer, VolumeSpec, snapshots};
+use analysis::Analysis;
 use anyhow::Result;
+use judge::{Judged, judge, used_bytes};
 use longrun_ageing::Recipe;
-use measure::{Analysis, Optimized, Speed};
+use longrun_layout::Bytes;
+use measure::{Optimized, Speed};
 use std::collections::BTreeMap;
 
 /// What to measure.
@@ -17,7 +22,7 @@ use std::collections::BTreeMap;
 pub enum Phase {
     /// What optimizers make of aged volumes, and what it costs.
     Optimize,
-    /// How fast bytes can be copied at all on such a volume.
+    /// How fast bytes can be copied at all on such a volume (ext4).
     Copy,
     /// How fast a volume is analyzed.
     Analyze,
@@ -33,7 +38,9 @@ impl Phase {
 pub struct BenchSettings {
     /// Which phases.
     pub phases: Vec<Phase>,
-    /// Which volumes.
+    /// On which file systems.
+    pub kinds: Vec<FileSystemKind>,
+    /// Which volumes; none for those that suit each file system.
     pub recipes: Vec<Recipe>,
     /// Size of each volume in MiB.
     pub mebibytes: u64,
@@ -41,21 +48,38 @@ pub struct BenchSettings {
     pub runs: u32,
     /// Seed of the ageing.
     pub seed: u64,
+    /// Snapshots that are taken of a btrfs, with changes after each.
+    pub snapshots: u64,
     /// Small files of the volume on which analysis is timed besides.
     pub many_files: u64,
 }
 
-/// What judges say about a volume.
-#[derive(Clone, Copy, Debug)]
-struct Judged {
-    files: u64,
-    excess: u64,
-    directory_excess: u64,
-    free: FreeFragments,
+impl BenchSettings {
+    /// The volumes of a file system: ext4 falls to pieces in any life, the others where files grow side by side.
+    fn recipes(&self, kind: FileSystemKind) -> Vec<Recipe> {
+        match kind {
+            _ if !self.recipes.is_empty() => self.recipes.clone(),
+            FileSystemKind::Ext4 => vec![Recipe::Aged, Recipe::Server, Recipe::Office, Recipe::Media],
+            FileSystemKind::Xfs => vec![Recipe::Churn, Recipe::Crowded, Recipe::Server, Recipe::Office],
+            FileSystemKind::Btrfs => vec![Recipe::Churn, Recipe::Server],
+        }
+    }
+
+    /// What the volumes are made as.
+    fn spec(&self, kind: FileSystemKind) -> VolumeSpec {
+        let spec = VolumeSpec::of(kind, self.mebibytes);
+        match kind {
+            FileSystemKind::Ext4 => spec.mkfs(&["-b", "4096"]),
+            // The reverse map tells what cannot move: the bound of what can be reached comes from it.
+            FileSystemKind::Xfs => spec.mkfs(&["-m", "rmapbt=1"]),
+            FileSystemKind::Btrfs => spec,
+        }
+    }
 }
 
 /// Everything measured on one recipe's volume.
 struct RecipeResult {
+    kind: FileSystemKind,
     recipe: Recipe,
     before: Judged,
     used_bytes: u64,
@@ -63,11 +87,33 @@ struct RecipeResult {
     copy: Option<Speed>,
 }
 
+impl RecipeResult {
+    /// What a tool made of it.
+    fn of(&self, name: &str) -> Option<&Optimized> {
+        self.optimized.iter().find(|optimized| optimized.name == name)
+    }
+
+    /// What the first peer made of it.
+    fn peer(&self) -> Option<&Optimized> {
+        self.optimized.iter().find(|optimized| !optimized.is_ours)
+    }
+}
+
 /// The analyses of one volume.
 struct AnalysisResult {
     volume: String,
+    kind: FileSystemKind,
     judged: Judged,
     analysis: Analysis,
+}
+
+/// How much of the bytes that the peer wrote the second efficient pass may move, in percent, and how it is called. What it
+/// writes is more than what it moves, by what the file system writes for itself.
+const fn share_of_peer(kind: FileSystemKind) -> (u64, &'static str) {
+    match kind {
+        FileSystemKind::Ext4 => (80, "longrun efficient, within 4/5 of the peer's bytes"),
+        FileSystemKind::Xfs | FileSystemKind::Btrfs => (45, "longrun efficient, within 1/2 of the peer's bytes"),
+    }
 }
 
 /// Measures, and returns the report as Markdown. `progress` is told what is being done.
@@ -75,71 +121,66 @@ struct AnalysisResult {
 /// # Errors
 /// When a tool fails, or an optimizer changes what it must not change.
 pub fn bench(settings: &BenchSettings, progress: &mut dyn FnMut(&str)) -> Result<String> {
-    let tools = [Optimizer::e4defrag(), Optimizer::longrun("full")?, Optimizer::longrun("efficient")?];
-    let (mut results, mut analyses) = (Vec::new(), Vec::new());
-    for &recipe in &settings.recipes {
-        progress(&format!("{recipe}: ageing {} MiB", settings.mebibytes));
-        let spec = VolumeSpec::ext4(settings.mebibytes).mkfs(&["-b", "4096"]);
-        let (base, _) = LoopVolume::aged(&spec, recipe, settings.seed)?;
-        let mut result = RecipeResult {
-            recipe,
-            before: judge(&base)?,
-            used_bytes: used_bytes(&base)?,
-            optimized: Vec::new(),
-            copy: None,
-        };
-        if settings.phases.contains(&Phase::Optimize) {
-            result.optimized = measure::optimize(&base, &tools, settings.runs, &mut |text| {
-                progress(&format!("{recipe}: {text}"));
-            })?;
-            // What do we leave when we may write less than the peer did?
-            if let Some(peer) = result.optimized.iter().find(|o| o.bytes_moved.is_none()) {
-                let within = Optimizer::longrun_within(peer.traffic.written * 4 / 5)?;
-                result.optimized.extend(measure::optimize(&base, &[within], settings.runs, &mut |text| {
-                    progress(&format!("{recipe}: {text}"));
-                })?);
-            }
+    let (mut results, mut analyses, mut commands) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for &kind in &settings.kinds {
+        let mut tools = Optimizer::peers(kind);
+        tools.extend([Optimizer::longrun("full")?, Optimizer::longrun("efficient")?]);
+        commands.extend(tools.iter().map(|tool| (tool.name().to_owned(), tool.command_line())));
+        let (_, within) = share_of_peer(kind);
+        commands.insert(within.to_owned(), "longrun optimize --json --mode efficient --budget N".to_owned());
+        for recipe in settings.recipes(kind) {
+            let mut say = |text: &str| progress(&format!("{} {recipe}: {text}", kind.name()));
+            let (result, analysis) = one_volume(settings, kind, recipe, &tools, &mut say)?;
+            results.push(result);
+            analyses.extend(analysis);
         }
-        if settings.phases.contains(&Phase::Copy) {
-            progress(&format!("{recipe}: cp + fsync"));
-            // As many bytes as the full pass moves, so that caches of the device count alike for both.
-            let moved = result.optimized.iter().find(|o| o.name == "longrun full").and_then(|o| o.bytes_moved);
-            let bytes = moved.unwrap_or(result.used_bytes / 2).max(64 << 20);
-            result.copy = Some(measure::copy_speed(bytes, settings.runs)?);
+        if settings.phases.contains(&Phase::Analyze) && settings.many_files > 0 {
+            let name = format!("{} small files", settings.many_files);
+            progress(&format!("{} {name}: analysis", kind.name()));
+            let volume = analysis::many_files(kind, settings.many_files)?;
+            let (judged, analysis) = (judge(&volume)?, analysis::analyze(&volume, settings.runs)?);
+            analyses.push(AnalysisResult { volume: name, kind, judged, analysis });
         }
-        if settings.phases.contains(&Phase::Analyze) {
-            progress(&format!("{recipe}: analysis"));
-            let analysis = measure::analyze(&base, settings.runs)?;
-            analyses.push(AnalysisResult { volume: recipe.to_string(), judged: result.before, analysis });
-        }
-        results.push(result);
     }
-    if settings.phases.contains(&Phase::Analyze) {
-        let name = format!("{} small files", settings.many_files);
-        progress(&format!("{name}: analysis"));
-        let volume = measure::many_files(settings.many_files)?;
-        let (judged, analysis) = (judge(&volume)?, measure::analyze(&volume, settings.runs)?);
-        analyses.push(AnalysisResult { volume: name, judged, analysis });
-    }
-    let mut commands: BTreeMap<String, String> =
-        tools.iter().map(|t| (t.name().to_owned(), t.command_line())).collect();
-    commands.insert(
-        Optimizer::longrun_within(0)?.name().to_owned(),
-        "longrun optimize --json --mode efficient --budget N".to_owned(),
-    );
     report::markdown(settings, &commands, &results, &analyses)
 }
 
-/// Asks filefrag and e2freefrag; the volume is mounted.
-fn judge(volume: &LoopVolume) -> Result<Judged> {
-    let files = filefrag(&volume.mount_point())?;
-    volume.unmount()?;
-    let free = e2freefrag(volume.device());
-    volume.mount()?;
-    Ok(Judged { files: files.files, excess: files.excess, directory_excess: files.directory_excess, free: free? })
-}
-
-fn used_bytes(volume: &LoopVolume) -> Result<u64> {
-    let capacity = longrun_sys::capacity(std::fs::File::open(volume.mount_point())?)?;
-    Ok(capacity.block_size.to_bytes(capacity.total - capacity.free).0)
+fn one_volume(
+    settings: &BenchSettings,
+    kind: FileSystemKind,
+    recipe: Recipe,
+    tools: &[Optimizer],
+    progress: &mut dyn FnMut(&str),
+) -> Result<(RecipeResult, Option<AnalysisResult>)> {
+    progress(&format!("ageing {} MiB", settings.mebibytes));
+    let (base, _) = LoopVolume::aged(&settings.spec(kind), recipe, settings.seed)?;
+    if kind == FileSystemKind::Btrfs && settings.snapshots > 0 {
+        snapshots(&base, settings.snapshots, settings.seed)?;
+        base.remount()?;
+    }
+    let (before, used_bytes) = (judge(&base)?, used_bytes(&base)?);
+    let mut result = RecipeResult { kind, recipe, before, used_bytes, optimized: Vec::new(), copy: None };
+    if settings.phases.contains(&Phase::Optimize) {
+        result.optimized = measure::optimize(&base, tools, settings.runs, progress)?;
+        // What do we leave when we may write less than the peer did?
+        if let Some(peer) = result.peer() {
+            let (percent, name) = share_of_peer(kind);
+            let within = Optimizer::longrun_within(Bytes(peer.traffic.written * percent / 100), name)?;
+            result.optimized.extend(measure::optimize(&base, &[within], settings.runs, progress)?);
+        }
+    }
+    if settings.phases.contains(&Phase::Copy) && kind == FileSystemKind::Ext4 {
+        progress("cp + fsync");
+        // As many bytes as the full pass moves, so that caches of the device count alike for both.
+        let moved = result.of("longrun full").and_then(|optimized| optimized.bytes_moved);
+        let bytes = moved.unwrap_or(result.used_bytes / 2).max(64 << 20);
+        result.copy = Some(measure::copy_speed(bytes, settings.runs)?);
+    }
+    let mut analyzed = None;
+    if settings.phases.contains(&Phase::Analyze) {
+        progress("analysis");
+        let analysis = analysis::analyze(&base, settings.runs)?;
+        analyzed = Some(AnalysisResult { volume: recipe.to_string(), kind, judged: result.before, analysis });
+    }
+    Ok((result, analyzed))
 }

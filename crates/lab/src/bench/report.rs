@@ -1,13 +1,13 @@
-//! The report: tables of what was measured, and for each claim whether it holds.
+//! The report: tables of what was measured.
 
-use super::{AnalysisResult, BenchSettings, RecipeResult};
+use super::claims::{analysis_claims, claims};
+use super::{AnalysisResult, BenchSettings, Judged, RecipeResult};
 use anyhow::Result;
-use longrun_ageing::Recipe;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 
-const MIB: f64 = 1_048_576.0;
+pub(super) const MIB: f64 = 1_048_576.0;
 
 /// Writes the whole report.
 pub(super) fn markdown(
@@ -21,83 +21,122 @@ pub(super) fn markdown(
     writeln!(text, "- Machine: {}", machine())?;
     writeln!(
         text,
-        "- Volumes: ext4, 4 KiB blocks, {} MiB, on a loop device with direct I/O; aged by `longrun fragment --volume DIR \
-         --recipe NAME --seed {}`.",
-        settings.mebibytes, settings.seed
+        "- Volumes: {} MiB, on a loop device with direct I/O, as mkfs makes them (ext4 with 4 KiB blocks, XFS with a reverse \
+         map); aged by `longrun fragment --volume DIR --recipe NAME --seed {}`{}.",
+        settings.mebibytes,
+        settings.seed,
+        match settings.snapshots {
+            0 => String::new(),
+            count => format!(", btrfs with {count} snapshots and changes after each"),
+        }
     )?;
     writeln!(
         text,
         "- Each tool works on a byte-identical copy of the same image, caches dropped before; median of {} runs, the tools \
-         taking turns. Time is wall time until everything is on the device. Fragments are filefrag's (physically \
-         contiguous runs; adjoining extent records are one), free space is e2freefrag's, traffic is the block device's. \
-         After the first run of each tool every file's SHA-256, times, owner, mode, attributes and holes were compared \
-         with the original, and `e2fsck -fn` was clean.",
+         taking turns. Time is wall time until everything is on the device; traffic is the block device's, so that what the \
+         file system writes for itself counts. Fragments are filefrag's (physically contiguous runs; adjoining extent records \
+         are one; of btrfs' snapshots only the live tree). Free space is told by e2freefrag, xfs_spaceman, and on btrfs by a \
+         dump of the extent tree (the gaps in block groups for data). After the first run of each tool every file's SHA-256, \
+         times, owner, mode, attributes and holes were compared with the original, and `e2fsck -fn`, `xfs_repair -n` or `btrfs \
+         check` was clean.",
         settings.runs
     )?;
     for (name, command) in commands {
         writeln!(text, "- {name}: `{command} MOUNT`")?;
     }
-    if results.iter().any(|r| !r.optimized.is_empty()) {
-        optimized(&mut text, results)?;
+    for result in results.iter().filter(|result| !result.optimized.is_empty()) {
+        optimized(&mut text, result)?;
     }
     if !analyses.is_empty() {
         analysis(&mut text, analyses)?;
     }
     writeln!(text, "\n## What holds, and what does not\n")?;
-    claims(&mut text, results)?;
-    analysis_claims(&mut text, analyses)?;
+    results.iter().try_for_each(|result| claims(&mut text, result))?;
+    analyses.iter().try_for_each(|result| analysis_claims(&mut text, result))?;
     Ok(text)
 }
 
-fn optimized(text: &mut String, results: &[RecipeResult]) -> Result<()> {
-    for result in results.iter().filter(|r| !r.optimized.is_empty()) {
-        let before = result.before;
+fn optimized(text: &mut String, result: &RecipeResult) -> Result<()> {
+    let before = result.before;
+    writeln!(
+        text,
+        "\n## {}, {}: {} files, {:.0} MiB used\n",
+        result.kind.name(),
+        result.recipe,
+        before.files,
+        result.used_bytes as f64 / MIB
+    )?;
+    writeln!(
+        text,
+        "| | excess fragments | free pieces | largest free, MiB | moved, MiB | moved / used | device written, MiB | \
+         written / used | device read, MiB | seconds | peak memory, MiB | skipped files |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|"
+    )?;
+    writeln!(
+        text,
+        "| before | {} | {} | {:.1} | | | | | | | | |",
+        before.excess,
+        before.free.pieces,
+        before.free.largest_bytes as f64 / MIB
+    )?;
+    for o in &result.optimized {
+        let moved = o.bytes_moved.map(|b| b as f64);
         writeln!(
             text,
-            "\n## {}: {} files, {:.0} MiB used\n",
-            result.recipe,
-            before.files,
-            result.used_bytes as f64 / MIB
+            "| {} | {} | {} | {:.1} | {} | {} | {:.0} | {:.2} | {:.0} | {:.1} | {:.0} | {} |",
+            o.name,
+            o.after.excess,
+            o.after.free.pieces,
+            o.after.free.largest_bytes as f64 / MIB,
+            moved.map_or("not told".to_owned(), |b| format!("{:.0}", b / MIB)),
+            moved.map_or(String::new(), |b| format!("{:.2}", b / result.used_bytes as f64)),
+            o.traffic.written as f64 / MIB,
+            o.traffic.written as f64 / result.used_bytes as f64,
+            o.traffic.read as f64 / MIB,
+            o.seconds,
+            o.peak_memory as f64 / MIB,
+            if o.bytes_moved.is_some() { o.skipped.to_string() } else { "not told".to_owned() }
         )?;
+    }
+    beside(text, result)?;
+    if let Some(copy) = &result.copy {
         writeln!(
             text,
-            "| | excess fragments | free pieces | largest free, MiB | moved, MiB | moved / used | device written, MiB | \
-             device read, MiB | seconds | peak memory, MiB | skipped files |\n|---|---|---|---|---|---|---|---|---|---|---|"
+            "\nThe speed limit: `cp` + fsync of {:.0} MiB on such a device, cold, takes {:.1} s ({:.0} MiB/s).",
+            copy.bytes as f64 / MIB,
+            copy.seconds,
+            copy.bytes as f64 / MIB / copy.seconds
         )?;
+    }
+    Ok(())
+}
+
+/// What a file system has besides: bounds, space outside of block groups, and what a peer changed.
+fn beside(text: &mut String, result: &RecipeResult) -> Result<()> {
+    if let Some(possible) = result.before.longest_possible {
         writeln!(
             text,
-            "| before | {} | {} | {:.1} | | | | | | | |",
-            before.excess,
-            before.free.pieces,
-            before.free.largest_bytes as f64 / MIB
+            "\nWhat cannot move (headers, trees, inodes, the log) leaves room for one piece of at most {:.1} MiB.",
+            possible as f64 / MIB
         )?;
-        for o in &result.optimized {
-            let moved = o.bytes_moved.map(|b| b as f64);
-            writeln!(
-                text,
-                "| {} | {} | {} | {:.1} | {} | {} | {:.0} | {:.0} | {:.1} | {:.0} | {} |",
-                o.name,
-                o.after.excess,
-                o.after.free.pieces,
-                o.after.free.largest_bytes as f64 / MIB,
-                moved.map_or("not told".to_owned(), |b| format!("{:.0}", b / MIB)),
-                moved.map_or(String::new(), |b| format!("{:.2}", b / result.used_bytes as f64)),
-                o.traffic.written as f64 / MIB,
-                o.traffic.read as f64 / MIB,
-                o.seconds,
-                o.peak_memory as f64 / MIB,
-                if o.bytes_moved.is_some() { o.skipped.to_string() } else { "not told".to_owned() }
-            )?;
-        }
-        if let Some(copy) = &result.copy {
-            writeln!(
-                text,
-                "\nThe speed limit: `cp` + fsync of {:.0} MiB on such a device, cold, takes {:.1} s ({:.0} MiB/s).",
-                copy.bytes as f64 / MIB,
-                copy.seconds,
-                copy.bytes as f64 / MIB / copy.seconds
-            )?;
-        }
+    }
+    let told = |judged: &Judged| {
+        let (data, unallocated) = (judged.data?, judged.unallocated?);
+        Some(format!("{:.1} and {:.1} MiB", data as f64 / MIB, unallocated as f64 / MIB))
+    };
+    if let Some(before) = told(&result.before) {
+        let after = result.optimized.iter().filter_map(|o| Some(format!("{} {}", o.name, told(&o.after)?)));
+        writeln!(
+            text,
+            "\nIn data extents (what is shared once), and in no block group: before {before}; {}.",
+            after.collect::<Vec<_>>().join("; ")
+        )?;
+    }
+    for (name, failed) in result.optimized.iter().filter_map(|o| Some((&o.name, o.failed.as_ref()?))) {
+        writeln!(text, "\n{name} ended with {failed}.")?;
+    }
+    for (name, changed) in result.optimized.iter().filter_map(|o| Some((&o.name, o.changed.as_ref()?))) {
+        writeln!(text, "\n{name} left files otherwise than they were, the first of them: `{changed}`.")?;
     }
     Ok(())
 }
@@ -105,130 +144,36 @@ fn optimized(text: &mut String, results: &[RecipeResult]) -> Result<()> {
 fn analysis(text: &mut String, analyses: &[AnalysisResult]) -> Result<()> {
     writeln!(
         text,
-        "\n## Analysis of a whole volume, cold\n\nExcess fragments are those of files; directories cannot be moved while mounted.\n"
+        "\n## Analysis of a whole volume, cold\n\nExcess fragments are those of files, and of directories where these can \
+         be seen; these cannot be moved while mounted. \"Asking each file\" is `longrun analyze` as a user without privilege: a \
+         walk, and FIEMAP for each file.\n"
     )?;
     writeln!(
         text,
-        "| volume | files | `longrun analyze`, s | peak memory, MiB | `e4defrag -c`, s | times as fast | excess: longrun / \
-         filefrag | pieces: longrun / e2freefrag |\n|---|---|---|---|---|---|---|---|"
+        "| volume | files | `longrun analyze`, s | how | peak memory, MiB | asking each file, s | times as fast | `e4defrag \
+         -c`, s | times as fast | excess: longrun / walk / filefrag | pieces: longrun / judge |\n|---|---|---|---|---|---|---|---|---|---|---|"
     )?;
-    for AnalysisResult { volume, judged, analysis: a } in analyses {
+    for AnalysisResult { volume, kind, judged, analysis: a } in analyses {
         writeln!(
             text,
-            "| {volume} | {} | {:.3} | {:.0} | {:.3} | {:.1} | {} / {} | {} / {} |",
+            "| {} {volume} | {} | {:.3} | {} | {:.0} | {:.3} | {:.1} | {} | {} | {} / {} / {} | {} / {} |",
+            kind.name(),
             judged.files,
             a.longrun_seconds,
+            a.method,
             a.peak_memory as f64 / MIB,
-            a.e4defrag_seconds,
-            a.e4defrag_seconds / a.longrun_seconds,
+            a.walk_seconds,
+            a.walk_seconds / a.longrun_seconds,
+            a.e4defrag_seconds.map_or(String::new(), |seconds| format!("{seconds:.3}")),
+            a.e4defrag_seconds.map_or(String::new(), |seconds| format!("{:.1}", seconds / a.longrun_seconds)),
             a.claimed.0,
+            a.walked,
             judged.excess + judged.directory_excess,
-            a.claimed.1,
+            a.claimed.1.map_or("unknown".to_owned(), |pieces| pieces.to_string()),
             judged.free.pieces
         )?;
     }
     Ok(())
-}
-
-/// One line of the judgement.
-fn claim(text: &mut String, holds: bool, what: &str) -> Result<()> {
-    writeln!(text, "- {}: {what}", if holds { "holds" } else { "**not better, or goal missed**" })?;
-    Ok(())
-}
-
-fn analysis_claims(text: &mut String, analyses: &[AnalysisResult]) -> Result<()> {
-    for AnalysisResult { volume, judged, analysis: a } in analyses {
-        let times = a.e4defrag_seconds / a.longrun_seconds;
-        claim(
-            text,
-            times >= 10.0,
-            &format!("{volume}: analysis at least 10 times as fast as `e4defrag -c`: {times:.1} times"),
-        )?;
-        let agrees = a.claimed == (judged.excess + judged.directory_excess, judged.free.pieces);
-        claim(text, agrees, &format!("{volume}: our figures agree with filefrag and e2freefrag"))?;
-    }
-    Ok(())
-}
-
-/// One line for each goal on each volume: met or not, better than the peer or not.
-fn claims(text: &mut String, results: &[RecipeResult]) -> Result<()> {
-    let mut claim = |holds: bool, what: String| claim(text, holds, &what);
-    for result in results {
-        let recipe = result.recipe;
-        let find = |name: &str| result.optimized.iter().find(|o| o.name == name);
-        if let (Some(peer), Some(full), Some(efficient)) =
-            (find("e4defrag"), find("longrun full"), find("longrun efficient"))
-        {
-            let pieces = pieces_goal(recipe);
-            claim(
-                full.after.excess <= 2,
-                format!("{recipe}, full: at most 2 excess fragments: {}", full.after.excess),
-            )?;
-            if let Some(goal) = pieces {
-                let now = full.after.free.pieces;
-                claim(now <= goal, format!("{recipe}, full: at most {goal} free pieces: {now}"))?;
-            }
-            let moved = full.bytes_moved.unwrap_or_default() as f64 / result.used_bytes as f64;
-            claim(moved <= 0.95, format!("{recipe}, full: moves at most 0.95 of the used bytes: {moved:.2}"))?;
-            claim(
-                full.after.free.pieces < peer.after.free.pieces && full.after.excess <= peer.after.excess,
-                format!(
-                    "{recipe}, full against e4defrag: excess {} against {}, free pieces {} against {}",
-                    full.after.excess, peer.after.excess, full.after.free.pieces, peer.after.free.pieces
-                ),
-            )?;
-            if let Some(copy) = &result.copy {
-                let speed = full.bytes_moved.unwrap_or_default() as f64 / full.seconds;
-                let ratio = speed / (copy.bytes as f64 / copy.seconds);
-                claim(
-                    ratio >= 0.6,
-                    format!(
-                        "{recipe}, full: at least 0.6 of the speed of cp + fsync, scan and planning included: {ratio:.2}"
-                    ),
-                )?;
-            }
-            let gone = 1.0 - efficient.after.excess as f64 / result.before.excess.max(1) as f64;
-            let moved = efficient.bytes_moved.unwrap_or_default() as f64 / result.used_bytes as f64;
-            claim(
-                gone >= 0.95,
-                format!("{recipe}, efficient: at least 95 % of the excess gone: {:.1} %", gone * 100.0),
-            )?;
-            claim(moved <= 0.45, format!("{recipe}, efficient: moves at most 0.45 of the used bytes: {moved:.2}"))?;
-            claim(
-                efficient.after.excess <= peer.after.excess && efficient.traffic.written < peer.traffic.written,
-                format!(
-                    "{recipe}, efficient against e4defrag: excess {} against {}, written {:.0} MiB against {:.0} MiB",
-                    efficient.after.excess,
-                    peer.after.excess,
-                    efficient.traffic.written as f64 / MIB,
-                    peer.traffic.written as f64 / MIB
-                ),
-            )?;
-            if let Some(within) = result.optimized.iter().find(|o| o.name.contains("within")) {
-                claim(
-                    within.after.excess <= peer.after.excess && within.traffic.written < peer.traffic.written,
-                    format!(
-                        "{recipe}, efficient with a budget below what e4defrag wrote: excess {} against {}, written {:.0} \
-                         MiB against {:.0} MiB",
-                        within.after.excess,
-                        peer.after.excess,
-                        within.traffic.written as f64 / MIB,
-                        peer.traffic.written as f64 / MIB
-                    ),
-                )?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The most free pieces that a full pass may leave on a 4 GiB volume of the recipe.
-fn pieces_goal(recipe: Recipe) -> Option<u64> {
-    match recipe {
-        Recipe::Aged | Recipe::Media => Some(22),
-        Recipe::Server | Recipe::Office => Some(8),
-        Recipe::Git | Recipe::Churn => None,
-    }
 }
 
 /// Processor, memory, kernel.

@@ -1,11 +1,16 @@
-//! Judges: what filefrag, e2freefrag and a full dump of every file say about a volume. None of this uses our own scan.
+//! Judges: what filefrag, the file systems' own tools and a full dump of every file say about a volume. None of this uses our
+//! own scan.
 
+mod btrfs_space;
 mod dump;
 mod excess_space;
 mod filefrag;
+mod free_space;
 mod freefrag;
 
+pub use btrfs_space::{BtrfsUsage, btrfs_usage};
 pub use dump::{Dump, Entry, allocated_blocks, compare, dump, file_hash};
 pub use excess_space::bytes_beyond_end;
 pub use filefrag::{FileFragments, excess_of, filefrag};
+pub use free_space::{free_space, longest_possible_on_xfs};
 pub use freefrag::{FreeFragments, e2freefrag};

@@ -8,7 +8,7 @@ mod programs;
 mod readers;
 
 use crate::oracle::dump;
-use crate::{LoopVolume, Optimizer};
+use crate::{LoopVolume, Optimizer, aged_directory};
 use anyhow::{Context, Result};
 use data::{DataWriter, Habit};
 use names::Names;
@@ -16,7 +16,7 @@ use programs::Programs;
 use readers::Reader;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -93,6 +93,7 @@ struct Meter {
 pub fn torture(volume: &LoopVolume, optimizer: &Optimizer, settings: &TortureSettings) -> Result<TortureReport> {
     let mount_point = volume.mount_point();
     let bystanders = aged_directory(&mount_point)?;
+    crate::furnish(volume, &bystanders, settings.seed)?;
     let before = dump(&bystanders)?;
     let directory = mount_point.join("torture");
     std::fs::create_dir(&directory)?;
@@ -237,13 +238,4 @@ fn count_skipped(json: &str, report: &mut TortureReport) -> Result<()> {
         *report.skipped.entry(reason.unwrap_or_default()).or_insert(0) += files;
     }
     Ok(())
-}
-
-/// The directory that ageing made.
-fn aged_directory(mount_point: &Path) -> Result<PathBuf> {
-    std::fs::read_dir(mount_point)?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("aged-")))
-        .context("the volume holds no aged files")
 }

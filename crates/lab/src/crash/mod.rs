@@ -1,12 +1,16 @@
-//! Crashes: an optimizer is cut off at a random moment by a file-system shutdown that flushes nothing, by kill −9, or by
-//! both; after journal recovery every file, the file system and the amount of free space must be as before.
+//! Crashes: an optimizer is cut off at a random moment by a file-system shutdown that flushes nothing, by a device whose
+//! power goes and takes its write cache with it, by kill −9, or by two of these; after journal recovery every file, the file
+//! system and the amount of free space must be as before.
 
-use crate::oracle::{Dump, allocated_blocks, dump, e2freefrag};
-use crate::{FileSystemKind, LoopVolume, Optimizer, VolumeSpec};
+mod space;
+
+use crate::oracle::{Dump, dump};
+use crate::{FileSystemKind, LoopVolume, Optimizer, VolumeSpec, aged_directory, furnish};
 use anyhow::{Context, Result, ensure};
 use longrun_ageing::Recipe;
 use longrun_sys::Shutdown;
 use serde::Serialize;
+use space::Space;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
@@ -16,17 +20,8 @@ use std::time::Duration;
 /// each 30 s, which is longer than a run takes.
 const fn mount_options(kind: FileSystemKind) -> &'static str {
     match kind {
-        FileSystemKind::Ext4 => "commit=300",
         FileSystemKind::Xfs => "",
-        FileSystemKind::Btrfs => "commit=300",
-    }
-}
-
-/// Blocks that the file system may have turned to its own use: on XFS inodes of nameless files come in chunks that stay.
-const fn tolerance(kind: FileSystemKind) -> u64 {
-    match kind {
-        FileSystemKind::Ext4 => 0,
-        FileSystemKind::Xfs | FileSystemKind::Btrfs => 64,
+        FileSystemKind::Ext4 | FileSystemKind::Btrfs => "commit=300",
     }
 }
 
@@ -52,12 +47,36 @@ pub struct CrashSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cut {
-    /// The file system stops without flushing anything: a power cut.
+    /// The file system stops without flushing anything.
     Shutdown,
     /// The optimizer is killed.
     Kill,
-    /// The optimizer is killed and a moment later the power goes.
+    /// The optimizer is killed and a moment later the file system stops.
     KillThenShutdown,
+    /// The power of the device goes: what has not been flushed is lost.
+    Power,
+    /// The optimizer is killed and a moment later the power goes.
+    KillThenPower,
+}
+
+impl Cut {
+    /// Those that the file system knows: btrfs has no shutdown.
+    const fn all(kind: FileSystemKind) -> &'static [Self] {
+        match kind {
+            FileSystemKind::Ext4 | FileSystemKind::Xfs => {
+                &[Self::Shutdown, Self::Kill, Self::KillThenShutdown, Self::Power]
+            }
+            FileSystemKind::Btrfs => &[Self::Power, Self::Kill, Self::KillThenPower, Self::Power],
+        }
+    }
+
+    const fn kills(self) -> bool {
+        matches!(self, Self::Kill | Self::KillThenShutdown | Self::KillThenPower)
+    }
+
+    const fn takes_power(self) -> bool {
+        matches!(self, Self::Power | Self::KillThenPower)
+    }
 }
 
 /// One crash, survived.
@@ -77,11 +96,12 @@ pub struct CrashRun {
     pub excess: (u64, u64),
 }
 
-/// An aged image, what is in it, and how long the optimizer takes for it.
+/// An aged image (unmounted: of a btrfs only one of it and its copies may be mounted), what is in it, and how long the
+/// optimizer takes for it.
 struct Base {
     volume: LoopVolume,
     before: Dump,
-    blocks: u64,
+    space: Space,
     excess: u64,
     full_run: Duration,
 }
@@ -108,7 +128,7 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
         let mut run = CrashRun {
             seed,
             recipe,
-            cut: *rng.choice([Cut::Shutdown, Cut::Kill, Cut::KillThenShutdown].iter()).unwrap_or(&Cut::Shutdown),
+            cut: *rng.choice(Cut::all(settings.kind).iter()).unwrap_or(&Cut::Kill),
             after_seconds: rng.f64() * 1.05 * base.full_run.as_secs_f64(),
             interrupted: false,
             excess: (base.excess, 0),
@@ -119,15 +139,15 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
     Ok(())
 }
 
-/// The volumes to crash. ext4's allocator leaves enough to do of any; XFS keeps files whole that are written in one go.
+/// The volumes to crash. ext4's allocator leaves enough to do of any; the others keep files whole that are written in one go.
 const fn recipes(kind: FileSystemKind) -> [Recipe; 4] {
     match kind {
-        FileSystemKind::Xfs => [Recipe::Aged, Recipe::Server, Recipe::Churn, Recipe::Churn],
-        FileSystemKind::Ext4 | FileSystemKind::Btrfs => [Recipe::Aged, Recipe::Server, Recipe::Office, Recipe::Git],
+        FileSystemKind::Ext4 => [Recipe::Aged, Recipe::Server, Recipe::Office, Recipe::Git],
+        FileSystemKind::Xfs | FileSystemKind::Btrfs => [Recipe::Aged, Recipe::Server, Recipe::Churn, Recipe::Churn],
     }
 }
 
-/// Ages an image, and lets the optimizer run once undisturbed on a copy: the files must be as before then, too.
+/// Ages and furnishes an image, and lets the optimizer run once undisturbed on a copy: the files must be as before then, too.
 fn prepare(settings: &CrashSettings, recipe: Recipe, optimizer: &Optimizer) -> Result<Base> {
     let spec = VolumeSpec::of(settings.kind, settings.mebibytes);
     let spec = match settings.kind {
@@ -136,61 +156,56 @@ fn prepare(settings: &CrashSettings, recipe: Recipe, optimizer: &Optimizer) -> R
         FileSystemKind::Xfs | FileSystemKind::Btrfs => spec,
     };
     let (volume, _) = LoopVolume::aged(&spec, recipe, AGEING_SEED)?;
+    furnish(&volume, &aged_directory(&volume.mount_point())?, AGEING_SEED)?;
+    volume.remount()?;
     let before = dump(&volume.mount_point())?;
-    let blocks = accounted_blocks(&volume)?;
+    let space = Space::of(&volume)?;
     let excess = crate::oracle::filefrag(&volume.mount_point())?.excess;
+    volume.unmount()?;
     let copy = volume.copy(mount_options(settings.kind))?;
     let finished = optimizer.run(&copy.mount_point(), LIMIT)?;
-    verify(&copy, &before, blocks, optimizer).context("after an undisturbed run")?;
-    Ok(Base { volume, before, blocks, excess, full_run: finished.elapsed })
+    let mut base = Base { volume, before, space, excess, full_run: finished.elapsed };
+    verify(&copy, &base, optimizer, false).context("after an undisturbed run")?;
+    base.full_run = finished.elapsed;
+    Ok(base)
 }
 
 fn one_run(base: &Base, optimizer: &Optimizer, run: &mut CrashRun, rng: &mut fastrand::Rng) -> Result<()> {
-    let volume = base.volume.copy(mount_options(base.volume.kind()))?;
+    let options = mount_options(base.volume.kind());
+    let mut volume =
+        if run.cut.takes_power() { base.volume.copy_behind_cache(options)? } else { base.volume.copy(options)? };
     let mut running = optimizer.start(&volume.mount_point())?;
     std::thread::sleep(Duration::from_secs_f64(run.after_seconds));
     run.interrupted = !running.has_ended()?;
-    if run.cut != Cut::Shutdown {
+    if run.cut.kills() {
         running.kill()?;
     }
-    if run.cut == Cut::KillThenShutdown {
+    if run.cut.kills() && run.cut != Cut::Kill {
         std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
     }
-    if run.cut != Cut::Kill {
-        let root = File::open(volume.mount_point())?;
-        longrun_sys::shutdown(&root, Shutdown::NoLogFlush).context("cannot shut the file system down")?;
+    match run.cut {
+        Cut::Kill => {}
+        Cut::Power | Cut::KillThenPower => volume.cut_power()?,
+        Cut::Shutdown | Cut::KillThenShutdown => {
+            let root = File::open(volume.mount_point())?;
+            longrun_sys::shutdown(&root, Shutdown::NoLogFlush).context("cannot shut the file system down")?;
+        }
     }
     let finished = running.wait(LIMIT).context("the optimizer hangs after the crash")?;
     ensure!(
-        !optimizer.is_ours() || !run.interrupted || run.cut != Cut::Shutdown || !finished.status.success(),
-        "the optimizer reports success although the file system was shut down under it:\n{}",
+        !optimizer.is_ours() || !run.interrupted || run.cut.kills() || !finished.status.success(),
+        "the optimizer reports success although its volume was taken away from under it:\n{}",
         finished.stdout
     );
-    volume.remount().context("after the crash")?;
-    verify(&volume, &base.before, base.blocks, optimizer)?;
+    if run.cut.takes_power() { volume.restore_power() } else { volume.remount() }.context("after the crash")?;
+    verify(&volume, base, optimizer, run.interrupted)?;
     run.excess.1 = crate::oracle::filefrag(&volume.mount_point())?.excess;
     Ok(())
 }
 
 /// Checks that content, properties, file system and space are as before.
-fn verify(volume: &LoopVolume, before: &Dump, blocks: u64, optimizer: &Optimizer) -> Result<()> {
-    optimizer.compare(before, &dump(&volume.mount_point())?)?;
+fn verify(volume: &LoopVolume, base: &Base, optimizer: &Optimizer, interrupted: bool) -> Result<()> {
+    optimizer.compare(&base.before, &dump(&volume.mount_point())?)?;
     volume.check()?;
-    let now = accounted_blocks(volume)?;
-    let most = tolerance(volume.kind());
-    ensure!(now.abs_diff(blocks) <= most, "space was lost: {blocks} blocks free or in files before, {now} now");
-    Ok(())
-}
-
-/// Free blocks and blocks of files together: constant whatever moves, extent-tree blocks included.
-fn accounted_blocks(volume: &LoopVolume) -> Result<u64> {
-    let in_files = allocated_blocks(&volume.mount_point())?;
-    // What a crash left without a name is given back in the background: not later than at the unmount.
-    volume.unmount()?;
-    let of_device = (volume.kind() == FileSystemKind::Ext4).then(|| e2freefrag(volume.device())).transpose()?;
-    volume.mount()?;
-    match of_device {
-        Some(free) => Ok(in_files + free.free_blocks),
-        None => Ok(in_files + longrun_sys::capacity_at(&volume.mount_point())?.free.0),
-    }
+    base.space.still_in(volume, interrupted)
 }

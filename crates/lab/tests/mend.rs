@@ -9,12 +9,13 @@ use longrun_lab::oracle::{compare, dump, excess_of};
 use longrun_lab::{FileSystemKind, VolumeSpec, drop_caches, tool};
 use longrun_layout::Bytes;
 use longrun_sys::{FileHandle, Shutdown, shutdown};
-use longrun_volume::SkipReason;
 use longrun_volume::engine::{Observer, Permission, Unobserved};
 use longrun_volume::mend::{LeftReason, Limits, MendError};
+use longrun_volume::{SkipReason, Target, VolumeError};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 #[test]
@@ -255,6 +256,38 @@ fn loop_another_optimizer_at_work_is_left_alone() {
         assert_eq!(bench.left("file"), LeftReason::OtherOptimizer, "{kind:?}");
         drop(root);
         assert_eq!(bench.mend("file").unwrap().after, 0, "{kind:?}");
+    }
+}
+
+/// Opens the volume for optimizing when the mending begins.
+struct OptimizerComes {
+    target: Target,
+    opening: Option<JoinHandle<Result<(), VolumeError>>>,
+}
+
+impl Observer for OptimizerComes {
+    fn permission(&mut self, _next: Bytes) -> Permission {
+        if self.opening.is_none() {
+            let target = self.target.clone();
+            self.opening = Some(std::thread::spawn(move || longrun_volume::open(&target).map(drop)));
+            // For it to meet the mending, not its end.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        Permission::Go
+    }
+}
+
+#[test]
+fn loop_an_optimizer_waits_for_the_file_that_is_being_mended() {
+    for kind in [FileSystemKind::Ext4, FileSystemKind::Xfs] {
+        let bench = Bench::new(kind);
+        bench.fragmented("file", 1 << 20, 16);
+        let target = Target::resolve(&bench.volume.mount_point()).unwrap();
+        let mut comes = OptimizerComes { target, opening: None };
+        let mended = bench.try_mend("file", Limits::NONE, &mut comes).unwrap();
+        assert_eq!(mended.after, 0, "{kind:?}");
+        comes.opening.unwrap().join().unwrap().unwrap();
+        bench.volume.check().unwrap();
     }
 }
 

@@ -41,8 +41,17 @@ pub(super) struct Admitted {
     pub(super) withheld: Withheld,
 }
 
+/// What a volume is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A run over all of it.
+    Optimizing,
+    /// One file.
+    Mending,
+}
+
 /// Checks everything that can be known before anything is touched, and takes the lock.
-pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
+pub(super) fn admit(target: &Target, purpose: Purpose) -> Result<Admitted, VolumeError> {
     let unsupported = |what: String| VolumeError::Unsupported { path: target.given.clone(), what };
     let candidate = Candidate::of(target, TERMS)?;
     let reader = Ext4Reader::open(&target.device, Access::Live)?;
@@ -70,7 +79,10 @@ pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
         return Err(unsupported(problem));
     }
     let withheld = withheld(&target.device, &settings)?;
-    candidate.lock(&root)?;
+    match purpose {
+        Purpose::Optimizing => candidate.lock(&root)?,
+        Purpose::Mending => candidate.lock_for_one_file(&root)?,
+    }
     Ok(Admitted { root, reader, mount: candidate.mount.clone(), kernel_name, withheld })
 }
 

@@ -34,10 +34,7 @@ pub(crate) fn mend(
 ) -> Result<Mended, MendError> {
     let id = id_of(handle).ok_or_else(|| left(LeftReason::Skipped(SkipReason::Vanished)))?;
     let target = Target::resolve(place.point)?;
-    let mut inner = Ext4Volume::open(&target).map_err(|error| match error {
-        VolumeError::InUse { .. } => left(LeftReason::OtherOptimizer),
-        other => other.into(),
-    })?;
+    let mut inner = Ext4Volume::open_for_one_file(&target).map_err(MendError::unless_in_use)?;
     let (file, runs) = survey(&mut inner, id)?;
     let before = count_fragments(runs.iter().copied()).saturating_sub(1);
     if before == 0 {

@@ -1,7 +1,7 @@
 //! A mounted ext4 volume, behind the trait.
 
 use super::Named;
-use super::admission::{Admitted, admit};
+use super::admission::{Admitted, Purpose, admit};
 use super::balloon::{Capturer, Guard, Shared, Tripwire};
 use super::exchange::Mover;
 use super::files::{Customs, Files};
@@ -54,7 +54,16 @@ impl Ext4Volume {
     /// # Errors
     /// [`VolumeError`] with the reason why this volume cannot be optimized (now); nothing was changed.
     pub fn open(target: &Target) -> Result<Self, VolumeError> {
-        let Admitted { root, reader, mount, kernel_name, withheld } = admit(target)?;
+        Self::admitted(admit(target, Purpose::Optimizing)?, target)
+    }
+
+    /// As [`Self::open`], for mending one file and no longer.
+    pub(super) fn open_for_one_file(target: &Target) -> Result<Self, VolumeError> {
+        Self::admitted(admit(target, Purpose::Mending)?, target)
+    }
+
+    fn admitted(admitted: Admitted, target: &Target) -> Result<Self, VolumeError> {
+        let Admitted { root, reader, mount, kernel_name, withheld } = admitted;
         let name = Named(mount.point.clone());
         let tuning = Tuning::open(&kernel_name)?;
         // Donors are many; where the limit cannot be raised fewer of them will do.

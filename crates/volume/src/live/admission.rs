@@ -6,7 +6,7 @@
 
 use super::backing::growing;
 use super::io;
-use super::lock::{lock, other_optimizer};
+use super::lock::{lock, lock_for_one_file, other_optimizer};
 use crate::target::Mount;
 use crate::{Target, VolumeError};
 use longrun_sys::DeviceNumber;
@@ -84,9 +84,20 @@ impl<'a> Candidate<'a> {
         Ok(root)
     }
 
-    /// Excludes other optimizers for as long as `root` is open, and looks for one that knows nothing of our lock.
+    /// Excludes other optimizers for as long as `root` is open, and looks for one that knows nothing of our lock. A file that is
+    /// being mended is waited for.
     pub(crate) fn lock(&self, root: &File) -> Result<(), VolumeError> {
-        lock(root, self.target)?;
+        lock(root, &self.target.given)?;
+        self.look_for_others()
+    }
+
+    /// As [`Self::lock`], for no longer than it takes to mend one file; whoever has the lock is not waited for.
+    pub(crate) fn lock_for_one_file(&self, root: &File) -> Result<(), VolumeError> {
+        lock_for_one_file(root, &self.target.given)?;
+        self.look_for_others()
+    }
+
+    fn look_for_others(&self) -> Result<(), VolumeError> {
         match other_optimizer(self.terms.other_optimizer, self.device) {
             Some(holder) => Err(VolumeError::InUse { path: self.target.given.clone(), holder }),
             None => Ok(()),

@@ -11,7 +11,7 @@ mod sharing;
 
 use crate::engine::{Observer, Permission};
 use crate::ext4;
-use crate::live::lock::try_lock;
+use crate::live::lock::lock_for_one_file;
 use crate::live::{admission, io};
 use crate::target::Mount;
 use crate::{SkipReason, VolumeError};
@@ -104,6 +104,14 @@ pub enum MendError {
 }
 
 impl MendError {
+    /// An error of opening the volume. That another optimizer works on it passes.
+    pub(crate) fn unless_in_use(error: VolumeError) -> Self {
+        match error {
+            VolumeError::InUse { .. } => Self::left(LeftReason::OtherOptimizer),
+            other => other.into(),
+        }
+    }
+
     fn left(reason: LeftReason) -> Self {
         Self::Left { reason, written: Bytes(0) }
     }
@@ -148,9 +156,10 @@ fn refuse_growing(place: Place<'_>) -> Result<(), VolumeError> {
 
 /// Excludes other optimizers until the answer is dropped, as whole-volume runs do: by a lock on the root directory.
 fn lock(place: Place<'_>) -> Result<File, MendError> {
-    let act = "locking the volume";
-    let own = File::from(longrun_sys::reopen_directory(place.root).map_err(place.failed(act))?);
-    if try_lock(&own).map_err(place.failed(act))? { Ok(own) } else { Err(MendError::left(LeftReason::OtherOptimizer)) }
+    let own = longrun_sys::reopen_directory(place.root).map_err(place.failed("locking the volume"))?;
+    let own = File::from(own);
+    lock_for_one_file(&own, place.point).map_err(MendError::unless_in_use)?;
+    Ok(own)
 }
 
 /// Asked before each chunk: may it be moved, does anybody still want it?

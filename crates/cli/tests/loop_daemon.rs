@@ -261,16 +261,46 @@ fn loop_an_alert_is_raised_before_xfs_can_make_no_more_files_and_clears_afterwar
     service.stop("TERM");
 }
 
+/// Asks for a scan and waits for it; answers with the volume's number and status.
+fn scanned_on_request(service: &mut Service, mount: &Path) -> (String, Value) {
+    let status = service.wait(|s| of(s, mount).is_some_and(|v| v["prevention"] == true));
+    let id = of(&status, mount).unwrap()["id"].as_str().unwrap().to_owned();
+    assert_eq!(service.ask("POST", &format!("/v1/volumes/{id}/analyze")).0, 202);
+    let status = service.wait(|s| of(s, mount).is_some_and(|v| v["scan"].is_object()));
+    (id, of(&status, mount).unwrap().clone())
+}
+
+#[test]
+fn loop_the_excess_of_btrfs_is_told_with_that_of_its_snapshots() {
+    let volume = LoopVolume::create(&VolumeSpec::btrfs(256)).unwrap();
+    let mount = volume.mount_point();
+    for round in 0..10u8 {
+        for name in ["one", "other"] {
+            let mut log = fs::OpenOptions::new().create(true).append(true).open(mount.join(name)).unwrap();
+            std::io::Write::write_all(&mut log, &[round; 16384]).unwrap();
+            log.sync_data().unwrap();
+        }
+    }
+    let snapshot = mount.join("snapshot");
+    longrun_lab::tool::run(
+        "btrfs",
+        ["subvolume", "snapshot", "-r", mount.to_str().unwrap(), snapshot.to_str().unwrap()],
+    )
+    .unwrap();
+    let mut service = Service::start(std::slice::from_ref(&mount));
+    let (_, status) = scanned_on_request(&mut service, &mount);
+    assert_eq!(status["scan"]["excess_fragments"], 4 * 9, "{status:#}");
+    service.stop("TERM");
+    volume.unmount().unwrap();
+}
+
 #[test]
 fn loop_a_scan_on_request_ends_in_the_history_and_strangers_are_refused() {
     let volume = LoopVolume::create(&VolumeSpec::ext4(128).mkfs(&["-b", "4096"])).unwrap();
     let mount = volume.mount_point();
     let mut service = Service::start(std::slice::from_ref(&mount));
-    let status = service.wait(|s| of(s, &mount).is_some_and(|v| v["prevention"] == true));
-    let id = of(&status, &mount).unwrap()["id"].as_str().unwrap().to_owned();
-    assert_eq!(service.ask("POST", &format!("/v1/volumes/{id}/analyze")).0, 202);
-    let status = service.wait(|s| of(s, &mount).is_some_and(|v| v["scan"].is_object()));
-    assert!(of(&status, &mount).unwrap()["space"]["free_pieces"].as_u64().unwrap() > 0);
+    let (id, volume_status) = scanned_on_request(&mut service, &mount);
+    assert!(volume_status["space"]["free_pieces"].as_u64().unwrap() > 0);
     assert_eq!(service.ask("GET", &format!("/v1/volumes/{id}")).1["id"], id.as_str());
     for (method, path, code) in [
         ("GET", "/v1/volumes/none", 404),

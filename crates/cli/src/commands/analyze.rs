@@ -48,7 +48,7 @@ fn examine(path: &Path, top: usize, watch: &Watch) -> Result<Findings, Failure> 
     }
 }
 
-/// What can be said of a file system without a block device of its own (btrfs, tmpfs, network).
+/// What can be said of a file system without a block device of its own (tmpfs, network).
 fn described(path: &Path) -> VolumeInfo {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let holders = read_mounts().unwrap_or_default().into_iter().filter(|mount| real.starts_with(&mount.point));

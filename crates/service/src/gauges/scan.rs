@@ -5,6 +5,7 @@
 use crate::volumes::Found;
 use longrun_ledger::Gauge;
 use longrun_prevention::FileSystem;
+use longrun_volume::btrfs;
 use longrun_volume::ext4::scan::{Access, Ext4Reader, FreeSpace, ScanOptions};
 use longrun_volume::{Progress, VolumeError};
 use std::os::fd::AsFd;
@@ -12,7 +13,7 @@ use std::os::fd::AsFd;
 /// Whether the figures of this file system can be had by reading the volume as a whole.
 #[must_use]
 pub fn can_scan(filesystem: FileSystem) -> bool {
-    filesystem == FileSystem::Ext4
+    matches!(filesystem, FileSystem::Ext4 | FileSystem::Btrfs)
 }
 
 /// Reads the volume. Files and free space of what is in use change meanwhile: the figures are those of some moment.
@@ -27,6 +28,9 @@ pub fn scan(found: &Found, progress: &dyn Progress) -> Result<Gauge, VolumeError
     }
     let failed = |act| move |source| VolumeError::Io { path: point.clone(), act, source };
     let root = found.watched.open_root().map_err(failed("opening it"))?;
+    if found.watched.filesystem == FileSystem::Btrfs {
+        return Ok(Gauge::from(&btrfs::scan::scan(&root, point, progress)?.layout.fragmentation()));
+    }
     // What has no blocks yet would be missing, and what was freed since the last commit would not be free.
     longrun_sys::sync_volume(&root).map_err(|errno| failed("syncing the volume")(errno.into()))?;
     let mut reader = Ext4Reader::open(&found.source, Access::Live)?;

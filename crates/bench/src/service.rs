@@ -50,6 +50,7 @@ impl Service {
         let failed = |e| BenchError::io("starting it", program, e);
         let state = tempfile::Builder::new().prefix("longrun-bench-state-").tempdir().map_err(failed)?;
         let mut command = Command::new(program);
+        longrun_sys::end_with_us(&mut command);
         command.arg("prevent").arg(mount_point).args(["--json", "--state"]).arg(state.path());
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;

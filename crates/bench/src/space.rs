@@ -20,7 +20,7 @@ pub struct SpaceState {
 }
 
 /// File systems give deleted blocks back a moment later.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Metadata that a file system keeps for itself once it has needed it.
 const TOLERANCE: u64 = 4 << 20;
 

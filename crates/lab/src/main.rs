@@ -300,7 +300,7 @@ fn run_prevention(arguments: PreventionArguments) -> Result<()> {
         profiles: all_unless(arguments.profile, &Profile::ALL),
         iterations: arguments.iterations,
         control_iterations: arguments.control_iterations,
-        parameters: Parameters { writers: arguments.writers, bytes, seed: arguments.seed },
+        parameters: Parameters { writers: arguments.writers, bytes, seed: arguments.seed, ..Parameters::default() },
         mebibytes: arguments.mebibytes,
         reread: true,
         paced: Duration::from_secs(arguments.watch_seconds),

@@ -36,11 +36,14 @@ pub fn ignore_terminal_stops() -> Result<(), rustix::io::Errno> {
 
 /// Has a child asked to end (SIGTERM) when the thread that starts it ends, however that comes to be.
 pub fn end_with_us(command: &mut Command) {
-    // SAFETY: between fork and exec only one system call is made, which takes plain integers and allocates nothing.
+    let us = std::process::id().cast_signed();
+    // SAFETY: between fork and exec only two system calls are made, which take plain integers and allocate nothing.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
             let rc = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-            crate::raw::checked(libc::c_long::from(rc)).map(drop).map_err(Into::into)
+            crate::raw::checked(libc::c_long::from(rc))?;
+            // Whoever ended before this call sends nothing any more.
+            if libc::getppid() == us { Ok(()) } else { Err(rustix::io::Errno::CHILD.into()) }
         });
     }
 }

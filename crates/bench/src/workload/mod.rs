@@ -26,6 +26,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A way of writing files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -142,11 +143,14 @@ pub struct Parameters {
     pub bytes: Bytes,
     /// The same seed does the same work.
     pub seed: u64,
+    /// How long a writer rests after each write, as one who waits for a slower device or for what there is to write.
+    #[serde(default)]
+    pub pause: Duration,
 }
 
 impl Default for Parameters {
     fn default() -> Self {
-        Self { writers: 8, bytes: Bytes(64 << 20), seed: 1 }
+        Self { writers: 8, bytes: Bytes(64 << 20), seed: 1, pause: Duration::ZERO }
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
-const SMALL: Parameters = Parameters { writers: 2, bytes: Bytes(1 << 20), seed: 7 };
+const SMALL: Parameters = Parameters { writers: 2, bytes: Bytes(1 << 20), seed: 7, pause: Duration::ZERO };
 
 /// Beside the build, which lies on a disk: in memory, where temporary directories may be, not everything can be written to
 /// directly.

@@ -85,6 +85,7 @@ impl<'a> Writer<'a> {
         output.file.write_all_at(content, offset).map_err(|e| BenchError::io("writing to it", &output.path, e))?;
         self.done.requests += 1;
         self.done.bytes += Bytes(content.len() as u64);
+        thread::sleep(self.job.parameters.pause);
         Ok(())
     }
 

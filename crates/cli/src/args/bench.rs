@@ -41,7 +41,7 @@ pub struct Work {
 
 impl From<&Work> for Parameters {
     fn from(work: &Work) -> Self {
-        Self { writers: work.writers, bytes: work.bytes, seed: work.seed }
+        Self { writers: work.writers, bytes: work.bytes, seed: work.seed, ..Parameters::default() }
     }
 }
 

@@ -66,7 +66,7 @@ pub fn text(comparison: &Comparison) -> String {
 }
 
 fn work(parameters: &Parameters, iterations: u32) -> String {
-    let Parameters { writers, bytes, seed } = parameters;
+    let Parameters { writers, bytes, seed, .. } = parameters;
     format!("{iterations} iterations each way; {writers} writers, {} each, seed {seed}", size(*bytes))
 }
 

@@ -23,6 +23,10 @@ const LOCK: &str = "runways.lock";
 const RETIRE_AFTER: Duration = Duration::from_secs(60);
 /// The file is written anew when it has this many lines, and several times as many as there are files in it.
 const COMPACT_FROM: u64 = 4096;
+/// The most that somebody who makes records durable waits for others whose records are on their way. Files that grow
+/// together fragment together: without it the first would have the device flushed for itself, and the rest, who all came
+/// meanwhile, would wait for a second flush.
+const GATHER: Duration = Duration::from_millis(2);
 /// After a failure the journal is tried again no sooner than this.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
@@ -46,7 +50,34 @@ struct State {
     durable: u64,
     lines: u64,
     syncing: bool,
+    /// Announced, and neither appended nor given up yet.
+    coming: usize,
     trouble: Option<(Instant, String)>,
+}
+
+/// Somebody may have something to remember soon: whoever syncs before that waits a moment for it.
+pub(crate) struct Coming<'a>(&'a Journal);
+
+impl Coming<'_> {
+    /// Returns when it is durable that `give_back` has to be given back of the file. Costs nothing when it was known.
+    ///
+    /// # Errors
+    /// When that cannot be made durable: then nothing may be granted.
+    pub(crate) fn remember(self, volume: VolumeId, file: FileHandle, give_back: &[GiveBack]) -> io::Result<()> {
+        let journal = self.0;
+        let mut state = journal.lock();
+        let sequence = journal.note(&mut state, volume, file, give_back);
+        journal.arrived(&mut state);
+        // It has arrived: nothing is left to be told when this is dropped.
+        std::mem::forget(self);
+        journal.wait(state, sequence?)
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.0.arrived(&mut self.0.lock());
+    }
 }
 
 /// The journal, held by one process.
@@ -54,6 +85,8 @@ pub(crate) struct Journal {
     directory: PathBuf,
     state: Mutex<State>,
     synced: Condvar,
+    /// Somebody who was announced has come, or will not.
+    gathered: Condvar,
     /// Released by the kernel when we are gone, however that came.
     _lock: File,
     /// What could not be read when it was opened.
@@ -108,12 +141,14 @@ impl Journal {
             durable: 0,
             lines,
             syncing: false,
+            coming: 0,
             trouble: None,
         };
         Ok(Self {
             directory: directory.to_owned(),
             state: Mutex::new(state),
             synced: Condvar::new(),
+            gathered: Condvar::new(),
             _lock: lock,
             damage,
         })
@@ -123,22 +158,23 @@ impl Journal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when it is durable that `give_back` has to be given back of the file. Costs nothing when it was known.
-    ///
-    /// # Errors
-    /// When that cannot be made durable: then nothing may be granted.
-    pub(crate) fn remember(&self, volume: VolumeId, file: FileHandle, give_back: &[GiveBack]) -> io::Result<()> {
-        let mut state = self.lock();
-        self.mend(&mut state)?;
-        let State { entries, .. } = &mut *state;
-        let entry = entries.entry(volume).or_default().entry(file).or_default();
+    /// Announces something to remember, which may not come.
+    pub(crate) fn announce(&self) -> Coming<'_> {
+        self.lock().coming += 1;
+        Coming(self)
+    }
+
+    /// Appends what is new, and tells which record has to be durable.
+    fn note(&self, state: &mut State, volume: VolumeId, file: FileHandle, give_back: &[GiveBack]) -> io::Result<u64> {
+        self.mend(state)?;
+        let entry = state.entries.entry(volume).or_default().entry(file).or_default();
         entry.retired = None;
         let new: Vec<GiveBack> = give_back.iter().filter(|g| g.add_to(&mut entry.give_back)).copied().collect();
         if !new.is_empty() {
             let text: String = new.iter().map(|g| record::line(&Record::Remember(volume, file, *g))).collect();
-            let appended = append(&mut state, &text, new.len() as u64);
+            let appended = append(state, &text, new.len() as u64);
             if let Err(error) = appended {
-                fail(&mut state, &error);
+                fail(state, &error);
                 return Err(error);
             }
             let sequence = state.appended;
@@ -146,8 +182,7 @@ impl Journal {
                 entry.sequence = sequence;
             }
         }
-        let sequence = state.entries.get(&volume).and_then(|files| files.get(&file)).map_or(0, |e| e.sequence);
-        self.wait(state, sequence)
+        Ok(state.entries.get(&volume).and_then(|files| files.get(&file)).map_or(0, |e| e.sequence))
     }
 
     /// Waits until the records up to `sequence` are durable: one of those who wait does it for all.
@@ -164,6 +199,7 @@ impl Journal {
                 continue;
             }
             state.syncing = true;
+            state = self.gather(state);
             let (target, file) = (state.appended, Arc::clone(&state.file));
             drop(state);
             let result = sync_file_data(&*file);
@@ -176,6 +212,26 @@ impl Journal {
             }
             self.synced.notify_all();
         }
+    }
+
+    fn arrived(&self, state: &mut State) {
+        state.coming = state.coming.saturating_sub(1);
+        if state.coming == 0 {
+            self.gathered.notify_all();
+        }
+    }
+
+    /// Waits for those whose records are on their way, for a moment at most.
+    fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let deadline = Instant::now() + GATHER;
+        while state.coming > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.gathered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state
     }
 
     /// The file has nothing left to give back: to be struck out a while later, unless it gets something anew.

@@ -6,6 +6,7 @@
 use super::Core;
 use super::file::{self, Closed, Executables, Opened};
 use super::give_back::{self, Outcome, Settled};
+use super::journal::Coming;
 use super::queue::Task;
 use super::record::GiveBack;
 use super::table::{Known, QUIET, Stage, Volume};
@@ -41,6 +42,7 @@ impl Core {
     fn grow(&self, volume: &Volume, signal: &Signal) {
         let handle = &signal.file.handle;
         let now = Instant::now();
+        let coming = self.journal.announce();
         {
             let mut table = volume.table();
             if table.get(handle).is_none()
@@ -53,12 +55,12 @@ impl Core {
                 known.growth.note(&signal.kind);
             });
         }
-        if let Err(reason) = self.grant(volume, signal) {
+        if let Err(reason) = self.grant(volume, signal, coming) {
             self.leave(volume, handle, reason, now);
         }
     }
 
-    fn grant(&self, volume: &Volume, signal: &Signal) -> Result<(), LeaveReason> {
+    fn grant(&self, volume: &Volume, signal: &Signal, coming: Coming<'_>) -> Result<(), LeaveReason> {
         if volume.short.load(Ordering::Relaxed) {
             return Err(LeaveReason::LowSpace);
         }
@@ -105,7 +107,7 @@ impl Core {
             // Nobody has watched the free space until now.
             self.kick();
         }
-        let granted = self.preallocate(volume, handle, &opened, (range, half));
+        let granted = self.preallocate(volume, handle, &opened, (range, half), coming);
         self.reckon(volume, signal, opened, &facts, (range, half), granted)
     }
 
@@ -116,6 +118,7 @@ impl Core {
         handle: &FileHandle,
         opened: &Opened,
         (range, half): (ByteRange, Option<Bytes>),
+        coming: Coming<'_>,
     ) -> Result<Vec<GiveBack>, LeaveReason> {
         let give_back: Vec<GiveBack> = match half {
             Some(_) => vec![GiveBack::End(Self::reach(volume, opened, range).map_err(refused)?)],
@@ -128,7 +131,7 @@ impl Core {
         if give_back.is_empty() {
             return Err(LeaveReason::KeptWhole);
         }
-        self.journal.remember(volume.id, *handle, &give_back).map_err(refused)?;
+        coming.remember(volume.id, *handle, &give_back).map_err(refused)?;
         let done = match self.allocate(volume, handle, opened, range) {
             Err(reason @ (LeaveReason::LowSpace | LeaveReason::Refused)) => Err(reason),
             Err(reason) => {

@@ -21,10 +21,10 @@ fn listed(journal: &Journal, volume: VolumeId) -> Vec<(FileHandle, Vec<GiveBack>
 fn what_was_remembered_is_there_after_a_sudden_end() {
     let directory = tempfile::tempdir().unwrap();
     let journal = Journal::open(directory.path()).unwrap();
-    journal.remember(HERE, file(1), &[GiveBack::ALL]).unwrap();
-    journal.remember(HERE, file(2), &[GiveBack::ALL, window(0)]).unwrap();
-    journal.remember(HERE, file(2), &[window(0), window(8192)]).unwrap();
-    journal.remember(THERE, file(3), &[GiveBack::ALL]).unwrap();
+    journal.announce().remember(HERE, file(1), &[GiveBack::ALL]).unwrap();
+    journal.announce().remember(HERE, file(2), &[GiveBack::ALL, window(0)]).unwrap();
+    journal.announce().remember(HERE, file(2), &[window(0), window(8192)]).unwrap();
+    journal.announce().remember(THERE, file(3), &[GiveBack::ALL]).unwrap();
     journal.forget(HERE, file(1));
     // As after kill -9: nothing is closed in good order.
     let content = fs::read(directory.path().join(NAME)).unwrap();
@@ -54,7 +54,7 @@ fn a_damaged_journal_is_used_as_far_as_it_goes_and_kept() {
     let directory = tempfile::tempdir().unwrap();
     let journal = Journal::open(directory.path()).unwrap();
     for number in 1..=3 {
-        journal.remember(HERE, file(number), &[GiveBack::ALL]).unwrap();
+        journal.announce().remember(HERE, file(number), &[GiveBack::ALL]).unwrap();
     }
     drop(journal);
     let path = directory.path().join(NAME);
@@ -74,13 +74,13 @@ fn a_settled_file_stays_listed_until_its_file_system_has_committed() {
     let journal = Journal::open(directory.path()).unwrap();
     let start = Instant::now();
     for number in 1..=2 {
-        journal.remember(HERE, file(number), &[GiveBack::ALL]).unwrap();
+        journal.announce().remember(HERE, file(number), &[GiveBack::ALL]).unwrap();
         journal.retire(HERE, file(number));
     }
     journal.tend(start + RETIRE_AFTER / 2);
     assert_eq!(journal.files(), 2);
     // What got a runway again meanwhile stays.
-    journal.remember(HERE, file(2), &[GiveBack::ALL]).unwrap();
+    journal.announce().remember(HERE, file(2), &[GiveBack::ALL]).unwrap();
     journal.tend(Instant::now() + RETIRE_AFTER);
     assert_eq!(listed(&journal, HERE), [(file(2), vec![GiveBack::ALL])]);
     drop(journal);
@@ -91,14 +91,14 @@ fn a_settled_file_stays_listed_until_its_file_system_has_committed() {
 fn the_file_stays_small_however_much_comes_and_goes() {
     let directory = tempfile::tempdir().unwrap();
     let journal = Journal::open(directory.path()).unwrap();
-    journal.remember(HERE, file(9), &[GiveBack::ALL]).unwrap();
+    journal.announce().remember(HERE, file(9), &[GiveBack::ALL]).unwrap();
     for _ in 0..COMPACT_FROM {
         let mut state = journal.lock();
         append(&mut state, &record::line(&Record::Forget(HERE, file(1))), 1).unwrap();
     }
     journal.tend(Instant::now());
     assert!(fs::metadata(directory.path().join(NAME)).unwrap().len() < 4096);
-    journal.remember(HERE, file(8), &[GiveBack::ALL]).unwrap();
+    journal.announce().remember(HERE, file(8), &[GiveBack::ALL]).unwrap();
     drop(journal);
     assert_eq!(listed(&Journal::open(directory.path()).unwrap(), HERE).len(), 2);
 }
@@ -108,13 +108,13 @@ fn a_journal_that_cannot_be_written_refuses_until_it_can() {
     let directory = tempfile::tempdir().unwrap();
     let journal = Journal::open(directory.path()).unwrap();
     journal.lock().file = Arc::new(File::open("/dev/null").unwrap());
-    assert!(journal.remember(HERE, file(1), &[GiveBack::ALL]).is_err());
+    assert!(journal.announce().remember(HERE, file(1), &[GiveBack::ALL]).is_err());
     assert!(journal.trouble().is_some_and(|t| t.contains("cannot be written")));
     // Too soon.
-    assert!(journal.remember(HERE, file(1), &[GiveBack::ALL]).is_err());
+    assert!(journal.announce().remember(HERE, file(1), &[GiveBack::ALL]).is_err());
     let earlier = Instant::now().checked_sub(TRY_AGAIN).unwrap();
     journal.lock().trouble.as_mut().unwrap().0 = earlier;
-    journal.remember(HERE, file(1), &[GiveBack::ALL]).unwrap();
+    journal.announce().remember(HERE, file(1), &[GiveBack::ALL]).unwrap();
     assert_eq!(journal.trouble(), None);
     drop(journal);
     assert_eq!(listed(&Journal::open(directory.path()).unwrap(), HERE).len(), 1);
@@ -128,11 +128,31 @@ fn many_threads_share_one_sync_and_all_are_durable() {
         for number in 0..16 {
             let journal = &journal;
             scope.spawn(move || {
-                journal.remember(HERE, file(number), &[GiveBack::ALL]).unwrap();
+                journal.announce().remember(HERE, file(number), &[GiveBack::ALL]).unwrap();
                 let state = journal.lock();
                 assert!(state.durable >= state.entries[&HERE][&file(number)].sequence);
             });
         }
     });
     assert_eq!(journal.files(), 16);
+}
+
+#[test]
+fn who_syncs_waits_for_those_who_were_announced_and_for_nobody_who_does_not_come() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(directory.path()).unwrap();
+    let (one, other, gives_up) = (journal.announce(), journal.announce(), journal.announce());
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| one.remember(HERE, file(1), &[GiveBack::ALL]));
+        scope.spawn(|| other.remember(HERE, file(2), &[GiveBack::ALL])).join().unwrap().unwrap();
+        first.join().unwrap().unwrap();
+    });
+    // One is still announced, and both were made durable: a moment is the most that is waited.
+    assert_eq!(journal.lock().coming, 1);
+    assert_eq!(journal.lock().durable, 2);
+    drop(gives_up);
+    assert_eq!(journal.lock().coming, 0);
+    journal.announce().remember(HERE, file(3), &[GiveBack::ALL]).unwrap();
+    assert_eq!(journal.lock().coming, 0);
+    assert_eq!(journal.lock().durable, 3);
 }

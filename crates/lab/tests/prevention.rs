@@ -64,7 +64,9 @@ fn loop_writers_on_btrfs_keep_most_of_their_excess_from_coming_to_be() {
 #[test]
 fn loop_writers_that_need_no_service_are_never_worse_off_with_it() {
     for kind in FileSystemKind::ALL {
-        for comparison in measure(kind, &[Profile::Buffered, Profile::Single, Profile::Short], work(4, 16, Duration::ZERO)) {
+        for comparison in
+            measure(kind, &[Profile::Buffered, Profile::Single, Profile::Short], work(4, 16, Duration::ZERO))
+        {
             let (off, on) = (comparison.off.excess_fragments, comparison.on.excess_fragments);
             // One part more or less of each file is what two runs without the service differ by.
             assert!(on <= off + 4.0, "{} on {}: {on} against {off}", comparison.profile, kind.name());

@@ -14,7 +14,7 @@ test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test lint deny advisories bench bench-prevention torture crash fuzz install clean
+.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention torture crash fuzz install clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -56,6 +56,11 @@ bench: ## The first part of docs/benchmarks.md: Longrun and each file system's o
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) bench --output docs/benchmarks.md $(ARGS)
+
+bench-scan: ## How fast a million small files are analyzed on each file system, against asking each (ARGS="--files 200000 --filesystem xfs")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	$(as_root) $(lab) scan --output docs/benchmarks.md $(ARGS)
 
 bench-prevention: ## Its last part: writing with prevention and without it (takes long; ARGS="--filesystem xfs --profile direct")
 	@scripts/prepare.sh test

@@ -22,7 +22,7 @@ mod torture;
 mod trimming;
 mod volume;
 
-pub use bench::{BenchSettings, Phase, bench};
+pub use bench::{BenchSettings, Phase, bench, scan};
 pub use crash::{CrashRun, CrashSettings, Cut, crash};
 pub use full::{FullReport, Got, Pace, fill_beside};
 pub use furnish::{furnish, snapshots};

@@ -7,7 +7,7 @@ use longrun_bench::{Parameters, Profile};
 use longrun_lab::{
     BenchSettings, CrashSettings, FileSystemKind, FreeSpaceKind, LoopVolume, Optimizer, Pace, Phase,
     PreventionSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash, fill_beside,
-    longrun_binary, prevention, prevention_report, replace_section, soak, torture, trim_torture,
+    longrun_binary, prevention, prevention_report, replace_section, scan, soak, torture, trim_torture,
 };
 use longrun_layout::Bytes;
 use std::io::Write;
@@ -93,6 +93,21 @@ enum Command {
         #[arg(long, default_value_t = 200_000)]
         many_files: u64,
         /// Write the report here instead of to standard output.
+        #[arg(long)]
+        output: Option<PathBuf>,
+    },
+    /// Time `longrun analyze` on many small files against asking each file, cold.
+    Scan {
+        /// Only these file systems: ext4, xfs, btrfs.
+        #[arg(long, value_parser = file_system)]
+        filesystem: Vec<FileSystemKind>,
+        /// How many files.
+        #[arg(long, default_value_t = 1_000_000)]
+        files: u64,
+        /// Runs of each measurement.
+        #[arg(long, default_value_t = 3)]
+        runs: u32,
+        /// Put the report into this document instead of to standard output.
         #[arg(long)]
         output: Option<PathBuf>,
     },
@@ -250,6 +265,14 @@ fn run() -> Result<()> {
             let text = bench(&settings, &mut |what| eprintln!("{what}"))?;
             match output {
                 Some(path) => replace_section(&path, "optimization", &text)?,
+                None => out.write_all(text.as_bytes())?,
+            }
+        }
+        Command::Scan { filesystem, files, runs, output } => {
+            let kinds = all_unless(filesystem, &FileSystemKind::ALL);
+            let text = scan(&kinds, files, runs, &mut |what| eprintln!("{what}"))?;
+            match output {
+                Some(path) => replace_section(&path, "scan", &text)?,
                 None => out.write_all(text.as_bytes())?,
             }
         }

@@ -135,14 +135,29 @@ pub fn bench(settings: &BenchSettings, progress: &mut dyn FnMut(&str)) -> Result
             analyses.extend(analysis);
         }
         if settings.phases.contains(&Phase::Analyze) && settings.many_files > 0 {
-            let name = format!("{} small files", settings.many_files);
-            progress(&format!("{} {name}: analysis", kind.name()));
-            let volume = analysis::many_files(kind, settings.many_files)?;
-            let (judged, analysis) = (judge(&volume)?, analysis::analyze(&volume, settings.runs)?);
-            analyses.push(AnalysisResult { volume: name, kind, judged, analysis });
+            analyses.push(many(kind, settings.many_files, settings.runs, progress)?);
         }
     }
     report::markdown(settings, &commands, &results, &analyses)
+}
+
+/// Times the analysis of `files` small files on each file system, and returns the report as Markdown.
+///
+/// # Errors
+/// When a tool fails.
+pub fn scan(kinds: &[FileSystemKind], files: u64, runs: u32, progress: &mut dyn FnMut(&str)) -> Result<String> {
+    let analyses = kinds.iter().map(|&kind| many(kind, files, runs, progress)).collect::<Result<Vec<_>>>()?;
+    report::scan(&analyses, runs)
+}
+
+fn many(kind: FileSystemKind, files: u64, runs: u32, progress: &mut dyn FnMut(&str)) -> Result<AnalysisResult> {
+    let volume = format!("{files} small files");
+    progress(&format!("{}: making {volume}", kind.name()));
+    let base = analysis::many_files(kind, files)?;
+    progress(&format!("{} {volume}: judges", kind.name()));
+    let judged = judge(&base)?;
+    progress(&format!("{} {volume}: analysis", kind.name()));
+    Ok(AnalysisResult { volume, kind, judged, analysis: analysis::analyze(&base, runs)? })
 }
 
 fn one_volume(

@@ -48,10 +48,25 @@ pub(super) fn markdown(
         optimized(&mut text, result)?;
     }
     if !analyses.is_empty() {
+        writeln!(text, "\n## Analysis of a whole volume, cold\n")?;
         analysis(&mut text, analyses)?;
     }
     writeln!(text, "\n## What holds, and what does not\n")?;
     results.iter().try_for_each(|result| claims(&mut text, result))?;
+    analyses.iter().try_for_each(|result| analysis_claims(&mut text, result))?;
+    Ok(text)
+}
+
+/// Writes the report of the analysis of many files.
+pub(super) fn scan(analyses: &[AnalysisResult], runs: u32) -> Result<String> {
+    let mut text = String::from("# Analysis of many files, cold\n\nWritten by `make bench-scan`; do not edit.\n\n");
+    writeln!(text, "- Machine: {}", machine())?;
+    writeln!(
+        text,
+        "- Medians of {runs} runs, the ways taking turns, caches dropped before each; one file in 100 was added to later.\n"
+    )?;
+    analysis(&mut text, analyses)?;
+    writeln!(text)?;
     analyses.iter().try_for_each(|result| analysis_claims(&mut text, result))?;
     Ok(text)
 }
@@ -144,7 +159,7 @@ fn beside(text: &mut String, result: &RecipeResult) -> Result<()> {
 fn analysis(text: &mut String, analyses: &[AnalysisResult]) -> Result<()> {
     writeln!(
         text,
-        "\n## Analysis of a whole volume, cold\n\nExcess fragments are those of files, and of directories where these can \
+        "Excess fragments are those of files, and of directories where these can \
          be seen; these cannot be moved while mounted. \"Asking each file\" is `longrun analyze` as a user without privilege: a \
          walk, and FIEMAP for each file.\n"
     )?;

@@ -8,17 +8,20 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// One in so many files goes, since a recipe may have filled the volume.
+const GOES: usize = 16;
 /// Files that get a copy which shares their blocks.
 const COPIES: usize = 12;
 /// Parts of 64 KiB that are rewritten between two snapshots, each in another file.
 const CHANGES: usize = 24;
 const PART: usize = 64 << 10;
 
-/// Puts such things into `directory` of a mounted volume, and takes two snapshots where there are any.
+/// Deletes some files of `directory` of a mounted volume, puts such things in their place, and takes two snapshots where there are any.
 ///
 /// # Errors
-/// When the volume has no space for them.
+/// When the volume has no space for them all the same.
 pub fn furnish(volume: &LoopVolume, directory: &Path, seed: u64) -> Result<()> {
+    make_room(directory, seed)?;
     let odd = directory.join("odd");
     fs::create_dir(&odd)?;
     let capable = odd.join("capable");
@@ -57,6 +60,17 @@ pub fn furnish(volume: &LoopVolume, directory: &Path, seed: u64) -> Result<()> {
         snapshots(volume, 2, seed)?;
     }
     rustix::fs::syncfs(&sparse)?;
+    Ok(())
+}
+
+/// Deletes some of the files below a directory.
+fn make_room(directory: &Path, seed: u64) -> Result<()> {
+    let mut files = Vec::new();
+    collect(directory, fs::metadata(directory)?.dev(), &mut files)?;
+    fastrand::Rng::with_seed(seed).shuffle(&mut files);
+    files.iter().step_by(GOES).try_for_each(|(_, path)| fs::remove_file(path))?;
+    // Freed by now, on every file system.
+    rustix::fs::syncfs(File::open(directory)?)?;
     Ok(())
 }
 

@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Differences shown at most.
 const SHOWN: usize = 12;
 
+/// The inode number that a snapshot shows in the place of a subvolume that is not part of it: made up anew each time.
+const BTRFS_NOTHING: u64 = 2;
+
 /// One file, directory or other node: its properties by name, in a readable form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry(BTreeMap<String, String>);
@@ -118,6 +121,9 @@ pub fn compare(before: &Dump, after: &Dump) -> Result<()> {
 
 fn collect(path: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
     let meta = fs::symlink_metadata(path).with_context(|| format!("cannot stat {}", path.display()))?;
+    if meta.is_dir() && meta.ino() == BTRFS_NOTHING && is_btrfs(path)? {
+        return Ok(());
+    }
     paths.push(path.to_owned());
     if meta.is_dir() {
         for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
@@ -125,6 +131,10 @@ fn collect(path: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn is_btrfs(directory: &Path) -> Result<bool> {
+    Ok(longrun_sys::file_system_magic(File::open(directory)?)? == longrun_sys::FileSystemMagic::BTRFS)
 }
 
 fn describe(path: &Path) -> Result<Entry> {

@@ -11,11 +11,12 @@ use longrun_lab::oracle::filefrag;
 use longrun_lab::{LoopVolume, VolumeSpec, tool};
 use longrun_layout::{FileIndex, InodeNumber, Pin};
 use longrun_volume::btrfs::{BtrfsScan, Chunk, FreeSpaceSource, Names, Profile, SubvolumeId, scan};
-use longrun_volume::{NoProgress, VolumeError};
+use longrun_volume::{NoProgress, Progress, VolumeError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const SUPERBLOCK_BYTES: u64 = 64 << 10;
@@ -312,4 +313,62 @@ fn loop_btrfs_on_two_devices_is_refused_with_the_reason() {
         "{refused:?}"
     );
     assert!(read(&volume).is_ok());
+}
+
+/// Asks to stop as soon as it is asked.
+struct Stopped;
+
+impl Progress for Stopped {
+    fn at(&self, _done: u64, _total: u64) {}
+    fn cancelled(&self) -> bool {
+        true
+    }
+}
+
+/// Writes, deletes, makes and deletes snapshots, and has chunks moved, until told to stop.
+fn disturb(top: &Path, stop: &AtomicBool) {
+    let mut random = fastrand::Rng::with_seed(4);
+    let snapshot = top.join("snapshots/brief");
+    let paths = [top.join("home"), snapshot.clone()].map(|path| path.to_str().unwrap().to_owned());
+    for round in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        for _ in 0..30 {
+            let path = top.join(format!("home/brief {}", random.u32(..60)));
+            if random.bool() {
+                fs::write(&path, vec![round as u8; random.usize(..200_000)]).unwrap();
+            } else {
+                let _ = fs::remove_file(&path);
+            }
+        }
+        if round % 3 == 0 {
+            tool::run("btrfs", ["subvolume", "snapshot", paths[0].as_str(), paths[1].as_str()]).unwrap();
+            tool::run("btrfs", ["balance", "start", "-dusage=90,limit=1", top.to_str().unwrap()]).unwrap();
+            tool::run("btrfs", ["subvolume", "delete", paths[1].as_str()]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn loop_a_busy_btrfs_is_never_called_damaged_and_a_scan_can_be_stopped() {
+    let volume = LoopVolume::create(&VolumeSpec::btrfs(1024)).unwrap();
+    let top = volume.mount_point();
+    tree::grow(&top, 4);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let disturber = threads.spawn(|| disturb(&top, &stop));
+        let scans: Vec<_> = (0..40).map(|_| read(&volume)).collect();
+        stop.store(true, Ordering::Relaxed);
+        disturber.join().unwrap();
+        for scan in scans {
+            let scan = scan.unwrap();
+            assert_eq!(scan.layout.file_count(), scan.owners.len());
+        }
+    });
+    let quiet = read(&volume).unwrap();
+    let pinned = quiet.layout.files().filter(|file| file.record.pin == Some(Pin::DamagedMap)).count();
+    assert_eq!(pinned, 0, "now that nobody writes");
+    let stopped = scan::scan(&File::open(&top).unwrap(), &top, &Stopped);
+    assert!(matches!(stopped, Err(VolumeError::Interrupted)), "{stopped:?}");
 }

@@ -258,6 +258,7 @@ fn loop_btrfs_scan_agrees_with_btrfs_tools_and_filefrag() {
     assert!(bitmaps > 0, "no chunk has its free space in bitmaps");
     let scan = read(&volume).unwrap();
     assert_eq!(scan.geometry.free_space, FreeSpaceSource::Tree);
+    assert!(scan.subvolumes.iter().any(|s| s.tree_bytes.0 > 1 << 20), "no tree was read in parts");
     assert_eq!(scan.subvolumes.iter().filter(|s| s.read_only).count(), 2);
     assert_eq!(scan.subvolumes.iter().filter(|s| s.is_snapshot).count(), 3);
     tool::run("chattr", ["-i".as_ref(), volume.mount_point().join("home/immutable").as_os_str()]).unwrap();

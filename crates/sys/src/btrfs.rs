@@ -3,7 +3,7 @@
 use crate::raw::{KernelRecord, update};
 use longrun_layout::{BlockSize, Bytes, InodeNumber};
 use rustix::io::Errno;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// The number of a tree: one of the constants, or the id of a subvolume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -146,31 +146,52 @@ impl TreeReader {
         last: TreeKey,
         mut visit: impl FnMut(TreeItem<'_>) -> Visit,
     ) -> Result<(), Errno> {
-        let argument = self.0.as_mut();
         let mut from = first;
         while from <= last {
-            argument.key = SearchKey {
-                tree: tree.0,
-                objects: [from.object, last.object],
-                offsets: [from.offset, last.offset],
-                transactions: [0, u64::MAX],
-                kinds: [u32::from(from.kind), u32::from(last.kind)],
-                items: u32::MAX,
-                unused: 0,
-                reserved: [0; 4],
-            };
-            argument.buffer_bytes = BUFFER_BYTES as u64;
-            // SAFETY: the kernel writes the key, the length, and as many bytes of the buffer as the length says at most.
-            unsafe { update(volume.as_fd(), TREE_SEARCH, argument) }?;
-            if argument.key.items == 0 {
+            let count = self.search(volume.as_fd(), tree, from, last, u32::MAX)?;
+            if count == 0 {
                 return Ok(());
             }
-            match visit_found(&argument.buffer, argument.key.items, from, &mut visit)? {
+            match visit_found(&self.0.buffer, count, from, &mut visit)? {
                 Some(next) => from = next,
                 None => return Ok(()),
             }
         }
         Ok(())
+    }
+
+    /// Whether `tree` has any item from key `first` to `last`.
+    ///
+    /// # Errors
+    /// As [`Self::for_each_item`].
+    pub fn has_items(&mut self, volume: impl AsFd, tree: TreeId, first: TreeKey, last: TreeKey) -> Result<bool, Errno> {
+        self.search(volume.as_fd(), tree, first, last, 1).map(|count| count > 0)
+    }
+
+    /// Fills the buffer; answers with the number of items in it.
+    fn search(
+        &mut self,
+        volume: BorrowedFd<'_>,
+        tree: TreeId,
+        first: TreeKey,
+        last: TreeKey,
+        most: u32,
+    ) -> Result<u32, Errno> {
+        let argument = self.0.as_mut();
+        argument.key = SearchKey {
+            tree: tree.0,
+            objects: [first.object, last.object],
+            offsets: [first.offset, last.offset],
+            transactions: [0, u64::MAX],
+            kinds: [u32::from(first.kind), u32::from(last.kind)],
+            items: most,
+            unused: 0,
+            reserved: [0; 4],
+        };
+        argument.buffer_bytes = BUFFER_BYTES as u64;
+        // SAFETY: the kernel writes the key, the length, and as many bytes of the buffer as the length says at most.
+        unsafe { update(volume, TREE_SEARCH, argument) }?;
+        Ok(argument.key.items)
     }
 }
 

@@ -16,6 +16,8 @@ pub fn grow(top: &Path, seed: u64) {
     let directories: Vec<PathBuf> = ["etc", "home/work", "home/me/a directory"].map(|name| top.join(name)).to_vec();
     directories.iter().for_each(|directory| fs::create_dir_all(directory).unwrap());
     write_files(&mut random, &directories);
+    // Enough that the tree of a subvolume is read in parts.
+    (0..1200).for_each(|i| fs::write(top.join(format!("home/work/note {i}")), noise(&mut random, 1500)).unwrap());
     append_in_turn(&mut random, &top.join("home"));
     write_odd_ones(&mut random, &top.join("home"));
     rustix::fs::sync();

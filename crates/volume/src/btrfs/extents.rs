@@ -80,6 +80,17 @@ impl DataExtents {
         packed.is_some()
     }
 
+    /// Adds the files of `other` behind these; false when there are more extents than can be numbered.
+    pub(super) fn append(&mut self, other: Self) -> bool {
+        let Ok(base) = u32::try_from(self.packed.len()) else { return false };
+        if self.packed.len().saturating_add(other.packed.len()) > u32::MAX as usize {
+            return false;
+        }
+        self.first.extend(other.first.iter().map(|first| base + first));
+        self.packed.extend(other.packed);
+        true
+    }
+
     pub(super) fn shrink(&mut self) {
         self.packed.shrink_to_fit();
         self.first.shrink_to_fit();
@@ -222,8 +233,11 @@ mod tests {
             all.begin_file();
             places.into_iter().for_each(|at| assert!(all.push(&extent(at))));
         }
-        let places = |file| all.of(FileIndex(file)).map(|e| e.disk.0 / 4096).collect::<Vec<_>>();
-        assert_eq!([0, 1, 2, 3].map(places), [vec![10, 20], vec![], vec![30], vec![]]);
+        let places = |all: &DataExtents, file| all.of(FileIndex(file)).map(|e| e.disk.0 / 4096).collect::<Vec<_>>();
+        assert_eq!([0, 1, 2, 3].map(|file| places(&all, file)), [vec![10, 20], vec![], vec![30], vec![]]);
         assert_eq!([0, 1, 2].map(|at| all.file_of(at).0), [0, 0, 2]);
+        let mut twice = all.clone();
+        assert!(twice.append(all));
+        assert_eq!([3, 4, 5].map(|file| places(&twice, file)), [vec![10, 20], vec![], vec![30]]);
     }
 }

@@ -4,7 +4,7 @@
 //! sense is noted as one that must stay.
 
 use super::extents::{DataExtent, DataExtents};
-use super::items::{FIRST_OBJECT, FilePart, Inode, LAST_OBJECT, kind};
+use super::items::{FilePart, Inode, kind};
 use super::model::{Owner, OwnerTraits, Subvolume};
 use super::trees::Trees;
 use crate::{Progress, VolumeError};
@@ -29,6 +29,18 @@ impl Files {
     pub(super) fn new(block_size: BlockSize) -> Self {
         Self { owners: Vec::new(), extents: DataExtents::new(block_size), pins: Vec::new() }
     }
+
+    /// Adds `other` behind these; false when there are more than can be numbered.
+    fn append(&mut self, other: Self) -> bool {
+        let base = self.owners.len();
+        let fits = base.saturating_add(other.owners.len()) < u32::MAX as usize;
+        if !fits || !self.extents.append(other.extents) {
+            return false;
+        }
+        self.owners.extend(other.owners);
+        self.pins.extend(other.pins.into_iter().map(|(index, pin)| (FileIndex(index.0 + base as u32), pin)));
+        true
+    }
 }
 
 /// Reads the files of all `subvolumes`.
@@ -37,25 +49,29 @@ pub(super) fn read(
     subvolumes: &[Subvolume],
     block_size: BlockSize,
 ) -> Result<Files, VolumeError> {
-    let mut reading =
-        Reading { files: Files::new(block_size), block_size, subvolume: None, current: None, too_many: false };
+    let mut files = Files::new(block_size);
     let mut meter = Meter::new(trees.progress, subvolumes.iter().map(|subvolume| subvolume.tree_bytes.0).sum());
-    let (first, last) = (TreeKey::first_of(FIRST_OBJECT), TreeKey::last_of(LAST_OBJECT));
     for subvolume in subvolumes {
-        reading.begin(subvolume);
-        // One that is deleted meanwhile is no more.
-        trees.visit(TreeId(subvolume.id.0), first, last, |item| {
-            meter.add(item.bytes.len() as u64 + KEY_BYTES);
-            reading.take(&item)
-        })?;
+        let parts = trees.parts(subvolume)?;
+        let count = parts.len() as u64;
+        let found = trees.visit_parts(
+            TreeId(subvolume.id.0),
+            &parts,
+            || Reading::new(subvolume, block_size),
+            |reading, item| reading.take(item),
+            // The others are about as far.
+            |item| meter.add((item.bytes.len() as u64 + KEY_BYTES) * count),
+        )?;
+        for reading in found {
+            if reading.too_many || !files.append(reading.files) {
+                return Err(trees.unsupported("a volume with more than 4 billion files or extents"));
+            }
+        }
         meter.finish(subvolume.tree_bytes.0);
     }
-    if reading.too_many {
-        return Err(trees.unsupported("a volume with more than 4 billion files or extents"));
-    }
-    reading.files.owners.shrink_to_fit();
-    reading.files.extents.shrink();
-    Ok(reading.files)
+    files.owners.shrink_to_fit();
+    files.extents.shrink();
+    Ok(files)
 }
 
 /// Tells how far it is, by what the trees take.
@@ -87,19 +103,19 @@ impl<'a> Meter<'a> {
     }
 }
 
+/// What was read of a part of a subvolume's tree.
 struct Reading<'a> {
     files: Files,
     block_size: BlockSize,
-    subvolume: Option<&'a Subvolume>,
+    subvolume: &'a Subvolume,
     /// The inode whose extents are being taken in, and where the last one of them ended.
     current: Option<(u64, Bytes)>,
     too_many: bool,
 }
 
 impl<'a> Reading<'a> {
-    fn begin(&mut self, subvolume: &'a Subvolume) {
-        self.subvolume = Some(subvolume);
-        self.current = None;
+    fn new(subvolume: &'a Subvolume, block_size: BlockSize) -> Self {
+        Self { files: Files::new(block_size), block_size, subvolume, current: None, too_many: false }
     }
 
     fn take(&mut self, item: &TreeItem<'_>) -> Visit {
@@ -121,7 +137,6 @@ impl<'a> Reading<'a> {
 
     fn take_inode(&mut self, item: &TreeItem<'_>) -> Visit {
         self.current = None;
-        let Some(subvolume) = self.subvolume else { return Visit::Stop };
         let inode = Inode::decode(item.bytes);
         // What was deleted while open is nobody's to move. Links and devices have no blocks.
         let Some(inode) = inode.filter(|inode| inode.links > 0 && (inode.is_file() || inode.is_directory())) else {
@@ -133,11 +148,11 @@ impl<'a> Reading<'a> {
             return Visit::Stop;
         }
         self.files.owners.push(Owner {
-            subvolume: subvolume.id,
+            subvolume: self.subvolume.id,
             inode: InodeNumber(item.key.object),
             generation: inode.generation,
             size: inode.size,
-            traits: traits_of(&inode, subvolume),
+            traits: traits_of(&inode, self.subvolume),
         });
         if inode.is_directory() {
             return behind(item.key.object);
@@ -255,8 +270,7 @@ mod tests {
 
     fn read(subvolume: &Subvolume, items: &[(u64, u8, u64, Vec<u8>)]) -> (Files, Vec<Visit>) {
         let block_size = BlockSize::new(4096).unwrap();
-        let files = Files::new(block_size);
-        let mut reading = Reading { files, block_size, subvolume: Some(subvolume), current: None, too_many: false };
+        let mut reading = Reading::new(subvolume, block_size);
         let go = |(object, kind, offset, bytes): &(u64, u8, u64, Vec<u8>)| {
             reading.take(&TreeItem { key: TreeKey { object: *object, kind: *kind, offset: *offset }, bytes })
         };
@@ -317,6 +331,17 @@ mod tests {
         let twice = part(1, 0, [8192, 1 << 20, 8192, 0, 8192]);
         let items = [(257, 1, 0, inode(FILE, 1, 8192, 0)), (257, 108, 0, twice.clone()), (257, 108, 4096, twice)];
         assert_eq!(read(&snapshot, &items).0.pins, [(FileIndex(0), Pin::DamagedMap)], "parts overlap");
+    }
+
+    #[test]
+    fn parts_are_put_together_in_their_order() {
+        let snapshot = subvolume();
+        let broken = part(1, 0, [8192, 77, 8192, 0, 8192]);
+        let items = [(257, 1, 0, inode(0o100_644, 1, 8192, 0)), (257, 108, 0, broken)];
+        let (mut files, _) = read(&snapshot, &items);
+        assert!(files.append(read(&snapshot, &items).0));
+        assert_eq!(files.pins, [(FileIndex(0), Pin::DamagedMap), (FileIndex(1), Pin::DamagedMap)]);
+        assert_eq!((files.owners.len(), files.extents.files()), (2, 2));
     }
 
     proptest! {

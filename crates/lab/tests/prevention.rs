@@ -82,13 +82,14 @@ fn loop_writers_that_need_no_service_are_never_worse_off_with_it() {
 #[test]
 fn loop_programs_can_be_executed_at_once_after_they_have_been_written_100_times_each() {
     for kind in FileSystemKind::ALL {
-        for comparison in measure(kind, &[Profile::Compile], work(4, 25, Duration::ZERO)) {
+        for comparison in measure(kind, &[Profile::Install, Profile::Compile], work(4, 25, Duration::ZERO)) {
             let done = comparison.iterations.iter().map(|iteration| iteration.done);
             for done in done {
                 assert_eq!(done.executions, 200, "each at once and once more when its runway is given back");
-                // These programs fragment until the moment in which they are made executable: one that meets the very
+                // What is installed fragments until the moment in which it is made executable: one that meets the very
                 // preallocation (a fraction of a millisecond) is refused. Opened carelessly, dozens of them are.
-                assert!(done.failed_executions <= 2, "{} on {}", done.failed_executions, kind.name());
+                let tolerated = if comparison.profile == Profile::Install { 2 } else { 0 };
+                assert!(done.failed_executions <= tolerated, "{} on {}", done.failed_executions, kind.name());
                 assert_eq!(done.refused_opens, 0, "on {}, of {}", kind.name(), done.opens);
             }
         }

@@ -1,5 +1,6 @@
-//! Control: what compilers and linkers do. Many small files, written and read back; and programs that are executed at the
-//! moment when they have been written, and once more a while later.
+//! What compilers and linkers do, and installers. Many small files, written and read back; and programs that are executed at
+//! the moment when they have been written, and once more a while later. Linkers leave it to the kernel when what they write
+//! becomes durable; where each piece is made durable at once, programs fragment, and get runways up to that moment.
 //!
 //! One thread does all of it: a child that another thread starts would hold the program open for writing for a moment, and
 //! its execution would fail for a reason that is ours.
@@ -22,7 +23,7 @@ const OBJECTS: u64 = 3;
 /// A program that does nothing, and how large it is made: what follows the end of an ELF file is not looked at.
 const PROGRAM: &str = "/bin/true";
 const PROGRAM_LENGTH: u64 = 384 << 10;
-/// A linker's writes, each made durable, next to those of the map that it writes at the same time.
+/// A linker's writes, next to those of the map that it writes at the same time.
 const PIECE: u64 = 32 << 10;
 /// When a program is executed for the second time: about when a runway of it would be given back.
 const LATER: [Duration; 4] =
@@ -34,7 +35,8 @@ struct Due {
     beside: PathBuf,
 }
 
-pub(super) fn run(job: &Job<'_>) -> Result<Done, BenchError> {
+/// Programs and maps are opened with `flags`.
+pub(super) fn run(job: &Job<'_>, flags: OFlags) -> Result<Done, BenchError> {
     let programs = (job.parameters.total().0 / BYTES_PER_PROGRAM).max(4);
     let content = fs::read(PROGRAM).map_err(|e| BenchError::io("reading it", Path::new(PROGRAM), e))?;
     alone(job, |writer| {
@@ -43,7 +45,7 @@ pub(super) fn run(job: &Job<'_>) -> Result<Done, BenchError> {
             for object in 0..OBJECTS {
                 compile(writer, &format!("object-{number}-{object}"))?;
             }
-            let (program, beside) = link(writer, number, &content)?;
+            let (program, beside) = link(writer, number, &content, flags)?;
             execute(writer, &program)?;
             let wait = LATER.get(number as usize % LATER.len()).copied().unwrap_or_default();
             due.push_back(Due { at: Instant::now() + wait, program, beside });
@@ -81,10 +83,10 @@ fn compile(writer: &mut Writer<'_>, name: &str) -> Result<(), BenchError> {
     fs::read(&path).map(drop).map_err(|e| BenchError::io("reading it", &path, e))
 }
 
-/// Writes a program piece by piece, and a map of it beside, so that both fragment where files can.
-fn link(writer: &mut Writer<'_>, number: u64, content: &[u8]) -> Result<(PathBuf, PathBuf), BenchError> {
-    let mut program = writer.create(&format!("program-{number}"), OFlags::DSYNC)?;
-    let mut beside = writer.create(&format!("map-{number}"), OFlags::DSYNC)?;
+/// Writes a program piece by piece, and a map of it beside.
+fn link(writer: &mut Writer<'_>, number: u64, content: &[u8], flags: OFlags) -> Result<(PathBuf, PathBuf), BenchError> {
+    let mut program = writer.create(&format!("program-{number}"), flags)?;
+    let mut beside = writer.create(&format!("map-{number}"), flags)?;
     while program.length < PROGRAM_LENGTH {
         writer.append(&mut program, PIECE)?;
         writer.append(&mut beside, PIECE)?;

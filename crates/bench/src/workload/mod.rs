@@ -21,6 +21,7 @@ pub use paced::{Pace, paced};
 
 use crate::BenchError;
 use longrun_layout::Bytes;
+use longrun_sys::OFlags;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
@@ -44,13 +45,16 @@ pub enum Profile {
     Sparse,
     /// Many logs grow by lines, made durable now and then.
     Logs,
+    /// Programs are written piece by piece, each made durable, beside a map of theirs, and executed at once, as installers do
+    /// it at worst.
+    Install,
     /// Control: several files grow at once by buffered writes. The kernel keeps these whole by itself.
     Buffered,
     /// Control: one file after another grows by direct writes, undisturbed.
     Single,
     /// Control: thousands of files of 20 KB, each written in one go.
     Short,
-    /// Control: many small files are written and read back, and programs are written and executed at once.
+    /// Control: many small files are written and read back, and programs are linked from them and executed at once.
     Compile,
     /// Control: SQLite databases with a write-ahead log.
     Sqlite,
@@ -58,18 +62,19 @@ pub enum Profile {
 
 impl Profile {
     /// Where prevention is meant to show.
-    pub const GROWING: [Self; 6] =
-        [Self::Direct, Self::Dsync, Self::SlowAppend, Self::Office, Self::Sparse, Self::Logs];
+    pub const GROWING: [Self; 7] =
+        [Self::Direct, Self::Dsync, Self::SlowAppend, Self::Office, Self::Sparse, Self::Logs, Self::Install];
     /// Where it is meant not to be noticed.
     pub const CONTROLS: [Self; 5] = [Self::Buffered, Self::Single, Self::Short, Self::Compile, Self::Sqlite];
     /// All profiles.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Direct,
         Self::Dsync,
         Self::SlowAppend,
         Self::Office,
         Self::Sparse,
         Self::Logs,
+        Self::Install,
         Self::Buffered,
         Self::Single,
         Self::Short,
@@ -87,6 +92,7 @@ impl Profile {
             Self::Office => "office",
             Self::Sparse => "sparse",
             Self::Logs => "logs",
+            Self::Install => "install",
             Self::Buffered => "buffered",
             Self::Single => "single",
             Self::Short => "short",
@@ -109,7 +115,7 @@ impl Profile {
             Self::SlowAppend | Self::Logs | Self::Short => all / 2 + (64 << 20),
             Self::Office => all + (64 << 20),
             // The log and the temporary copies of a checkpoint.
-            Self::Sqlite | Self::Compile => all / 2 + (128 << 20),
+            Self::Sqlite | Self::Compile | Self::Install => all / 2 + (128 << 20),
             Self::Direct | Self::Dsync | Self::Sparse | Self::Buffered | Self::Single => all + all / 64,
         })
     }
@@ -225,7 +231,8 @@ pub fn run(profile: Profile, job: &Job<'_>) -> Result<Done, BenchError> {
         Profile::Buffered => buffered::run(job),
         Profile::Single => single::run(job),
         Profile::Short => short::run(job),
-        Profile::Compile => compile::run(job),
+        Profile::Install => compile::run(job, OFlags::DSYNC),
+        Profile::Compile => compile::run(job, OFlags::empty()),
         Profile::Sqlite => sqlite::run(job),
     }
 }

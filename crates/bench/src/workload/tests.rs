@@ -45,7 +45,7 @@ fn every_profile_writes_what_it_says_and_no_more_than_it_needs() {
 #[test]
 fn the_same_seed_does_the_same_work() {
     // Where several write into one database or count by time, only the amount is the same.
-    for profile in [Profile::SlowAppend, Profile::Office, Profile::Logs, Profile::Compile] {
+    for profile in [Profile::SlowAppend, Profile::Office, Profile::Logs, Profile::Install, Profile::Compile] {
         let [(one, a), (two, b)] = [work(profile, false), work(profile, false)];
         assert_eq!(one.unwrap(), two.unwrap(), "{profile}");
         assert_eq!(lengths(a.path()), lengths(b.path()), "{profile}");

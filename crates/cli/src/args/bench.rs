@@ -53,8 +53,8 @@ pub struct PreventionArgs {
     pub target: PathBuf,
     /// What to write; may be given several times
     ///
-    /// direct, dsync, slow-append, office, sparse and logs are where files fragment ("all"); buffered, single, short, compile
-    /// and sqlite are where nothing should change ("controls").
+    /// direct, dsync, slow-append, office, sparse, logs and install are where files fragment ("all"); buffered, single, short,
+    /// compile and sqlite are where nothing should change ("controls").
     #[arg(long = "profile", value_name = "NAME", default_value = "all", value_parser = profile_names())]
     pub profiles: Vec<Profiles>,
     /// How often with the service, and as often without it

@@ -21,7 +21,7 @@ pub(crate) const MOUNT: &str = "mnt";
 pub(crate) const BELOW: &str = "below";
 pub(crate) const BELOW_IMAGE: &str = "below-image";
 /// How often a busy mount is tried again, and how long is waited between.
-const BUSY_TRIES: u32 = 40;
+const BUSY_TRIES: u32 = 300;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// What has to be taken down, in the order of taking it down.

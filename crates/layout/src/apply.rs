@@ -73,10 +73,16 @@ pub fn apply_moves(
     }
     let mut builder =
         LayoutBuilder::new(layout.block_size(), layout.total_blocks()).sharing(!layout.shared().is_empty());
+    let sharers = layout.sharers();
     for file in layout.files() {
-        let mut runs = changed.remove(&file.index).unwrap_or_else(|| file.runs().collect());
-        let record = file.record;
-        builder.push_file(file.id(), record.directory, record.is_directory, record.pin, &mut runs);
+        let leader = layout.leader_of(file.index).unwrap_or(file.index);
+        let mut runs = changed.get(&leader).map_or_else(|| file.runs().collect(), Vec::clone);
+        let (record, shares) = (file.record, sharers.contains(&file.index));
+        let pin = if shares { None } else { record.pin };
+        let index = builder.push_file(file.id(), record.directory, record.is_directory, pin, &mut runs);
+        if shares {
+            builder.shares_blocks(index);
+        }
     }
     for extent in free.iter() {
         builder.push_free(extent);
@@ -149,6 +155,23 @@ mod tests {
         assert_eq!(runs, [Run::new(0, 10, 10)]);
         assert_eq!(after.free(), [Extent::new(20, 15), Extent::new(50, 10)]);
         assert_eq!(after.obstacles(), layout().obstacles());
+    }
+
+    #[test]
+    fn files_that_share_their_blocks_move_together() {
+        let mut b = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(100));
+        for inode in [1, 2] {
+            let id = FileId { inode: InodeNumber(inode), generation: 1 };
+            let mut runs = vec![Run::new(0, 10, 5), Run::new(5, 30, 5)];
+            let file = b.push_file(id, NO_DIRECTORY, false, None, &mut runs);
+            b.shares_blocks(file);
+        }
+        b.push_free(Extent::new(15, 15));
+        let before = b.build().unwrap();
+        let after = apply_moves(&before, [step(5, 30, 15, 5)]).unwrap();
+        assert!(after.files().all(|file| file.runs().eq([Run::new(0, 10, 10)])));
+        assert_eq!(after.followers(FileIndex(0)), [FileIndex(1)]);
+        assert_eq!((before.fragmentation().excess_fragments, after.fragmentation().excess_fragments), (2, 0));
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl VolumeLayout {
             figures.files += 1;
             figures.fragmented_files += u64::from(excess > 0);
             figures.excess_fragments += excess;
-            if !file.is_movable() {
+            if !file.is_movable() && self.leader_of(file.index).is_none() {
                 figures.pinned_excess_fragments += excess;
             }
         }

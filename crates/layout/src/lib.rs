@@ -9,6 +9,7 @@ mod extent;
 mod file;
 mod fragmentation;
 mod run;
+mod sharing;
 mod units;
 mod volume;
 

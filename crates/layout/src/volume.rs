@@ -1,10 +1,12 @@
 //! The layout of a whole volume, packed: 24 bytes a file and 16 bytes a run.
 
 use crate::claims::{complement, doubtful_files, overlaps};
+use crate::sharing::Sharing;
 use crate::{
     BlockSize, Blocks, Extent, ExtentSet, FileIndex, FileRecord, FileView, PackedRun, PhysicalBlock, Pin, Run,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A part of the volume that keeps some of its free blocks for itself: it does not say which, but how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +30,8 @@ pub struct VolumeLayout {
     free: Vec<Extent>,
     obstacles: Vec<Extent>,
     shared: Vec<Extent>,
+    #[serde(default)]
+    sharing: Sharing,
     #[serde(default)]
     regions: Vec<Region>,
 }
@@ -119,6 +123,7 @@ impl VolumeLayout {
             if let Some(record) = self.files.get_mut(index.0 as usize) {
                 record.pin = record.pin.or(Some(pin));
             }
+            self.sharing.dissolve(*index);
         }
         self.obstacles = obstacles.iter().collect();
     }
@@ -140,6 +145,30 @@ impl VolumeLayout {
     #[must_use]
     pub fn shared(&self) -> &[Extent] {
         &self.shared
+    }
+
+    /// The files that lie in the very same blocks as `leader`, a movable file, and move with it.
+    #[must_use]
+    pub fn followers(&self, leader: FileIndex) -> &[FileIndex] {
+        self.sharing.followers(leader)
+    }
+
+    /// The file that `follower` moves with, if it does; it cannot move for itself.
+    #[must_use]
+    pub fn leader_of(&self, follower: FileIndex) -> Option<FileIndex> {
+        self.sharing.leader_of(follower)
+    }
+
+    /// How many files move when `file` does: each of them gains or loses as many fragments.
+    #[must_use]
+    pub fn owners(&self, file: FileIndex) -> u64 {
+        1 + self.sharing.followers(file).len() as u64
+    }
+
+    /// All files that share all their blocks with others and move together.
+    #[must_use]
+    pub fn sharers(&self) -> BTreeSet<FileIndex> {
+        self.sharing.members()
     }
 
     /// The obstacle-free segments: the volume minus the immovable areas, ascending.
@@ -197,6 +226,8 @@ pub struct LayoutBuilder {
     layout: VolumeLayout,
     free: Vec<Extent>,
     may_share: bool,
+    /// Files that share blocks with others.
+    sharers: BTreeSet<FileIndex>,
     error: Option<LayoutError>,
 }
 
@@ -212,9 +243,10 @@ impl LayoutBuilder {
             free: Vec::new(),
             obstacles: Vec::new(),
             shared: Vec::new(),
+            sharing: Sharing::default(),
             regions: Vec::new(),
         };
-        Self { layout, free: Vec::new(), may_share: false, error: None }
+        Self { layout, free: Vec::new(), may_share: false, sharers: BTreeSet::new(), error: None }
     }
 
     /// Files may own blocks together: those are told by [`VolumeLayout::shared`], and contradict nothing.
@@ -277,6 +309,25 @@ impl LayoutBuilder {
         FileIndex(index)
     }
 
+    /// States that a file shares blocks with others. If all of them are known, and own the same, they move together;
+    /// otherwise they stay.
+    pub fn shares_blocks(&mut self, file: FileIndex) {
+        self.sharers.insert(file);
+    }
+
+    /// Groups what moves together, and pins those that share blocks and do not.
+    fn group_sharers(&mut self) {
+        let of_group = |file: &FileView<'_>| self.sharers.contains(&file.index) && file.is_movable();
+        let sharing = Sharing::of(&self.layout.files().filter(of_group).collect::<Vec<_>>());
+        let leaders: BTreeSet<FileIndex> = sharing.leaders().collect();
+        for sharer in self.sharers.iter().filter(|sharer| !leaders.contains(sharer)) {
+            if let Some(record) = self.layout.files.get_mut(sharer.0 as usize) {
+                record.pin = record.pin.or(Some(Pin::Shared));
+            }
+        }
+        self.layout.sharing = sharing;
+    }
+
     /// Names the directory of a file that was pushed before its directory was known.
     pub fn set_directory(&mut self, file: FileIndex, directory: u32) {
         if let Some(record) = self.layout.files.get_mut(file.0 as usize) {
@@ -303,8 +354,10 @@ impl LayoutBuilder {
             return Err(error);
         }
         let free: ExtentSet = self.free.drain(..).collect();
+        self.group_sharers();
         let mut claims: Vec<(Extent, u32)> = Vec::with_capacity(self.layout.runs.len());
-        for file in self.layout.files() {
+        // Those that follow another claim the same blocks as that.
+        for file in self.layout.files().filter(|file| self.layout.leader_of(file.index).is_none()) {
             claims.extend(file.runs().map(|r| (r.extent(), file.index.0)));
         }
         claims.sort_unstable();
@@ -313,9 +366,11 @@ impl LayoutBuilder {
         }
         let doubted = doubtful_files(&claims, &free, self.may_share);
         for index in doubted {
+            let reason = if self.sharers.contains(&FileIndex(index)) { Pin::Shared } else { Pin::DamagedMap };
             if let Some(record) = self.layout.files.get_mut(index as usize) {
-                record.pin = record.pin.or(Some(Pin::DamagedMap));
+                record.pin = record.pin.or(Some(reason));
             }
+            self.layout.sharing.dissolve(FileIndex(index));
         }
         // Blocks that a pinned file claims are not free, whoever else says so.
         let mut free = free;

@@ -130,7 +130,7 @@ impl<'a> Agenda<'a> {
         let first = self.by_home.partition_point(|(home, _)| *home < extent.start.0);
         let homes = self.by_home.iter().skip(first).take_while(|(home, _)| *home < extent.end().0);
         let files = homes.filter(|(_, file)| !self.is_settled(*file)).filter_map(|(_, file)| self.layout.file(*file));
-        units.extend(files.map(|f| Unit::whole(&f)));
+        units.extend(files.map(|f| Unit::whole(&f, self.layout.owners(f.index))));
         units.extend(self.moved.range(extent.start.0..extent.end().0).flat_map(|(_, units)| units).cloned());
     }
 
@@ -208,7 +208,8 @@ impl<'a> Agenda<'a> {
             self.settle(file);
             let at = pieces.first().map_or(0, |p| p.at);
             if self.zone.extent_at(PhysicalBlock(at)).is_some() {
-                self.moved.entry(at).or_default().push(Unit::new(file, directory, pieces));
+                let owners = self.layout.owners(file);
+                self.moved.entry(at).or_default().push(Unit { owners, ..Unit::new(file, directory, pieces) });
             }
         }
     }

@@ -37,43 +37,94 @@ fn remaining(lengths: &[u64], threshold: u64) -> u64 {
     count.saturating_sub(1)
 }
 
-/// For each file that is in pieces the length, in blocks, from which its fragments stay: the lowest common one that
-/// leaves at most `goal` excess fragments, and one step lower for the files that cost most as long as the goal allows.
+/// What becomes of a file at one threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Choice {
+    threshold: u64,
+    /// Excess fragments that it keeps, of all files that lie in its blocks.
+    kept: u64,
+    /// Blocks to move.
+    moved: u64,
+}
+
+/// A step from one choice of a file to the next one that keeps more.
+struct Relaxation {
+    file: usize,
+    /// The step's number in its file: they can only be taken one after the other.
+    step: usize,
+    kept: u64,
+    saved: u64,
+}
+
+/// The choices for a file, from the one that keeps least excess on, each saving less for a fragment kept than the one
+/// before. Thresholds a power of two apart are enough to choose from.
+fn choices(file: &Unit) -> Vec<Choice> {
+    let lengths: Vec<u64> = stretches(&file.pieces).into_iter().map(|(_, length)| length).collect();
+    let longest_below = |limit: u64| lengths.iter().copied().filter(|length| *length < limit).max();
+    let powers =
+        (0..124_u64).map(|half| (2 + half % 2) << (half / 2)).take_while(|limit| lengths.iter().any(|l| l >= limit));
+    let keep_longest = lengths.iter().copied().max().unwrap_or(0);
+    let limits = powers.chain([keep_longest, u64::MAX]);
+    let mut thresholds: Vec<u64> = limits.map(|limit| longest_below(limit).map_or(0, |longest| longest + 1)).collect();
+    thresholds.sort_unstable_by_key(|threshold| std::cmp::Reverse(*threshold));
+    thresholds.dedup();
+    let mut hull: Vec<Choice> = Vec::new();
+    for threshold in thresholds.into_iter().chain([0]) {
+        let kept = file.owners * remaining(&lengths, threshold);
+        let next = Choice { threshold, kept, moved: lengths.iter().filter(|length| **length < threshold).sum() };
+        while let Some(last) = hull.last().copied() {
+            let dominated = next.moved <= last.moved && next.kept <= last.kept;
+            let before = hull.len().checked_sub(2).and_then(|at| hull.get(at)).copied();
+            // The last one lies above the line from the one before it to the next.
+            let above = before.is_some_and(|before| {
+                let gain = |from: Choice, to: Choice| {
+                    (u128::from(from.moved.saturating_sub(to.moved)), u128::from(to.kept.saturating_sub(from.kept)))
+                };
+                let ((saved, kept), (saved_all, kept_all)) = (gain(before, last), gain(before, next));
+                saved * kept_all <= saved_all * kept
+            });
+            if !dominated && !above {
+                break;
+            }
+            hull.pop();
+        }
+        if hull.last().is_none_or(|last| next.kept > last.kept && next.moved < last.moved) {
+            hull.push(next);
+        }
+    }
+    hull
+}
+
+/// For each file that is in pieces the length, in blocks, from which its fragments stay: so that at most `goal` excess
+/// fragments are left for the fewest blocks. Where a fragment that is kept saves most blocks, it is kept first.
 fn thresholds(files: &[Unit], goal: u64) -> Vec<Option<u64>> {
-    let lengths_of = |f: &Unit| stretches(&f.pieces).into_iter().map(|(_, length)| length).collect();
-    let in_pieces = files.iter().map(|f| (!f.fixed && f.fragments() > 1).then(|| lengths_of(f)));
-    let in_pieces: Vec<Option<Vec<u64>>> = in_pieces.collect();
-    let mut steps: Vec<u64> = in_pieces.iter().flatten().flatten().map(|l| l + 1).collect();
-    steps.push(0);
-    steps.sort_unstable();
-    steps.dedup();
-    let left = |threshold: u64| -> u64 { in_pieces.iter().flatten().map(|l| remaining(l, threshold)).sum() };
-    let at = steps.partition_point(|t| left(*t) > goal).min(steps.len() - 1);
-    let step = |at: usize| steps.get(at).copied().unwrap_or(0);
-    let (threshold, lower) = (step(at), step(at.saturating_sub(1)));
-    let mut slack = goal.saturating_sub(left(threshold));
-    let moved = |l: &[u64], threshold: u64| -> u64 { l.iter().filter(|l| **l < threshold).sum() };
-    // Blocks saved per excess fragment kept, most first.
-    let mut relaxed: Vec<(u64, u64, usize)> = Vec::new();
-    for (index, lengths) in in_pieces.iter().enumerate() {
-        let Some(lengths) = lengths else { continue };
-        let kept = remaining(lengths, lower) - remaining(lengths, threshold);
-        let saved = moved(lengths, threshold) - moved(lengths, lower);
-        if saved > 0 {
-            relaxed.push((saved / kept.max(1), kept, index));
-        }
+    let choices = files.iter().map(|file| if !file.fixed && file.fragments() > 1 { choices(file) } else { Vec::new() });
+    let choices: Vec<Vec<Choice>> = choices.collect();
+    let mut relaxations: Vec<Relaxation> = Vec::new();
+    for (file, hull) in choices.iter().enumerate() {
+        let steps = hull.iter().zip(hull.iter().skip(1)).enumerate();
+        relaxations.extend(steps.map(|(step, (now, next))| Relaxation {
+            file,
+            step,
+            kept: next.kept - now.kept,
+            saved: now.moved - next.moved,
+        }));
     }
-    relaxed.sort_unstable_by_key(|(worth, kept, index)| (std::cmp::Reverse(*worth), *kept, *index));
-    let mut thresholds: Vec<Option<u64>> = in_pieces.iter().map(|l| l.as_ref().map(|_| threshold)).collect();
-    for (_, kept, index) in relaxed {
-        if kept <= slack
-            && let Some(file) = thresholds.get_mut(index)
+    let worth = |r: &Relaxation| (u128::from(r.saved) << 32) / u128::from(r.kept.max(1));
+    relaxations.sort_by_cached_key(|r| (std::cmp::Reverse(worth(r)), r.file, r.step));
+    let least: u64 = choices.iter().filter_map(|hull| hull.first()).map(|choice| choice.kept).sum();
+    let mut slack = goal.saturating_sub(least);
+    let mut taken: Vec<usize> = vec![0; files.len()];
+    for relaxation in relaxations {
+        if let Some(steps) = taken.get_mut(relaxation.file)
+            && *steps == relaxation.step
+            && relaxation.kept <= slack
         {
-            *file = Some(lower);
-            slack -= kept;
+            *steps += 1;
+            slack -= relaxation.kept;
         }
     }
-    thresholds
+    choices.iter().zip(taken).map(|(hull, steps)| hull.get(steps).map(|choice| choice.threshold)).collect()
 }
 
 fn cut_file(file: &Unit, threshold: u64, units: &mut Vec<Unit>) {
@@ -84,14 +135,12 @@ fn cut_file(file: &Unit, threshold: u64, units: &mut Vec<Unit>) {
             continue;
         }
         if !group.is_empty() {
-            units.push(Unit::new(file.file, file.directory, std::mem::take(&mut group)));
+            units.push(file.part(std::mem::take(&mut group), false));
         }
-        let mut long = Unit::new(file.file, file.directory, pieces.to_vec());
-        long.fixed = true;
-        units.push(long);
+        units.push(file.part(pieces.to_vec(), true));
     }
     if !group.is_empty() {
-        units.push(Unit::new(file.file, file.directory, group));
+        units.push(file.part(group, false));
     }
 }
 
@@ -122,12 +171,32 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_the_lowest_that_reaches_the_goal() {
+    fn a_file_moves_as_few_blocks_as_the_goal_allows() {
         let files = [file(&[(100, 50), (10, 1), (20, 1), (30, 1), (300, 80)])];
         // Moving the fragments of one block leaves long, group, long: two.
         assert_eq!(thresholds(&files, 2), [Some(2)]);
         // Less needs the fragment of 50 blocks too.
         assert_eq!(thresholds(&files, 1), [Some(51)]);
+        assert_eq!(thresholds(&files, 0), [Some(81)]);
+        // Without need for less nothing moves.
+        assert_eq!(thresholds(&files, 4), [Some(0)]);
+    }
+
+    #[test]
+    fn a_choice_that_saves_little_for_much_excess_is_none() {
+        let choices = choices(&file(&[(100, 50), (10, 1), (20, 1), (30, 1), (300, 80)]));
+        let shape: Vec<(u64, u64)> = choices.iter().map(|c| (c.kept, c.moved)).collect();
+        assert_eq!(shape, [(0, 133), (1, 53), (2, 3), (4, 0)]);
+        let choices = super::choices(&file(&[(100, 1), (10, 90), (300, 1), (500, 90), (700, 2)]));
+        let shape: Vec<(u64, u64)> = choices.iter().map(|c| (c.kept, c.moved)).collect();
+        assert_eq!(shape, [(0, 184), (4, 0)], "moving the short ones alone joins nothing");
+    }
+
+    #[test]
+    fn files_that_share_their_blocks_count_as_often() {
+        let shared = Unit { owners: 3, ..file(&[(0, 4), (10, 4)]) };
+        let files = [file(&[(20, 4), (30, 4)]), shared];
+        assert_eq!(thresholds(&files, 1), [Some(0), Some(5)], "the one that counts for three goes first");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Efficient mode: about 95 % of the excess for the fewest bytes; free space never gets worse.
+//! Efficient mode: 90 to 95 % of the excess for the fewest bytes; free space never gets worse.
 
 use crate::cut::cut;
 use crate::keep::keep;
@@ -19,8 +19,10 @@ const ATTEMPTS: usize = 6;
 /// What a plan sets out for, relative to what the volume has now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aim {
-    /// Excess that may remain, as (part, whole).
+    /// Excess that shall remain at most, as (part, whole).
     excess: (u64, u64),
+    /// Excess that may remain where less would cost much.
+    tolerable: (u64, u64),
     /// Free pieces that there may be, as (part, whole).
     pieces: (u64, u64),
     /// The largest free piece, at least: more than now when an earlier plan of the pass ended with it in use.
@@ -28,8 +30,8 @@ pub(crate) struct Aim {
 }
 
 impl Aim {
-    /// A little under 5 % of the excess, since not every unit finds its place; free space not worse than now.
-    pub(crate) const FIRST: Self = Self { excess: (1, 22), pieces: (1, 1), largest: 0 };
+    /// A little under 5 % of the excess, or under 10 %, since not every unit finds its place; free space not worse than now.
+    pub(crate) const FIRST: Self = Self { excess: (1, 22), tolerable: (2, 21), pieces: (1, 1), largest: 0 };
 
     /// What to set out for on a volume; `None` when it is good enough.
     ///
@@ -37,7 +39,7 @@ impl Aim {
     /// fragments per hundred files, and no file in many pieces, are good enough.
     pub(crate) fn of(layout: &VolumeLayout, goal: Option<Goal>) -> Option<Self> {
         const MANY: u64 = 32;
-        let now = Goal::efficient(layout);
+        let now = Goal::efficient(layout, 0);
         let (excess, worst) = movable_excess(layout).fold((0, 0), |(sum, most), e| (sum + e, e.max(most)));
         let Some(goal) = goal else {
             let good = excess * 100 <= 3 * layout.file_count() as u64 && worst < MANY;
@@ -46,8 +48,10 @@ impl Aim {
         let reached = excess <= goal.excess_fragments
             && now.free_pieces <= goal.free_pieces
             && now.largest_free >= goal.largest_free;
-        (!reached).then(|| Self {
-            excess: (goal.excess_fragments.min(excess), excess.max(1)),
+        let left = (goal.excess_fragments.min(excess), excess.max(1));
+        (!reached).then_some(Self {
+            excess: left,
+            tolerable: left,
             pieces: (goal.free_pieces.min(now.free_pieces), now.free_pieces.max(1)),
             largest: goal.largest_free.0,
         })
@@ -64,24 +68,47 @@ enum Attempt {
 
 /// Plans a window of whole files; `None` when nothing pays.
 ///
-/// Where the budget does not cover what is aimed at, less is aimed at: by bisection, the least excess that can be reached
-/// with it. A plan that is cut off by its budget instead would pay for preparations that come to nothing.
+/// Where the last of the excess costs so much that half of what the fragmented files hold would have to move, less is aimed
+/// at, down to what is tolerable. Where the budget does not cover what is aimed at, less is aimed at too: by bisection, the
+/// least excess that can be reached with it. A plan that is cut off by its budget instead would pay for preparations that
+/// come to nothing.
 pub(crate) fn plan(window: &Window, aim: Aim, regions: &Regions, limits: Limits) -> Option<Scheduled> {
-    const STEPS: u32 = 8;
     let excess = window.excess();
-    let aimed = excess * aim.excess.0 / aim.excess.1;
-    let mut best = match attempt_to_leave(window, aimed, aim, regions, limits) {
-        Attempt::Plan(scheduled) => return Some(scheduled),
-        Attempt::Nothing => return None,
-        Attempt::OverBudget => None,
-    };
-    let (mut too_costly, mut affordable) = (aimed, excess);
-    for _ in 0..STEPS {
+    let share = |(part, whole): (u64, u64)| excess * part / whole;
+    let to_leave = |remaining, limits| attempt_to_leave(window, remaining, aim, regions, limits);
+    let (aimed, tolerable) = (share(aim.excess), share(aim.tolerable));
+    if aimed < tolerable {
+        let fair = Limits { budget: limits.budget.min(window.in_pieces() / 2), ..limits };
+        match to_leave(aimed, fair) {
+            Attempt::Plan(scheduled) => return Some(scheduled),
+            Attempt::Nothing => return None,
+            Attempt::OverBudget => {}
+        }
+        if let Attempt::Plan(scheduled) = to_leave(tolerable, fair) {
+            return bisect(aimed, tolerable, 3, |remaining| to_leave(remaining, fair)).or(Some(scheduled));
+        }
+    }
+    match to_leave(tolerable, limits) {
+        Attempt::Plan(scheduled) => Some(scheduled),
+        Attempt::Nothing => None,
+        Attempt::OverBudget => bisect(tolerable, excess, 8, |remaining| to_leave(remaining, limits)),
+    }
+}
+
+/// The plan that leaves least, between what is too costly and what is known to be affordable.
+fn bisect(
+    mut too_costly: u64,
+    mut affordable: u64,
+    steps: u32,
+    to_leave: impl Fn(u64) -> Attempt,
+) -> Option<Scheduled> {
+    let mut best = None;
+    for _ in 0..steps {
         let middle = too_costly.midpoint(affordable);
         if middle == too_costly {
             break;
         }
-        match attempt_to_leave(window, middle, aim, regions, limits) {
+        match to_leave(middle) {
             Attempt::OverBudget => too_costly = middle,
             Attempt::Nothing => affordable = middle,
             Attempt::Plan(scheduled) => {
@@ -106,7 +133,8 @@ fn attempt_to_leave(window: &Window, remaining: u64, aim: Aim, regions: &Regions
     };
     // Steps aside come on top of the target's cost: without a limit it shows whether the budget covers them.
     let unlimited = Limits { budget: u64::MAX, ..limits };
-    let scheduled = Scheduler::new(&cut.units, &target, &cut.free, regions, unlimited, why).run();
+    let scheduled = Scheduler::new(&cut.units, &target, &cut.free, regions, unlimited, why);
+    let scheduled = scheduled.anywhere_but(protected(window, aim).unwrap_or_default()).run();
     if scheduled.moved > limits.budget {
         Attempt::OverBudget
     } else if scheduled.improves(window) {
@@ -116,14 +144,18 @@ fn attempt_to_leave(window: &Window, remaining: u64, aim: Aim, regions: &Regions
     }
 }
 
+/// The free space that no unit is sent to: the largest piece, or what shall be it.
+fn protected(window: &Window, aim: Aim) -> Option<Vec<Extent>> {
+    let largest = window.free.largest()?;
+    if largest.length.0 >= aim.largest {
+        return Some(vec![largest]);
+    }
+    Some(zone::choose(&window.segments, &window.free, aim.largest.min(window.free.total().0)))
+}
+
 /// Finds a place for every unit; those that find none stay where they are.
 fn place(window: &mut Window, aim: Aim) -> Option<Target> {
-    let largest = window.free.largest()?;
-    let protected = if largest.length.0 >= aim.largest {
-        vec![largest]
-    } else {
-        zone::choose(&window.segments, &window.free, aim.largest.min(window.free.total().0))
-    };
+    let protected = protected(window, aim)?;
     let pieces = window.free.pieces() as u64 * aim.pieces.0 / aim.pieces.1;
     for _ in 0..ATTEMPTS {
         let (target, homeless) = attempt(window, &protected, pieces);
@@ -145,9 +177,7 @@ fn leave(units: &mut Vec<Unit>, homeless: &[UnitIndex]) {
             continue;
         }
         for pieces in unit.pieces.chunk_by(|a, b| a.end() == b.at) {
-            let mut fixed = Unit::new(unit.file, unit.directory, pieces.to_vec());
-            fixed.fixed = true;
-            all.push(fixed);
+            all.push(unit.part(pieces.to_vec(), true));
         }
     }
     *units = all;

@@ -19,7 +19,7 @@ pub(crate) fn plan(window: &Window, chosen: Option<UnitIndex>, regions: &Regions
         .map(|(index, _)| index)
         .collect();
     let gain_per_block = |index: &UnitIndex| {
-        window.units.get(*index).map(|u| std::cmp::Reverse(((u.fragments() - 1) << 24) / u.size.max(1)))
+        window.units.get(*index).map(|u| std::cmp::Reverse((((u.fragments() - 1) * u.owners) << 24) / u.size.max(1)))
     };
     movers.sort_by_key(gain_per_block);
     let mut board = Board::new(window.free.iter());

@@ -41,6 +41,8 @@ pub enum Step {
 pub struct Batch {
     /// In order.
     pub steps: Vec<Step>,
+    /// By how many the excess fragments of all files are fewer afterwards.
+    pub saves: u64,
 }
 
 impl Batch {

@@ -92,7 +92,8 @@ impl Iterator for Planner<'_> {
             };
             self.moved += scheduled.moved;
             self.agenda.finish(&job, &scheduled.free, scheduled.moved_files);
-            return Some(Batch { steps: scheduled.steps });
+            let saves = u64::try_from(-scheduled.excess).unwrap_or(0);
+            return Some(Batch { steps: scheduled.steps, saves });
         }
     }
 }

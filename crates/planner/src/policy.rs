@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum Mode {
     /// Zero excess fragments and free space in as few pieces as the obstacles allow.
     Full,
-    /// About 95 % of the excess for the fewest bytes; what is good enough is not touched.
+    /// 90 to 95 % of the excess for the fewest bytes; what is good enough is not touched.
     Efficient,
     /// Files only: each fragmented file into a free place where one is large enough.
     Files,
@@ -43,18 +43,21 @@ pub struct Policy {
 }
 
 impl Goal {
-    /// What an efficient pass over `layout` sets out for: a twentieth of the excess, and free space no worse than now.
+    /// What an efficient pass over `layout` has reached when the excess is less by `saved` and free space no worse than now. A
+    /// little more may be left: what a plan set out for comes true but for a few files.
     #[must_use]
-    pub fn efficient(layout: &VolumeLayout) -> Self {
+    pub fn efficient(layout: &VolumeLayout, saved: u64) -> Self {
+        let excess = movable_excess(layout).sum::<u64>();
         Self {
-            excess_fragments: movable_excess(layout).sum::<u64>() / 20,
+            excess_fragments: excess.saturating_sub(saved) + excess / 220,
             free_pieces: layout.free().len() as u64,
             largest_free: layout.free().iter().map(|e| e.length).max().unwrap_or_default(),
         }
     }
 }
 
-/// The excess fragments of each file that may move.
+/// The excess fragments of each file that may move, for all files that lie in the same blocks.
 pub(crate) fn movable_excess(layout: &VolumeLayout) -> impl Iterator<Item = u64> {
-    layout.files().filter(FileView::is_movable).map(|f| f.fragments().saturating_sub(1))
+    let excess = |f: FileView<'_>| f.fragments().saturating_sub(1) * layout.owners(f.index);
+    layout.files().filter(FileView::is_movable).map(excess)
 }

@@ -10,6 +10,8 @@ use crate::window::Window;
 use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, FileMove, LogicalBlock, PhysicalBlock};
 use std::collections::{BTreeMap, BTreeSet};
 
+mod aside;
+
 /// Limits of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -46,6 +48,8 @@ pub(crate) struct Scheduler<'a> {
     /// Excess fragments now, relative to the start (never above zero).
     excess: i64,
     regions: Regions,
+    /// Where units must not be sent that could lie anywhere else; `None` when each has its one place.
+    others: Option<Vec<Extent>>,
 }
 
 /// What a schedule comes to.
@@ -93,6 +97,7 @@ impl<'a> Scheduler<'a> {
             aside: 0,
             excess: 0,
             regions: regions.clone(),
+            others: None,
         };
         for (&unit, &start) in &target.starts {
             let Some(u) = units.get(unit) else { continue };
@@ -113,7 +118,8 @@ impl<'a> Scheduler<'a> {
                 target: start,
                 waiting: 0,
                 size: u.size,
-                gain: u.fragments() - 1,
+                owners: u.owners,
+                gain: (u.fragments() - 1) * u.owners,
                 why: why(unit),
                 done: false,
                 pieces,
@@ -121,6 +127,12 @@ impl<'a> Scheduler<'a> {
             scheduler.recount(index);
         }
         scheduler
+    }
+
+    /// Units may come to lie anywhere but in `protected`.
+    pub(crate) fn anywhere_but(mut self, protected: Vec<Extent>) -> Self {
+        self.others = Some(protected);
+        self
     }
 
     /// Recomputes what a traveller waits for.
@@ -149,6 +161,9 @@ impl<'a> Scheduler<'a> {
             // place at once; parts that split a unit last: they use up the excess that was saved so far.
             if self.in_epoch < self.limits.slow() {
                 self.move_parts(0);
+            }
+            if self.in_epoch < self.limits.slow() && self.settle_elsewhere() {
+                self.move_ready();
             }
             if self.in_epoch < self.limits.slow() {
                 self.step_aside();
@@ -280,7 +295,7 @@ impl<'a> Scheduler<'a> {
         let Some((_, p)) = t.pieces.get_mut(piece) else { return };
         let moving = *p;
         p.at = place;
-        self.excess += delta;
+        self.excess += delta * t.owners as i64;
         let unit = t.unit;
         self.emit(unit, moving, place, why);
     }
@@ -371,110 +386,11 @@ impl<'a> Scheduler<'a> {
         cut(skip, length, place);
         cut(skip + length, piece.length - skip - length, piece.at + skip + length);
         let delta = t.delta(at, &places);
-        if delta > most || self.excess + delta > 0 {
+        if delta > most || self.excess + delta * t.owners as i64 > 0 {
             return None;
         }
         let t = self.travellers.get_mut(index)?;
         t.pieces.splice(at..=at, parts);
         Some(at + usize::from(skip > 0))
-    }
-
-    /// Breaks cycles and widens the front: what blocks the travellers with the least in their way steps aside into free
-    /// space that nobody has as a target.
-    fn step_aside(&mut self) {
-        let blocked = self.travellers.iter().enumerate().filter(|(_, t)| !t.done && t.waiting > 0);
-        let mut by_wait: Vec<(u64, usize)> = blocked.map(|(i, t)| (t.waiting, i)).collect();
-        by_wait.sort_unstable();
-        let owners = self.owner_map();
-        let mut renumbered = BTreeSet::new();
-        let mut spare = self.spare();
-        let mut failures = 0;
-        for (_, index) in by_wait {
-            if self.in_epoch >= self.limits.slow() || failures > 64 {
-                break;
-            }
-            let Some(t) = self.travellers.get(index) else { continue };
-            let place = Extent::new(t.target, t.size);
-            let first = owners.range(..place.start.0).next_back();
-            let blockers: Vec<(u64, usize, usize)> = first
-                .into_iter()
-                .chain(owners.range(place.start.0..place.end().0))
-                .filter(|(start, (length, ..))| **start + length > place.start.0)
-                .map(|(start, (_, owner, piece))| (*start, *owner, *piece))
-                .collect();
-            // Moving a part renumbers the pieces behind it: last ones first, and each unit once an epoch.
-            for (_, owner, piece) in blockers.iter().rev().filter(|(_, owner, _)| !renumbered.contains(owner)) {
-                failures += u32::from(self.move_aside(*owner, *piece, place, &mut spare));
-            }
-            renumbered.extend(blockers.iter().map(|(_, owner, _)| *owner));
-        }
-    }
-
-    /// Where the pieces of unfinished travellers are that are not in place: start → (length, traveller, piece).
-    fn owner_map(&self) -> BTreeMap<u64, (u64, usize, usize)> {
-        let mut owners = BTreeMap::new();
-        for (index, t) in self.travellers.iter().enumerate().filter(|(_, t)| !t.done) {
-            for (at, (offset, piece)) in t.pieces.iter().enumerate() {
-                if piece.at != t.target + offset {
-                    owners.insert(piece.at, (piece.length, index, at));
-                }
-            }
-        }
-        owners
-    }
-
-    /// Moves a piece, or the part of it that lies in `place`, into spare space. True when it had to stay.
-    fn move_aside(&mut self, index: usize, at: usize, place: Extent, spare: &mut ExtentSet) -> bool {
-        let Some(&(_, piece)) = self.travellers.get(index).and_then(|t| t.pieces.get(at)) else { return true };
-        let whole = Extent::new(piece.at, piece.length);
-        let Some(inside) = whole.intersection(&place) else { return true };
-        // The largest stretch of spare space: what steps aside together stays together.
-        let Some(room) = spare.largest() else { return true };
-        let part = if piece.length <= room.length.0 && piece.length <= 16 * inside.length.0 { whole } else { inside };
-        let length = part.length.0.min(room.length.0);
-        if !self.affords_aside(length) || !self.regions.allow(piece.at, room.start.0, length) {
-            return true;
-        }
-        let Some(part) = self.split_off(index, at, (part.start.0 - piece.at, length), room.start.0, 2) else {
-            return self.park(index, room, spare);
-        };
-        self.send(index, part, room.start.0, Why::StepAside);
-        spare.remove(Extent::new(room.start.0, length));
-        self.aside += length;
-        false
-    }
-
-    fn affords_aside(&self, length: u64) -> bool {
-        self.aside + length <= self.limits.aside && self.moved + 2 * length <= self.limits.budget
-    }
-
-    /// Moves a whole unit into spare space: its fragments become one, which makes room for the splits of others. True
-    /// when it had to stay.
-    fn park(&mut self, index: usize, room: Extent, spare: &mut ExtentSet) -> bool {
-        let Some(t) = self.travellers.get(index) else { return true };
-        let fragmented = t.pieces.windows(2).any(|w| matches!(w, [(_, a), (_, b)] if a.end() != b.at));
-        let crowded = self.regions.room(room.start.0) < t.size;
-        if !fragmented || crowded || t.size > room.length.0 || !self.affords_aside(t.size) {
-            return true;
-        }
-        let (size, pieces) = (t.size, t.pieces.len());
-        let mut place = room.start.0;
-        for piece in 0..pieces {
-            let length = self.travellers.get(index).map_or(0, |t| piece_length(&t.pieces, piece));
-            self.send(index, piece, place, Why::StepAside);
-            place += length;
-        }
-        spare.remove(Extent::new(room.start.0, size));
-        self.aside += size;
-        false
-    }
-
-    /// Available space that is no unfinished traveller's target.
-    fn spare(&self) -> ExtentSet {
-        let mut spare = self.available.clone();
-        for t in self.travellers.iter().filter(|t| !t.done) {
-            spare.remove(Extent::new(t.target, t.size));
-        }
-        self.regions.open(spare)
     }
 }

@@ -12,6 +12,8 @@ pub(crate) struct Traveller {
     /// Blocks of the target that are neither available nor already held in place.
     pub(crate) waiting: u64,
     pub(crate) size: u64,
+    /// How many files lie in its blocks.
+    pub(crate) owners: u64,
     /// Fragments saved per move of the whole.
     pub(crate) gain: u64,
     pub(crate) why: Why,

@@ -25,6 +25,8 @@ impl Piece {
 pub(crate) struct Unit {
     pub(crate) file: FileIndex,
     pub(crate) directory: u32,
+    /// How many files lie in its blocks: each of them has its fragments.
+    pub(crate) owners: u64,
     /// Blocks; the sum of its pieces.
     pub(crate) size: u64,
     /// Ascending by logical address. File holes between them are not part of the unit.
@@ -36,14 +38,19 @@ pub(crate) struct Unit {
 impl Unit {
     pub(crate) fn new(file: FileIndex, directory: u32, pieces: Vec<Piece>) -> Self {
         let size = pieces.iter().map(|p| p.length).sum();
-        Self { file, directory, size, pieces, fixed: false }
+        Self { file, directory, owners: 1, size, pieces, fixed: false }
     }
 
-    /// The whole of a file as one unit.
-    pub(crate) fn whole(file: &FileView<'_>) -> Self {
+    /// The whole of a file as one unit; `owners` files lie in its blocks.
+    pub(crate) fn whole(file: &FileView<'_>, owners: u64) -> Self {
         let pieces =
             file.runs().map(|r| Piece { logical: r.logical.0, at: r.physical.0, length: r.length.0 }).collect();
-        Self::new(file.index, file.record.directory, pieces)
+        Self { owners, ..Self::new(file.index, file.record.directory, pieces) }
+    }
+
+    /// A part of the same file as a unit of its own.
+    pub(crate) fn part(&self, pieces: Vec<Piece>, fixed: bool) -> Self {
+        Self { owners: self.owners, fixed, ..Self::new(self.file, self.directory, pieces) }
     }
 
     pub(crate) fn fragments(&self) -> u64 {

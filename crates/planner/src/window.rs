@@ -1,6 +1,6 @@
 //! A window: the part of a volume that is planned at once, with everything that plan needs to know of it.
 
-use crate::unit::{Piece, Unit};
+use crate::unit::Unit;
 use longrun_layout::{Extent, ExtentSet, FileIndex};
 
 /// What is planned at once. Files that have blocks outside the window are imported: they bring those blocks in.
@@ -33,32 +33,28 @@ impl Window {
         self.units.iter().map(|u| u.size).sum()
     }
 
+    /// Blocks of the units that are in pieces.
+    pub(crate) fn in_pieces(&self) -> u64 {
+        self.units.iter().filter(|u| u.fragments() > 1).map(|u| u.size).sum()
+    }
+
     /// Blocks of all segments.
     pub(crate) fn capacity(&self) -> u64 {
         self.segments.iter().map(|s| s.length.0).sum()
     }
 
-    /// Excess fragments of the files in the window, whose units follow each other.
+    /// Excess fragments of the files in the window, whose units follow each other: the sum of (fragments - 1).
     pub(crate) fn excess(&self) -> u64 {
-        let pieces: Vec<(FileIndex, &[Piece])> = self.units.iter().map(|u| (u.file, u.pieces.as_slice())).collect();
-        excess(pieces)
-    }
-}
-
-/// Sum of (fragments - 1) over files given as consecutive stretches of pieces.
-pub(crate) fn excess<'a>(stretches: impl IntoIterator<Item = (FileIndex, &'a [Piece])>) -> u64 {
-    let mut count = 0;
-    let mut last: Option<(FileIndex, u64)> = None;
-    for (file, pieces) in stretches {
-        for piece in pieces {
-            if let Some((before, end)) = last
-                && before == file
-                && end != piece.at
-            {
-                count += 1;
+        let mut count = 0;
+        let mut last: Option<(FileIndex, u64)> = None;
+        for unit in &self.units {
+            for piece in &unit.pieces {
+                if last.is_some_and(|(before, end)| before == unit.file && end != piece.at) {
+                    count += unit.owners;
+                }
+                last = Some((unit.file, piece.end()));
             }
-            last = Some((file, piece.end()));
         }
+        count
     }
-    count
 }

@@ -5,7 +5,8 @@
 
 use crate::{Exchanged, MoveError, Progress, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{
-    Blocks, ExtentSet, FileId, InodeNumber, LayoutBuilder, LogicalBlock, PhysicalBlock, Run, VolumeLayout,
+    Blocks, ExtentSet, FileId, FileIndex, FileView, InodeNumber, LayoutBuilder, LogicalBlock, PhysicalBlock, Run,
+    VolumeLayout,
 };
 use std::collections::BTreeSet;
 
@@ -22,7 +23,8 @@ impl<'a> Subset<'a> {
     }
 }
 
-/// The layout with the files in `chosen` alone; the blocks of all others are obstacles.
+/// The layout with the files in `chosen` alone, and those that lie in the same blocks as one of them; the blocks of all
+/// others are obstacles.
 ///
 /// # Errors
 /// [`VolumeError::Damaged`] when the layout contradicts itself, which a layout that was built before does not.
@@ -30,11 +32,26 @@ pub fn restrict(layout: &VolumeLayout, chosen: &BTreeSet<InodeNumber>) -> Result
     let mut builder =
         LayoutBuilder::new(layout.block_size(), layout.total_blocks()).sharing(!layout.shared().is_empty());
     let mut runs: Vec<Run> = Vec::new();
-    for file in layout.files().filter(|file| chosen.contains(&file.record.inode)) {
+    let leader = |file: &FileView<'_>| layout.leader_of(file.index).unwrap_or(file.index);
+    let is_chosen = |file: &FileView<'_>| chosen.contains(&file.record.inode);
+    let sharers = layout.sharers();
+    // None of those that lie in the same blocks can move without the others.
+    let groups: BTreeSet<FileIndex> =
+        sharers.iter().filter_map(|index| layout.file(*index).filter(is_chosen).map(|file| leader(&file))).collect();
+    for file in layout.files() {
+        let shares = sharers.contains(&file.index);
+        let comes_along = shares && groups.contains(&leader(&file));
+        if !is_chosen(&file) && !comes_along {
+            continue;
+        }
         runs.clear();
         runs.extend(file.runs());
         let record = file.record;
-        builder.push_file(file.id(), record.directory, record.is_directory, record.pin, &mut runs);
+        let pin = if shares { None } else { record.pin };
+        let index = builder.push_file(file.id(), record.directory, record.is_directory, pin, &mut runs);
+        if shares {
+            builder.shares_blocks(index);
+        }
     }
     for piece in layout.free() {
         builder.push_free(*piece);
@@ -114,5 +131,18 @@ mod tests {
         assert_eq!(only.free(), layout.free());
         assert_eq!(only.fragmentation().excess_fragments, 1);
         assert!(only.obstacles().iter().any(|o| o.contains(&Extent::new(50, 5))));
+    }
+
+    #[test]
+    fn a_file_that_shares_its_blocks_brings_those_that_share_them() {
+        let mut b = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(100));
+        for (inode, start) in [(11, 10), (12, 30), (13, 10), (14, 10), (15, 30)] {
+            let id = FileId { inode: InodeNumber(inode), generation: 1 };
+            let file = b.push_file(id, NO_DIRECTORY, false, None, &mut vec![Run::new(0, start, 5)]);
+            b.shares_blocks(file);
+        }
+        let only = restrict(&b.build().unwrap(), &[InodeNumber(13)].into()).unwrap();
+        assert_eq!(only.files().map(|f| f.record.inode.0).collect::<Vec<_>>(), [11, 13, 14]);
+        assert_eq!(only.owners(FileIndex(0)), 3);
     }
 }

@@ -97,14 +97,16 @@ pub trait Volume {
     /// [`VolumeError::Io`].
     fn owned(&mut self) -> Result<ExtentSet, VolumeError>;
 
-    /// Where the file's blocks are now. Checks that it is still the same file.
+    /// Where the file's blocks are now. Checks that it is still the same file, and that those that the last scan found to
+    /// follow it ([`VolumeLayout::followers`]) still lie in the same blocks.
     ///
     /// # Errors
     /// [`MoveError::Skip`] when the file is gone, changed beyond recognition, or must not be touched.
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError>;
 
     /// Exchanges `length` blocks of the file from `logical` with owned blocks at `target`. The kernel does it atomically
-    /// and checks; content, times and attributes stay. Afterwards the file's former blocks are owned by us.
+    /// and checks; content, times and attributes stay. Afterwards the file's former blocks are owned by us. The files that
+    /// follow it move with it: all of them or none, so that they go on sharing.
     /// Fewer blocks than asked (even none) is no error: the caller maps the file again.
     ///
     /// # Errors

@@ -17,6 +17,8 @@ pub struct Shape {
     pub files: Vec<(u64, u64)>,
     /// Immovable blocks.
     pub obstacles: Vec<(u64, u64)>,
+    /// How many further files lie in the blocks of a file, for the first files.
+    pub copies: Vec<u64>,
     pub seed: u64,
 }
 
@@ -24,8 +26,9 @@ pub struct Shape {
 pub fn shapes() -> impl Strategy<Value = Shape> {
     let file = (prop_oneof![4 => 1u64..12, 2 => 8u64..80, 1 => 60u64..400], prop_oneof![3 => Just(1u64), 2 => 2u64..9]);
     let obstacle = (0u64..1000, 1u64..20);
-    (200u64..3000, prop::collection::vec(file, 1..120), prop::collection::vec(obstacle, 0..12), any::<u64>())
-        .prop_map(|(total, files, obstacles, seed)| Shape { total, files, obstacles, seed })
+    let copies = prop::collection::vec(prop_oneof![3 => Just(0u64), 1 => 1u64..4], 0..20);
+    (200u64..3000, prop::collection::vec(file, 1..120), prop::collection::vec(obstacle, 0..12), copies, any::<u64>())
+        .prop_map(|(total, files, obstacles, copies, seed)| Shape { total, files, obstacles, copies, seed })
 }
 
 /// Builds the volume: files are laid into random free places, torn as the shape says, as long as there is room.
@@ -52,8 +55,14 @@ pub fn build(shape: &Shape) -> VolumeLayout {
             rest -= length;
         }
         if !runs.is_empty() {
-            let id = FileId { inode: InodeNumber(index as u64 + 11), generation: 1 };
-            builder.push_file(id, rng.u32(..5), false, None, &mut runs);
+            let copies = shape.copies.get(index).copied().unwrap_or(0);
+            for copy in 0..=copies {
+                let id = FileId { inode: InodeNumber(copy * 1000 + index as u64 + 11), generation: 1 };
+                let file = builder.push_file(id, rng.u32(..5), false, None, &mut runs.clone());
+                if copies > 0 {
+                    builder.shares_blocks(file);
+                }
+            }
         }
     }
     for extent in free.iter() {
@@ -107,6 +116,7 @@ pub fn replay(layout: &VolumeLayout, batches: Vec<Batch>) -> Outcome {
         }
     }
     assert_eq!(current.obstacles(), layout.obstacles(), "obstacles must not move");
+    assert_eq!(current.sharers(), layout.sharers(), "files that share blocks must go on sharing them");
     let sizes = |l: &VolumeLayout| l.files().map(|f| f.size()).collect::<Vec<_>>();
     assert_eq!(sizes(&current), sizes(layout), "no file may gain or lose a block");
     let after = current.fragmentation();

@@ -34,6 +34,8 @@ impl Slide for MoveIndex {
 pub(super) struct Unit {
     pub file: FileIndex,
     pub id: FileId,
+    /// How many files move with it, itself included.
+    pub owners: i64,
     pub moves: Range<usize>,
 }
 
@@ -72,7 +74,8 @@ impl<'b> BatchRun<'b> {
                 _ => {
                     // A plan for files that the layout does not have is carried out as one for no file.
                     let Some(file) = layout.file(index) else { continue };
-                    units.push(Unit { file: index, id: file.id(), moves: at..at + 1 });
+                    let owners = layout.owners(index) as i64;
+                    units.push(Unit { file: index, id: file.id(), owners, moves: at..at + 1 });
                 }
             }
         }

@@ -55,7 +55,10 @@ impl PlanSource for Planned {
     fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + 'l> {
         let Some(id) = self.only else { return Box::new(Planner::new(layout, policy)) };
         match layout.files().find(|file| file.id() == id) {
-            Some(file) => Box::new(Planner::for_file(layout, policy, file.index)),
+            Some(file) => {
+                let moves = layout.leader_of(file.index).unwrap_or(file.index);
+                Box::new(Planner::for_file(layout, policy, moves))
+            }
             None => Box::new(std::iter::empty()),
         }
     }

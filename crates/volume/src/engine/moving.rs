@@ -129,7 +129,7 @@ impl Pass<'_> {
             Err(MoveError::Fatal(error)) => return Err(error.into()),
         };
         let before = map.fragments();
-        if self.would_harm(&map, moves, before) {
+        if self.would_harm(unit, &map, moves, before) {
             return Ok(End::Skipped(SkipReason::Blocked));
         }
         let moved_before = self.tally.bytes_moved;
@@ -155,12 +155,12 @@ impl Pass<'_> {
 
     /// A plan may split a file for a while, within the excess that it has saved by then. Where some of that saving did not
     /// come about, the split must wait: an interrupted pass never leaves more excess than it found.
-    fn would_harm(&self, map: &FileMap, moves: &[FileMove], before: u64) -> bool {
+    fn would_harm(&self, unit: &Unit, map: &FileMap, moves: &[FileMove], before: u64) -> bool {
         let mut after = map.clone();
         for step in moves {
             after.put(step.logical, step.target, step.length);
         }
-        let change = after.fragments() as i64 - before as i64;
+        let change = unit.owners * (after.fragments() as i64 - before as i64);
         let as_planned = moves.iter().all(|m| map.lies(m.logical, m.source, m.length) == m.length);
         as_planned && change > 0 && self.tally.fragments + change > 0 && self.settings.obeys(Rule::NeverWorse)
     }
@@ -195,7 +195,7 @@ impl Pass<'_> {
                 Err(MoveError::Skip(reason)) => return Ok(End::Skipped(reason)),
                 Err(MoveError::Fatal(error)) => return Err(error.into()),
             };
-            self.note_fragments(before, &map);
+            self.note_fragments(unit, before, &map);
             if !has_arrived(&map, moves) {
                 return Ok(End::Skipped(SkipReason::Changed));
             }
@@ -204,8 +204,8 @@ impl Pass<'_> {
         Ok(End::Done)
     }
 
-    fn note_fragments(&mut self, before: u64, map: &FileMap) {
-        self.tally.fragments += map.fragments() as i64 - before as i64;
+    fn note_fragments(&mut self, unit: &Unit, before: u64, map: &FileMap) {
+        self.tally.fragments += unit.owners * (map.fragments() as i64 - before as i64);
     }
 
     /// The moves, chunk by chunk; what lies at its target already is done. `stoppable` unless the pass is stopping anyway.
@@ -348,7 +348,7 @@ impl Pass<'_> {
         stop: Option<Stop>,
     ) -> Result<(), Halt> {
         let Some(mut map) = self.map_again(unit)? else { return Ok(()) };
-        let worse = map.fragments() as i64 - before as i64;
+        let worse = unit.owners * (map.fragments() as i64 - before as i64);
         let tolerable = stop.is_some() && self.tally.fragments + worse <= 0;
         if worse > 0 && !tolerable && self.settings.obeys(Rule::Settle) {
             let total: Blocks = moves.iter().map(|m| m.length).sum();
@@ -368,7 +368,7 @@ impl Pass<'_> {
                 self.tally.moves += moves.len() as u64;
             }
         }
-        self.note_fragments(before, &map);
+        self.note_fragments(unit, before, &map);
         Ok(())
     }
 

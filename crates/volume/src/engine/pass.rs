@@ -8,7 +8,7 @@ use super::report::{PassError, Report, Stop, Tally};
 use super::settings::{Rule, Settings};
 use crate::{NoProgress, SkipReason, Volume, VolumeError};
 use longrun_layout::{BlockSize, Blocks, Bytes, ExtentSet, FileId, Fragmentation, VolumeLayout};
-use longrun_planner::{Goal, Policy};
+use longrun_planner::{Goal, Mode, Policy};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -37,7 +37,7 @@ pub(super) struct Pass<'a> {
     pub(super) block_size: BlockSize,
     pub(super) policy: Policy,
     /// What rounds after the first may add up to, the first included: of all used bytes a little less than each once, or a
-    /// fifth more than the first round took.
+    /// fifth more than the first round took; when its plan came to little, a fifth more than all used bytes.
     most_bytes: Bytes,
     /// What the first round set out for, told to the later ones.
     goal: Option<Goal>,
@@ -52,6 +52,8 @@ pub(super) struct Pass<'a> {
     round: u32,
     moved_before_round: Bytes,
     planned_in_round: Bytes,
+    /// Excess fragments that the plans so far were to save.
+    saves: u64,
 }
 
 /// Rounds in a row without gain that only showed which blocks cannot be had.
@@ -93,6 +95,7 @@ pub(super) fn run(
         round: 1,
         moved_before_round: Bytes(0),
         planned_in_round: Bytes(0),
+        saves: 0,
     };
     let outcome = pass.rounds(layout, plans);
     let given_back = pass.give_back();
@@ -110,7 +113,7 @@ impl Pass<'_> {
 
     fn rounds(&mut self, mut layout: VolumeLayout, plans: &dyn PlanSource) -> Result<Report, VolumeError> {
         let before = layout.fragmentation();
-        let goal = Goal::efficient(&layout);
+        let mut goal = None;
         let mut after = before.clone();
         let mut stop = None;
         let (mut best, mut fruitless) = (potential(&before), 0);
@@ -123,6 +126,7 @@ impl Pass<'_> {
                 Err(Halt::Stop(reason)) => stop = Some(reason),
                 Err(Halt::Fatal(error)) => return Err(error),
             }
+            goal = goal.or_else(|| Some(Goal::efficient(&layout, self.saves)));
             // A scan takes what we hold for obstacles.
             self.give_back()?;
             let learned = self.out_of_reach.total() > known;
@@ -132,6 +136,11 @@ impl Pass<'_> {
             if self.round == 1 {
                 let fifth = Bytes(before.used_bytes.0 / 5);
                 self.most_bytes = self.most_bytes.max(self.tally.bytes_moved + fifth);
+                // A plan that was given up half-way is made anew, not cut off where the first one would have ended.
+                let given_up = self.tally.bytes_moved.0 < self.planned_in_round.0 / 10 * 9;
+                if given_up && self.settings.mode == Mode::Full {
+                    self.most_bytes = self.most_bytes.max(before.used_bytes + fifth);
+                }
             }
             drop(layout);
             layout = self.rescan(&mut stop)?;
@@ -149,7 +158,7 @@ impl Pass<'_> {
                 break;
             }
             self.round += 1;
-            self.goal = Some(goal);
+            self.goal = goal;
         }
         self.settle_skips(&layout);
         Ok(Report {
@@ -197,6 +206,7 @@ impl Pass<'_> {
             self.show(Phase::Plan);
             let Some(batch) = batches.next() else { return Ok(()) };
             self.refuse_if_too_full()?;
+            self.saves += batch.saves;
             self.planned_in_round += self.bytes(batch.moves().map(|m| m.step.length).sum());
             BatchRun::new(layout, &batch).carry_out(self)?;
         }
@@ -223,7 +233,9 @@ impl Pass<'_> {
             if file.record.is_directory || file.fragments() < 2 {
                 continue;
             }
-            if let Some(pin) = file.record.pin {
+            if layout.leader_of(file.index).is_some() {
+                // Told of once, by the file that it moves with.
+            } else if let Some(pin) = file.record.pin {
                 self.tally.skip(file.id(), SkipReason::Pinned(pin), self.round);
             } else if self.tally.reason(file.id()).is_some() {
                 in_pieces.insert(file.id());

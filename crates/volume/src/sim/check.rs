@@ -30,6 +30,8 @@ pub enum Violation {
         /// How many blocks have no place.
         blocks: Blocks,
     },
+    /// The file does not lie in the blocks of the one that it shares them with any more.
+    Unshared(u32),
     /// Blocks that two owners claim.
     ClaimedTwice(Extent),
     /// Blocks that nobody claims: space that was lost.
@@ -43,6 +45,7 @@ impl fmt::Display for Violation {
                 write!(f, "file {file}, block {logical} at {place}: {expected:?} expected, {found:?} found")
             }
             Self::LostRange { file, blocks } => write!(f, "file {file}: {blocks} blocks of content have no place"),
+            Self::Unshared(file) => write!(f, "file {file} shares its blocks no more"),
             Self::ClaimedTwice(e) => write!(f, "blocks {} to {} have two owners", e.start, e.end()),
             Self::Lost(e) => write!(f, "blocks {} to {} have no owner", e.start, e.end()),
         }
@@ -54,6 +57,12 @@ impl std::error::Error for Violation {}
 /// Checks every file that was ever touched, and that nothing was written over one that was not.
 pub(super) fn contents(state: &State) -> Result<(), Violation> {
     for number in state.numbers() {
+        if let Some(leader) = state.base.leader_of(FileIndex(number)) {
+            let runs = |number| state.view(number).map(|file| file.runs);
+            if runs(number) != runs(leader.0) {
+                return Err(Violation::Unshared(number));
+            }
+        }
         let touched = state.live.files.get(&number);
         match touched {
             Some(file) if file.deleted => {}

@@ -78,7 +78,9 @@ impl Crowd {
 
     fn use_a_file(&mut self, state: &mut State) {
         let number = self.rng.u32(..state.numbers().end.max(1));
-        if state.pin(number).is_some() || state.is_directory(number) || self.hoard == Some(number) {
+        // A write to shared blocks would have to go somewhere else, which the simulation does not know.
+        let is_left_alone = state.pin(number).is_some() || state.is_directory(number) || state.is_shared(number);
+        if is_left_alone || self.hoard == Some(number) {
             return;
         }
         let Some(file) = state.view(number).filter(|f| !f.deleted) else { return };

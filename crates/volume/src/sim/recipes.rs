@@ -103,8 +103,15 @@ pub fn scattered(seed: u64, total: Blocks) -> VolumeLayout {
         let is_directory = rng.u8(..16) == 0;
         let pin = (rng.u8(..24) == 0).then_some(Pin::Immutable);
         let directory = if rng.u8(..8) == 0 { NO_DIRECTORY } else { ROOT + rng.u32(..3) };
-        builder.push_file(id, directory, is_directory, pin, &mut runs);
-        inode += 1;
+        let copies = if rng.u8(..12) == 0 { rng.u64(1..4) } else { 0 };
+        for copy in 0..=copies {
+            let id = FileId { inode: InodeNumber(inode + copy), ..id };
+            let file = builder.push_file(id, directory, is_directory, pin, &mut runs.clone());
+            if copies > 0 {
+                builder.shares_blocks(file);
+            }
+        }
+        inode += 1 + copies;
     }
     for extent in free.iter() {
         builder.push_free(extent);

@@ -84,6 +84,17 @@ impl State {
         }
     }
 
+    /// The file and those that move with it.
+    fn group(&self, number: u32) -> Vec<u32> {
+        let followers = self.base.followers(FileIndex(number)).iter().map(|follower| follower.0);
+        std::iter::once(number).chain(followers).collect()
+    }
+
+    /// Whether it shares its blocks with other files.
+    pub(super) fn is_shared(&self, number: u32) -> bool {
+        self.base.owners(FileIndex(number)) > 1 || self.base.leader_of(FileIndex(number)).is_some()
+    }
+
     /// Why the file must not move, if so.
     pub(super) fn pin(&self, number: u32) -> Option<Pin> {
         self.base.file(FileIndex(number))?.record.pin
@@ -137,8 +148,10 @@ impl State {
             self.live.disk.write(copy, content);
             self.pending.push(PendingWrite { place: copy, content });
         }
-        if let Some(file) = self.change(number) {
-            file.remap(logical, target, source.length);
+        for number in self.group(number) {
+            if let Some(file) = self.change(number) {
+                file.remap(logical, target, source.length);
+            }
         }
         self.owned.remove(place);
         self.owned.insert(source);
@@ -216,7 +229,7 @@ impl State {
         self
     }
 
-    /// All live movable files.
+    /// All live movable files; of those that share their blocks the one that leads the others.
     pub(super) fn live_files(&self) -> Vec<SimFile> {
         let movable = |n: &u32| self.pin(*n).is_none() && !self.is_directory(*n);
         self.numbers().filter(movable).filter_map(|n| self.view(n)).filter(|f| !f.deleted).collect()
@@ -230,12 +243,19 @@ impl State {
             match (self.live.files.get(&number), base) {
                 (Some(file), _) if file.deleted => continue,
                 (Some(file), _) => {
-                    builder.push_file(file.id, file.directory, false, None, &mut file.runs.clone());
+                    let index = builder.push_file(file.id, file.directory, false, None, &mut file.runs.clone());
+                    if self.is_shared(number) {
+                        builder.shares_blocks(index);
+                    }
                 }
                 (None, Some(file)) => {
-                    let record = file.record;
+                    let (record, shares) = (file.record, self.is_shared(number));
                     let mut runs = file.runs().collect();
-                    builder.push_file(file.id(), record.directory, record.is_directory, record.pin, &mut runs);
+                    let pin = if shares { None } else { record.pin };
+                    let index = builder.push_file(file.id(), record.directory, record.is_directory, pin, &mut runs);
+                    if shares {
+                        builder.shares_blocks(index);
+                    }
                 }
                 (None, None) => continue,
             }

@@ -8,6 +8,7 @@
 use super::claims::Claims;
 use super::log::Log;
 use super::scan::free_in;
+use super::sharers::Keep;
 use super::steering::{Berth, Steering, Vessel};
 use crate::live::Named;
 use crate::live::files::{Files, OpenFile};
@@ -36,6 +37,7 @@ pub(super) struct Mover<'a> {
     pub(super) steering: &'a Steering,
     pub(super) claims: &'a mut Claims,
     pub(super) log: &'a Log,
+    pub(super) keep: &'a Keep,
     pub(super) buffer: &'a mut Vec<u8>,
 }
 
@@ -47,22 +49,27 @@ struct Part {
     bytes: Bytes,
 }
 
+/// The files that move together, at least one: the first leads.
+type Group = Vec<Arc<OpenFile>>;
+
 impl Mover<'_> {
-    /// Has `length` blocks of `id` from `logical` lie at `target`.
+    /// Has `length` blocks of `id` from `logical` lie at `target`, and of those that follow it.
     pub(super) fn exchange(
         &mut self,
         id: FileId,
+        followers: &[FileId],
         logical: LogicalBlock,
         target: PhysicalBlock,
         length: Blocks,
     ) -> Result<Exchanged, MoveError> {
-        let file = self.files.open(id)?;
+        let mut group = followers.iter().map(|id| self.files.open(*id)).collect::<Result<Group, _>>()?;
+        group.insert(0, self.files.open(id)?);
         let mut most = self.geometry.block_size.to_blocks(Bytes(MOST_BYTES));
         let mut done = Exchanged::default();
         while done.blocks < length {
             let at = logical + done.blocks;
             let wanted = Extent { start: target + done.blocks, length: (length - done.blocks).min(most) };
-            match self.chunk(&file, at, wanted, &mut done) {
+            match self.chunk(&group, at, wanted, &mut done) {
                 Ok(true) => {}
                 Ok(false) => break,
                 // A group that has little left gives it in small pieces.
@@ -80,7 +87,7 @@ impl Mover<'_> {
     /// Moves the next part; false when it went only partly.
     fn chunk(
         &mut self,
-        file: &OpenFile,
+        group: &Group,
         logical: LogicalBlock,
         wanted: Extent,
         done: &mut Exchanged,
@@ -88,10 +95,17 @@ impl Mover<'_> {
         if !self.claims.covers(wanted) {
             return Err(MoveError::Skip(SkipReason::TargetTaken));
         }
+        let [file, followers @ ..] = group.as_slice() else { return Ok(false) };
         let part = self.part(file, logical, wanted.length)?;
-        let sources = self.sources(file, part)?;
+        let sources = self.sources(file, part, !followers.is_empty())?;
+        for follower in followers {
+            let same = self.part(follower, logical, wanted.length)?.bytes == part.bytes;
+            if !same || self.sources(follower, part, true)? != sources {
+                return Err(MoveError::Skip(SkipReason::Changed));
+            }
+        }
         let (vessel, berth) = self.berth(wanted)?;
-        let moved = self.carry(file, part, &vessel, &berth);
+        let moved = self.carry(group, part, &vessel, &berth);
         // Whatever came of it, the vessel's own share goes back.
         vessel.give_back(&berth).map_err(self.name.failed("giving back free space"))?;
         let moved = moved?;
@@ -115,8 +129,9 @@ impl Mover<'_> {
         Ok(Part { logical, length, bytes })
     }
 
-    /// Where the part lies now, in the order of the file. What is shared or was never written is left alone.
-    fn sources(&self, file: &OpenFile, part: Part) -> Result<Vec<Extent>, MoveError> {
+    /// Where the part lies now, in the order of the file. What was never written is left alone, and what is shared unless
+    /// it `may_share`.
+    fn sources(&self, file: &OpenFile, part: Part, may_share: bool) -> Result<Vec<Extent>, MoveError> {
         let block_size = self.geometry.block_size;
         let range = ByteRange::of_blocks(block_size, part.logical, part.length);
         let mut extents = self.extents(file, range, Mapping::AsIs)?;
@@ -126,7 +141,7 @@ impl Mover<'_> {
         }
         let is_anchor =
             |extent: &FileExtent| extent.run(block_size).is_some_and(|run| self.steering.is_anchor(run.extent()));
-        if extents.iter().any(|extent| extent.flags.is_shared() && !is_anchor(extent)) {
+        if !may_share && extents.iter().any(|extent| extent.flags.is_shared() && !is_anchor(extent)) {
             return Err(MoveError::Skip(SkipReason::Pinned(Pin::Shared)));
         }
         if extents.iter().any(|extent| extent.flags.is_unwritten()) {
@@ -137,7 +152,16 @@ impl Mover<'_> {
             // A hole came about: to write zeros there would take space that the file does not have.
             return Err(MoveError::Skip(SkipReason::Changed));
         }
-        Ok(runs.iter().map(Run::extent).collect())
+        let mut sources: Vec<Extent> = runs.iter().map(Run::extent).collect();
+        // Where records begin differs from file to file.
+        sources.dedup_by(|next, kept| {
+            let joined = kept.end() == next.start;
+            if joined {
+                kept.length += next.length;
+            }
+            joined
+        });
+        Ok(sources)
     }
 
     fn extents(&self, file: &OpenFile, range: ByteRange, mapping: Mapping) -> Result<Vec<FileExtent>, MoveError> {
@@ -162,25 +186,75 @@ impl Mover<'_> {
         Err(MoveError::Skip(SkipReason::TargetTaken))
     }
 
-    /// Copies the part into the berth and has the file take it. Returns how many blocks of the file lie there now.
-    fn carry(&mut self, file: &OpenFile, part: Part, vessel: &Vessel, berth: &Berth) -> Result<Blocks, MoveError> {
-        let Self { name, files, geometry, buffer, .. } = self;
-        let range = ByteRange { start: geometry.block_size.to_bytes(Blocks(part.logical.0)), length: part.bytes };
-        let end = Bytes(range.start.0 + range.length.0);
-        let was_cached = longrun_sys::cache_state(file, range).is_ok_and(|state| state.cached_pages > 0);
+    /// Copies the part into the berth and has the file take it, and those that follow it: all or none. Returns how many
+    /// blocks lie there now.
+    fn carry(&mut self, group: &Group, part: Part, vessel: &Vessel, berth: &Berth) -> Result<Blocks, MoveError> {
+        let Some(file) = group.first() else { return Ok(Blocks(0)) };
+        let was_cached: Vec<bool> = group.iter().map(|file| self.is_cached(file, part)).collect();
+        self.fill(file, part, vessel, berth)?;
+        if group.len() == 1 {
+            let moved = self.take(file, part, vessel, berth)?;
+            self.warm(file, part, &was_cached);
+            return Ok(moved);
+        }
+        let range = self.bytes_of(part);
+        let kept =
+            self.keep.present(file, range).map_err(|errno| self.files.refusal("sharing a file's blocks", errno))?;
+        let taken: Result<Vec<Blocks>, MoveError> =
+            group.iter().map(|file| self.take(file, part, vessel, berth)).collect();
+        let all_went = taken.as_ref().is_ok_and(|moved| moved.iter().all(|moved| *moved == part.length));
+        // A file that nobody knows of keeps the old place: then the move would cost space.
+        let is_wanted = kept.is_shared().map_err(self.name.failed("mapping a temporary file"))?;
+        if all_went && !is_wanted {
+            kept.give_back().map_err(self.name.failed("giving back free space"))?;
+            group.iter().for_each(|file| self.warm(file, part, &was_cached));
+            return Ok(part.length);
+        }
+        group.iter().for_each(|file| kept.put_back(&**file, range, self.geometry.block_size));
+        kept.give_back().map_err(self.name.failed("giving back free space"))?;
+        taken?;
+        Err(MoveError::Skip(if all_went { SkipReason::Pinned(Pin::Shared) } else { SkipReason::Busy }))
+    }
+
+    fn bytes_of(&self, part: Part) -> ByteRange {
+        ByteRange { start: self.geometry.block_size.to_bytes(Blocks(part.logical.0)), length: part.bytes }
+    }
+
+    fn is_cached(&self, file: &OpenFile, part: Part) -> bool {
+        longrun_sys::cache_state(file, self.bytes_of(part)).is_ok_and(|state| state.cached_pages > 0)
+    }
+
+    /// The kernel forgets the pages of what it moves. Only a hint.
+    fn warm(&self, file: &OpenFile, part: Part, was_cached: &[bool]) {
+        if was_cached.contains(&true) {
+            let _ = longrun_sys::read_ahead(file, self.bytes_of(part));
+        }
+    }
+
+    /// Copies the part into the berth.
+    fn fill(&mut self, file: &OpenFile, part: Part, vessel: &Vessel, berth: &Berth) -> Result<(), MoveError> {
+        let range = self.bytes_of(part);
+        let Self { name, files, buffer, .. } = self;
         buffer.resize(usize::try_from(part.bytes.0).unwrap_or(0), 0);
         let read = file.read_at(buffer, range.start);
         if read.map_err(|errno| files.refusal("reading a file", errno))? < buffer.len() {
             return Err(MoveError::Skip(SkipReason::Busy));
         }
-        let at = vessel.range(berth).start;
         vessel.write(berth, buffer).map_err(name.failed("writing moved data"))?;
         // Nothing is taken from a place that is not the chosen one: the guarantee does not rest on the allocation alone.
         longrun_sys::wait_writeback(vessel, vessel.range(berth)).map_err(name.failed("writing moved data"))?;
         if !vessel.lies(berth).map_err(name.failed("mapping a temporary file"))? {
             return Err(MoveError::Skip(SkipReason::TargetTaken));
         }
-        match share_if_same(vessel, at, file, range) {
+        Ok(())
+    }
+
+    /// Has a file take the berth, if both hold the same. Returns how many of its blocks lie there now.
+    fn take(&self, file: &OpenFile, part: Part, vessel: &Vessel, berth: &Berth) -> Result<Blocks, MoveError> {
+        let Self { files, geometry, .. } = self;
+        let range = self.bytes_of(part);
+        let end = Bytes(range.start.0 + range.length.0);
+        match share_if_same(vessel, vessel.range(berth).start, file, range) {
             Ok(Shared::Same(_)) => {}
             Ok(Shared::Differs) => return Err(MoveError::Skip(SkipReason::Busy)),
             // It has just become shorter.
@@ -188,10 +262,6 @@ impl Mover<'_> {
                 return Err(MoveError::Skip(SkipReason::Busy));
             }
             Err(errno) => return Err(files.refusal_of(file, "moving a file", errno)),
-        }
-        if was_cached {
-            // The kernel forgets the pages of what it moves. Only a hint.
-            let _ = longrun_sys::read_ahead(file, range);
         }
         let whole = ByteRange::of_blocks(geometry.block_size, part.logical, part.length);
         let extents = longrun_sys::map_file(file, whole, Mapping::AsIs)

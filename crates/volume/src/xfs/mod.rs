@@ -14,6 +14,7 @@ mod log;
 mod paths;
 mod reserve;
 pub mod scan;
+mod sharers;
 mod steering;
 mod volume;
 

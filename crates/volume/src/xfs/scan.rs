@@ -69,9 +69,12 @@ pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<XfsScan
             }
             progress.at(number, total);
         }
-        let Some(pin) = mapper.map(inode).map_err(failed("mapping a file"))? else { continue };
+        let Some(found) = mapper.map(inode).map_err(failed("mapping a file"))? else { continue };
         let is_directory = inode.kind == InodeKind::Directory;
-        builder.push_file(inode.id, NO_DIRECTORY, is_directory, pin.0, &mut mapper.runs);
+        let file = builder.push_file(inode.id, NO_DIRECTORY, is_directory, found.pin, &mut mapper.runs);
+        if found.shares {
+            builder.shares_blocks(file);
+        }
     }
     drop(inodes);
     let whole = Extent { start: PhysicalBlock(0), length: geometry.total };
@@ -98,8 +101,20 @@ pub(super) fn free_in(root: &File, geometry: &XfsGeometry, within: Extent) -> Re
     Ok(free.iter().filter_map(|piece| piece.intersection(&within)).collect())
 }
 
-/// Why a file must stay, if so.
-struct Found(Option<Pin>);
+/// What there is to know of a file besides its runs.
+#[derive(Default)]
+struct Found {
+    /// Why it must stay, if so.
+    pin: Option<Pin>,
+    /// Some of its blocks belong to other files too.
+    shares: bool,
+}
+
+impl From<Option<Pin>> for Found {
+    fn from(pin: Option<Pin>) -> Self {
+        Self { pin, shares: false }
+    }
+}
 
 struct Mapper<'a> {
     root: &'a File,
@@ -112,26 +127,26 @@ impl Mapper<'_> {
     fn map(&mut self, inode: &InodeRecord) -> Result<Option<Found>, Errno> {
         self.runs.clear();
         match inode.kind {
-            InodeKind::Directory => return Ok(Some(Found(None))),
-            InodeKind::Symlink => return Ok(Some(Found((inode.extents > 0).then_some(Pin::Symlink)))),
+            InodeKind::Directory => return Ok(Some(Found::default())),
+            InodeKind::Symlink => return Ok(Some((inode.extents > 0).then_some(Pin::Symlink).into())),
             InodeKind::File | InodeKind::Other => {}
         }
         if inode.extents == 0 {
-            return Ok(Some(Found(None)));
+            return Ok(Some(Found::default()));
         }
         if inode.is_realtime() {
-            return Ok(Some(Found(Some(Pin::Realtime))));
+            return Ok(Some(Some(Pin::Realtime).into()));
         }
         let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match open_xfs_by_id(self.root, inode.id, flags) {
             Ok(file) => file,
             Err(Errno::STALE | Errno::NOENT) => return Ok(None),
             // Somebody's lease: it can be moved another time.
-            Err(Errno::AGAIN | Errno::PERM | Errno::ACCESS) => return Ok(Some(Found(Some(Pin::Immutable)))),
+            Err(Errno::AGAIN | Errno::PERM | Errno::ACCESS) => return Ok(Some(Some(Pin::Immutable).into())),
             Err(errno) => return Err(errno),
         };
         let end = self.geometry.block_size.to_blocks(inode.size);
-        let (mut pin, block_size) = (None, self.geometry.block_size);
+        let (mut found, block_size) = (Found::default(), self.geometry.block_size);
         let runs = &mut self.runs;
         for_each_extent(&file, ByteRange::ALL, Mapping::AsIs, |extent| {
             let Some(mut run) = extent.run(block_size) else { return true };
@@ -139,21 +154,20 @@ impl Mapper<'_> {
             if inside.0 == 0 {
                 return true;
             }
-            if extent.flags.is_shared() {
-                pin = Some(Pin::Shared);
-            } else if extent.flags.is_unwritten() && pin.is_none() {
-                pin = Some(Pin::Preallocated);
+            found.shares |= extent.flags.is_shared();
+            if extent.flags.is_unwritten() {
+                found.pin = Some(Pin::Preallocated);
             }
             run.length = inside;
             runs.push(run);
             true
         })?;
         if inode.is_immutable() {
-            pin = Some(Pin::Immutable);
+            found.pin = Some(Pin::Immutable);
         } else if inode.is_unwanted() {
-            pin = Some(Pin::Unwanted);
+            found.pin = Some(Pin::Unwanted);
         }
-        Ok(Some(Found(pin)))
+        Ok(Some(found))
     }
 }
 

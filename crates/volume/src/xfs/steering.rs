@@ -185,10 +185,11 @@ impl Drop for Steering {
 }
 
 /// The lowest block of a movable file in each group. Of a longer run, so that it is not the block that the file ends in:
-/// such a block can be shared only at the end of another file.
+/// such a block can be shared only at the end of another file. Of a file that shares nothing.
 fn moorings(geometry: &XfsGeometry, layout: &VolumeLayout) -> BTreeMap<u64, Mooring> {
     let mut lowest: BTreeMap<u64, Mooring> = BTreeMap::new();
-    for file in layout.files().filter(FileView::is_movable) {
+    let is_alone = |file: &FileView<'_>| layout.owners(file.index) == 1;
+    for file in layout.files().filter(FileView::is_movable).filter(is_alone) {
         let is_whole = file.runs().len() == 1;
         for run in file.runs().filter(|run| run.length > Blocks(1)) {
             let (logical, block) = (run.logical, run.physical);

@@ -6,12 +6,16 @@ use super::exchange::Mover;
 use super::log::Log;
 use super::reserve::group_extent;
 use super::scan::{free_in, scan};
+use super::sharers::Keep;
 use super::steering::Steering;
 use crate::live::Named;
 use crate::live::files::{Customs, Files};
 use crate::{Exchanged, MoveError, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
-use longrun_layout::{Blocks, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
+use longrun_layout::{
+    Blocks, Extent, ExtentSet, FileId, FileIndex, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout,
+};
 use longrun_sys::{InodeAttributes, XfsGeometry};
+use std::collections::BTreeMap;
 use std::fs::File;
 
 /// Ranges that lie closer together than this are asked for at once.
@@ -25,6 +29,9 @@ pub struct XfsVolume {
     claims: Claims,
     geometry: XfsGeometry,
     log: Log,
+    keep: Keep,
+    /// By the last scan: the files that lie in the same blocks as another, by that one.
+    followers: BTreeMap<FileId, Vec<FileId>>,
     unavailable: ExtentSet,
     buffer: Vec<u8>,
     info: VolumeInfo,
@@ -55,12 +62,15 @@ impl XfsVolume {
         let name = Named(mount.point.clone());
         let another = root.try_clone().map_err(name.failed("opening the root directory"))?;
         let log = Log::open(&root).map_err(name.failed("making a temporary file"))?;
+        let keep = Keep::open(&root).map_err(name.failed("making a temporary file"))?;
         Ok(Self {
             files: Files::new(name.clone(), another, CUSTOMS),
             steering: Steering::default(),
             claims: Claims::default(),
             geometry,
             log,
+            keep,
+            followers: BTreeMap::new(),
             unavailable: ExtentSet::new(),
             buffer: Vec::new(),
             info: VolumeInfo {
@@ -84,6 +94,17 @@ impl XfsVolume {
             self.unavailable.insert(Extent::between(whole.start, reach));
         }
         Ok(())
+    }
+
+    /// Notes which files lie in the same blocks.
+    fn note_followers(&mut self, layout: &VolumeLayout) {
+        let id = |index: &FileIndex| layout.file(*index).map(|file| file.id());
+        self.followers = BTreeMap::new();
+        for follower in layout.sharers() {
+            if let Some(leader) = layout.leader_of(follower).as_ref().and_then(id) {
+                self.followers.entry(leader).or_default().extend(id(&follower));
+            }
+        }
     }
 
     /// What of `extents` is free.
@@ -111,6 +132,18 @@ impl XfsVolume {
     }
 }
 
+/// The same runs, in as few records as possible.
+fn joined(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.dedup_by(|next, kept| {
+        let joined = kept.continues_into(next);
+        if joined {
+            kept.length += next.length;
+        }
+        joined
+    });
+    runs
+}
+
 impl Volume for XfsVolume {
     fn info(&self) -> VolumeInfo {
         self.info.clone()
@@ -121,6 +154,7 @@ impl Volume for XfsVolume {
         self.steering.moor().map_err(self.name.failed("giving back free space"))?;
         let mut layout = scan(&self.root, &self.name.0, progress)?.layout;
         self.prepare(&mut layout)?;
+        self.note_followers(&layout);
         Ok(layout)
     }
 
@@ -151,8 +185,17 @@ impl Volume for XfsVolume {
     }
 
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
-        let open = self.files.open(file)?;
-        self.files.map(&open, self.geometry.block_size)
+        let mut maps: Vec<Vec<Run>> = Vec::new();
+        for id in self.followers.get(&file).into_iter().flatten().chain([&file]) {
+            let open = self.files.open(*id)?;
+            maps.push(joined(self.files.map(&open, self.geometry.block_size)?));
+        }
+        let map = maps.pop().unwrap_or_default();
+        if maps.iter().any(|other| *other != map) {
+            // One of them was written to: they do not share all their blocks any more.
+            return Err(MoveError::Skip(SkipReason::Changed));
+        }
+        Ok(map)
     }
 
     fn exchange(
@@ -170,9 +213,11 @@ impl Volume for XfsVolume {
             steering: &self.steering,
             claims: &mut self.claims,
             log: &self.log,
+            keep: &self.keep,
             buffer: &mut self.buffer,
         };
-        mover.exchange(file, logical, target, length)
+        let followers = self.followers.get(&file).map_or(&[][..], Vec::as_slice);
+        mover.exchange(file, followers, logical, target, length)
     }
 
     fn barrier(&mut self) -> Result<(), VolumeError> {

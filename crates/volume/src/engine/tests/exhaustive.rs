@@ -81,7 +81,7 @@ fn harmed(broken: Option<Rule>) -> (usize, usize) {
         for moves in plans(owners, 3) {
             all += 1;
             let wrap = |step| Step::Move(PlannedMove { step, why: Why::MakeRoom });
-            let plan = FixedPlan(vec![Batch { steps: moves.into_iter().map(wrap).collect() }]);
+            let plan = FixedPlan(vec![Batch { steps: moves.into_iter().map(wrap).collect(), saves: 0 }]);
             for crash_at in 1.. {
                 let faults = Faults { crash_at: Some(crash_at), ..Faults::default() };
                 let mut sim = SimVolume::new(layout(&owners), crash_at).with_faults(faults);

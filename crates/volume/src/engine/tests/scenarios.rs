@@ -44,7 +44,7 @@ fn batch(moves: &[(u32, u64, u64, u64, u64)]) -> Batch {
         };
         Step::Move(PlannedMove { step, why: Why::Defragment })
     };
-    Batch { steps: moves.iter().map(step).collect() }
+    Batch { steps: moves.iter().map(step).collect(), saves: 0 }
 }
 
 fn plan(moves: &[(u32, u64, u64, u64, u64)]) -> FixedPlan {

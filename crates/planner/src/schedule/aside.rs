@@ -1,0 +1,146 @@
+//! What becomes of units that wait for their place in vain: another place, or a step aside.
+//!
+//! Owns the breaking of cycles. Never moves a unit that can go on by itself.
+
+use super::Scheduler;
+use crate::board::Board;
+use crate::plan::Why;
+use crate::traveller::{Traveller, piece_length, rank};
+use longrun_layout::{Extent, ExtentSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Scheduler<'_> {
+    /// Gives units that wait for their place another one that is free already, when it does not matter to them where they
+    /// come to lie: a step aside would move them twice. True when there was one.
+    pub(super) fn settle_elsewhere(&mut self) -> bool {
+        let Some(others) = &self.others else { return false };
+        let mut spare = self.spare();
+        for extent in others {
+            spare.remove(*extent);
+        }
+        let mut holes = Board::new(spare.iter());
+        let waits = |(_, t): &(usize, &Traveller)| !t.done && t.waiting > 0;
+        let waiting = self.travellers.iter().enumerate().filter(waits);
+        let mut by_rank: Vec<(u64, u64, usize)> =
+            waiting.map(|(index, t)| (rank(t.gain, t.size), t.target, index)).collect();
+        by_rank.sort_unstable();
+        let mut settled = false;
+        for (_, target, index) in by_rank {
+            let Some(t) = self.travellers.get_mut(index) else { continue };
+            if t.pieces.iter().any(|(offset, piece)| piece.at == t.target + offset) {
+                continue;
+            }
+            let Some(hole) = holes.best_fit(t.size) else { continue };
+            holes.occupy(hole.start.0, t.size, index);
+            t.target = hole.start.0;
+            self.targets.remove(&target);
+            self.targets.insert(hole.start.0, index);
+            self.recount(index);
+            settled = true;
+        }
+        settled
+    }
+
+    /// Breaks cycles and widens the front: what blocks the travellers with the least in their way steps aside into free
+    /// space that nobody has as a target.
+    pub(super) fn step_aside(&mut self) {
+        let blocked = self.travellers.iter().enumerate().filter(|(_, t)| !t.done && t.waiting > 0);
+        let mut by_wait: Vec<(u64, usize)> = blocked.map(|(i, t)| (t.waiting, i)).collect();
+        by_wait.sort_unstable();
+        let owners = self.owner_map();
+        let mut renumbered = BTreeSet::new();
+        let mut spare = self.spare();
+        // What stays there because its place was taken in the end would cut the piece that is to stay whole.
+        self.others.iter().flatten().for_each(|extent| {
+            spare.remove(*extent);
+        });
+        let mut failures = 0;
+        for (_, index) in by_wait {
+            if self.in_epoch >= self.limits.slow() || failures > 64 {
+                break;
+            }
+            let Some(t) = self.travellers.get(index) else { continue };
+            let place = Extent::new(t.target, t.size);
+            let first = owners.range(..place.start.0).next_back();
+            let blockers: Vec<(u64, usize, usize)> = first
+                .into_iter()
+                .chain(owners.range(place.start.0..place.end().0))
+                .filter(|(start, (length, ..))| **start + length > place.start.0)
+                .map(|(start, (_, owner, piece))| (*start, *owner, *piece))
+                .collect();
+            // Moving a part renumbers the pieces behind it: last ones first, and each unit once an epoch.
+            for (_, owner, piece) in blockers.iter().rev().filter(|(_, owner, _)| !renumbered.contains(owner)) {
+                failures += u32::from(self.move_aside(*owner, *piece, place, &mut spare));
+            }
+            renumbered.extend(blockers.iter().map(|(_, owner, _)| *owner));
+        }
+    }
+
+    /// Where the pieces of unfinished travellers are that are not in place: start → (length, traveller, piece).
+    fn owner_map(&self) -> BTreeMap<u64, (u64, usize, usize)> {
+        let mut owners = BTreeMap::new();
+        for (index, t) in self.travellers.iter().enumerate().filter(|(_, t)| !t.done) {
+            for (at, (offset, piece)) in t.pieces.iter().enumerate() {
+                if piece.at != t.target + offset {
+                    owners.insert(piece.at, (piece.length, index, at));
+                }
+            }
+        }
+        owners
+    }
+
+    /// Moves a piece, or the part of it that lies in `place`, into spare space. True when it had to stay.
+    fn move_aside(&mut self, index: usize, at: usize, place: Extent, spare: &mut ExtentSet) -> bool {
+        let Some(&(_, piece)) = self.travellers.get(index).and_then(|t| t.pieces.get(at)) else { return true };
+        let whole = Extent::new(piece.at, piece.length);
+        let Some(inside) = whole.intersection(&place) else { return true };
+        // The largest stretch of spare space: what steps aside together stays together.
+        let Some(room) = spare.largest() else { return true };
+        let part = if piece.length <= room.length.0 && piece.length <= 16 * inside.length.0 { whole } else { inside };
+        let length = part.length.0.min(room.length.0);
+        if !self.affords_aside(length) || !self.regions.allow(piece.at, room.start.0, length) {
+            return true;
+        }
+        let Some(part) = self.split_off(index, at, (part.start.0 - piece.at, length), room.start.0, 2) else {
+            return self.park(index, room, spare);
+        };
+        self.send(index, part, room.start.0, Why::StepAside);
+        spare.remove(Extent::new(room.start.0, length));
+        self.aside += length;
+        false
+    }
+
+    fn affords_aside(&self, length: u64) -> bool {
+        self.aside + length <= self.limits.aside && self.moved + 2 * length <= self.limits.budget
+    }
+
+    /// Moves a whole unit into spare space: its fragments become one, which makes room for the splits of others. True
+    /// when it had to stay.
+    fn park(&mut self, index: usize, room: Extent, spare: &mut ExtentSet) -> bool {
+        let Some(t) = self.travellers.get(index) else { return true };
+        let fragmented = t.pieces.windows(2).any(|w| matches!(w, [(_, a), (_, b)] if a.end() != b.at));
+        let crowded = self.regions.room(room.start.0) < t.size;
+        if !fragmented || crowded || t.size > room.length.0 || !self.affords_aside(t.size) {
+            return true;
+        }
+        let (size, pieces) = (t.size, t.pieces.len());
+        let mut place = room.start.0;
+        for piece in 0..pieces {
+            let length = self.travellers.get(index).map_or(0, |t| piece_length(&t.pieces, piece));
+            self.send(index, piece, place, Why::StepAside);
+            place += length;
+        }
+        spare.remove(Extent::new(room.start.0, size));
+        self.aside += size;
+        false
+    }
+
+    /// Available space that is no unfinished traveller's target.
+    fn spare(&self) -> ExtentSet {
+        let mut spare = self.available.clone();
+        for t in self.travellers.iter().filter(|t| !t.done) {
+            spare.remove(Extent::new(t.target, t.size));
+        }
+        self.regions.open(spare)
+    }
+}

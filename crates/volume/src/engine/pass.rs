@@ -37,7 +37,7 @@ pub(super) struct Pass<'a> {
     pub(super) block_size: BlockSize,
     pub(super) policy: Policy,
     /// What rounds after the first may add up to, the first included: of all used bytes a little less than each once, or a
-    /// fifth more than the first round took; when its plan came to little, a fifth more than all used bytes.
+    /// fifth more than the first round took; when its plan came to little, a quarter more than all used bytes.
     most_bytes: Bytes,
     /// What the first round set out for, told to the later ones.
     goal: Option<Goal>,
@@ -139,7 +139,7 @@ impl Pass<'_> {
                 // A plan that was given up half-way is made anew, not cut off where the first one would have ended.
                 let given_up = self.tally.bytes_moved.0 < self.planned_in_round.0 / 10 * 9;
                 if given_up && self.settings.mode == Mode::Full {
-                    self.most_bytes = self.most_bytes.max(before.used_bytes + fifth);
+                    self.most_bytes = self.most_bytes.max(Bytes(before.used_bytes.0 / 4 * 5));
                 }
             }
             drop(layout);

@@ -70,6 +70,8 @@ pub(crate) struct Tree<'a> {
     bytes_written: u64,
     last_report: u64,
     buffer: AlignedBuffer,
+    /// On btrfs, which keeps much of a small volume for its trees: what there was for files in the beginning, in bytes.
+    room: Option<u64>,
 }
 
 impl<'a> Tree<'a> {
@@ -84,9 +86,11 @@ impl<'a> Tree<'a> {
             other => other.map_err(|e| AgeError::io("create", &root, e))?,
         }
         let root_handle = File::open(&root).map_err(|e| AgeError::io("open", &root, e))?;
-        let tree = Self {
+        let is_btrfs = longrun_sys::file_system_magic(&root_handle) == Ok(longrun_sys::FileSystemMagic::BTRFS);
+        let mut tree = Self {
             root,
             root_handle,
+            room: None,
             seed,
             rng: fastrand::Rng::with_seed(seed),
             live: Vec::new(),
@@ -104,6 +108,9 @@ impl<'a> Tree<'a> {
             std::fs::remove_dir(&tree.root).map_err(|e| AgeError::io("remove", &tree.root, e))?;
             return Err(AgeError::TooSmall { path: tree.root, available: free, needed });
         }
+        if is_btrfs {
+            tree.room = Some(tree.available()?);
+        }
         Ok(tree)
     }
 
@@ -114,9 +121,18 @@ impl<'a> Tree<'a> {
         Ok((stat.f_blocks * stat.f_frsize, stat.f_bfree * stat.f_frsize))
     }
 
-    /// The used share of the volume, 0 to 1.
+    fn available(&self) -> Result<u64, AgeError> {
+        let stat =
+            rustix::fs::fstatvfs(&self.root_handle).map_err(|e| AgeError::io("read the space of", &self.root, e))?;
+        Ok(stat.f_bavail * stat.f_frsize)
+    }
+
+    /// The used share of the volume, 0 to 1; on btrfs, of what there is for files.
     pub(crate) fn fill(&self) -> Result<f64, AgeError> {
-        let (total, free) = self.space()?;
+        let (total, free) = match self.room {
+            Some(room) => (room, self.available()?),
+            None => self.space()?,
+        };
         Ok(1.0 - free as f64 / total.max(1) as f64)
     }
 

@@ -1,5 +1,6 @@
 //! File handles: opening a file of a mounted volume without a path.
 
+use crate::TreeId;
 use crate::raw::{KernelRecord, checked};
 use longrun_layout::{FileId, InodeNumber};
 use rustix::fs::OFlags;
@@ -9,6 +10,9 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// The handle type "32-bit inode number and generation".
 const INODE_AND_GENERATION: i32 = 1;
+
+/// The handle type of btrfs without the parent; the next two have it behind.
+const BTRFS_WITHOUT_PARENT: i32 = 0x4d;
 
 /// How a file system names a file for good: opaque to us, but for who made it. Survives renames and restarts; once the file
 /// is gone, opening it fails.
@@ -29,6 +33,26 @@ impl FileHandle {
         let mut own = [0; Self::CAPACITY];
         own.get_mut(..bytes.len())?.copy_from_slice(bytes);
         Some(Self { kind, length: u8::try_from(bytes.len()).ok()?, bytes: own })
+    }
+
+    /// The handle of a file on btrfs, where each subvolume counts its inodes by itself; `None` for generation 0, which means
+    /// "any" to the kernel.
+    #[must_use]
+    pub fn on_btrfs(subvolume: TreeId, inode: InodeNumber, generation: u32) -> Option<Self> {
+        let mut bytes = [0; 20];
+        bytes[..8].copy_from_slice(&inode.0.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&subvolume.0.to_ne_bytes());
+        bytes[16..].copy_from_slice(&generation.to_ne_bytes());
+        if generation == 0 { None } else { Self::new(BTRFS_WITHOUT_PARENT, &bytes) }
+    }
+
+    /// The file on btrfs that it names, and its generation.
+    #[must_use]
+    pub fn as_btrfs(&self) -> Option<(TreeId, InodeNumber, u32)> {
+        let long = |at: usize| self.bytes().get(at..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
+        let generation = self.bytes().get(16..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))?;
+        let kinds = BTRFS_WITHOUT_PARENT..=BTRFS_WITHOUT_PARENT + 2;
+        kinds.contains(&self.kind).then_some((TreeId(long(8)?), InodeNumber(long(0)?), generation))
     }
 
     /// The kernel's `FILEID_…`.

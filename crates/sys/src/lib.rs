@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 mod btrfs;
+mod btrfs_balance;
 mod bulkstat;
 mod cache;
 mod device;
@@ -34,6 +35,7 @@ mod xfs_space;
 pub use btrfs::{
     BtrfsInfo, TreeId, TreeItem, TreeKey, TreeReader, Visit, btrfs_info, path_in_subvolume, subvolume_of_file,
 };
+pub use btrfs_balance::{BalanceState, Reference, balance_data, balance_state, cancel_balance, for_each_reference};
 pub use bulkstat::{InodeKind, InodeRecord, XfsGeometry, for_each_inode, xfs_geometry};
 pub use cache::{
     CacheState, cache_state, drop_cache, expect_random_reads, read_ahead, start_writeback, wait_writeback,

@@ -5,6 +5,7 @@
 
 mod agenda;
 mod board;
+pub mod chunks;
 mod cut;
 mod efficient;
 mod files;

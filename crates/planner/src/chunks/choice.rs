@@ -1,0 +1,202 @@
+//! Which units are written anew: those that gain most, in such sets that areas become free in one piece.
+
+use super::room::Room;
+use super::{AreaIndex, ChunkLimits, ChunkMap, Portion, Unit, UnitIndex};
+use crate::Mode;
+
+/// What has less than this part of it in an area lies mostly elsewhere.
+const MOSTLY: u64 = 2;
+
+/// The units to write anew, those that gain most for what they cost first. In efficient mode no more than the goal asks for.
+pub(super) fn wanted(map: &ChunkMap, limits: &ChunkLimits) -> Vec<UnitIndex> {
+    let mut units: Vec<(UnitIndex, u64, u64)> = map
+        .units
+        .iter()
+        .enumerate()
+        .filter(|(_, unit)| unit.excess > 0 && unit.written.0 > 0 && limits.affords(unit.written.0))
+        .map(|(number, unit)| (UnitIndex(number as u32), unit.excess, unit.written.0))
+        .collect();
+    let all: u64 = units.iter().map(|(_, excess, _)| excess).sum();
+    // a/b > c/d without fractions.
+    units.sort_unstable_by(|(i, a, b), (j, c, d)| {
+        let (left, right) = (u128::from(*a) * u128::from(*d), u128::from(*c) * u128::from(*b));
+        right.cmp(&left).then(i.cmp(j))
+    });
+    let mut left = all;
+    units
+        .into_iter()
+        .take_while(|(_, excess, _)| {
+            let go_on = limits.mode != Mode::Efficient || left > limits.goal;
+            left -= excess;
+            go_on
+        })
+        .map(|(index, _, _)| index)
+        .collect()
+}
+
+/// Those of `wanted` for which there is a place in `room` as things are.
+pub(super) fn that_fit(
+    map: &ChunkMap,
+    limits: &ChunkLimits,
+    wanted: &[UnitIndex],
+    mut room: Room,
+) -> Option<Vec<Portion>> {
+    let mut spent = 0;
+    let mut chosen = Vec::new();
+    for index in wanted {
+        let Some(unit) = map.unit(*index) else { continue };
+        if limits.affords(spent + unit.written.0) && room.take(unit.written.0) {
+            spent += unit.written.0;
+            chosen.push(Portion::whole(*index));
+        }
+    }
+    (!chosen.is_empty()).then_some(chosen)
+}
+
+/// All that lies in some areas, with or without excess, so that these become free in one piece: where least is to be written
+/// for that first, as far as there is room. Of what lies mostly elsewhere only the part here is moved: it would take more
+/// room than it makes.
+pub(super) fn clearing_areas(map: &ChunkMap, limits: &ChunkLimits, aim: Aim) -> Option<Vec<Portion>> {
+    let mut sweep = Sweep::new(map, limits, aim);
+    let mut chosen = Vec::new();
+    while sweep.left > limits.goal || aim != Aim::Cheaply {
+        let Some(area) = sweep.cheapest() else { break };
+        chosen.extend(sweep.clear(area));
+    }
+    (!chosen.is_empty()).then_some(chosen)
+}
+
+/// What areas are cleared for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// Files in one piece, and room for more of them.
+    Files,
+    /// The same with as little writing as can be.
+    Cheaply,
+    /// Free space in fewer pieces.
+    Space,
+}
+
+struct Sweep<'a> {
+    aim: Aim,
+    map: &'a ChunkMap,
+    limits: &'a ChunkLimits,
+    room: Room,
+    spent: u64,
+    /// The excess that is left.
+    left: u64,
+    /// Which units lie in each area.
+    tenants: Vec<Vec<UnitIndex>>,
+    /// What is to be written so that an area is free, and the excess that this takes away.
+    cost: Vec<(u64, u64)>,
+    /// What of an area cannot be moved.
+    fixed: Vec<u64>,
+    closed: Vec<bool>,
+    taken: Vec<bool>,
+    /// Units of which parts are moved.
+    in_parts: Vec<bool>,
+}
+
+impl<'a> Sweep<'a> {
+    fn new(map: &'a ChunkMap, limits: &'a ChunkLimits, aim: Aim) -> Self {
+        let mut sweep = Self {
+            aim,
+            map,
+            limits,
+            room: Room::large(map, limits),
+            spent: 0,
+            left: map.units.iter().map(|unit| unit.excess).sum(),
+            tenants: vec![Vec::new(); map.areas.len()],
+            cost: vec![(0, 0); map.areas.len()],
+            fixed: map.areas.iter().map(|area| area.used.0).collect(),
+            closed: vec![false; map.areas.len()],
+            taken: vec![false; map.units.len()],
+            in_parts: vec![false; map.units.len()],
+        };
+        for (number, unit) in map.units.iter().enumerate() {
+            for (area, blocks) in &unit.vacates {
+                let at = area.0 as usize;
+                if let Some(((tenants, cost), fixed)) =
+                    sweep.tenants.get_mut(at).zip(sweep.cost.get_mut(at)).zip(sweep.fixed.get_mut(at))
+                {
+                    tenants.push(UnitIndex(number as u32));
+                    let (cost_here, excess_here) = price(unit, blocks.0);
+                    cost.0 += cost_here;
+                    cost.1 += excess_here;
+                    *fixed = fixed.saturating_sub(blocks.0);
+                }
+            }
+        }
+        sweep
+    }
+
+    /// The area for which least is to be written for what becomes free in one piece.
+    fn cheapest(&self) -> Option<AreaIndex> {
+        let affordable = |cost: u64| self.limits.affords(self.spent + cost) && cost <= self.room.total();
+        self.map
+            .areas
+            .iter()
+            .zip(&self.cost)
+            .zip(&self.fixed)
+            .zip(&self.closed)
+            .enumerate()
+            .filter(|(_, (((_, (cost, _)), _), closed))| !**closed && *cost > 0 && affordable(*cost))
+            .filter_map(|(number, (((area, (cost, excess)), fixed), _))| {
+                // What stays breaks the area up.
+                let whole = area.length.0.saturating_sub(fixed * 2);
+                let gain = match self.aim {
+                    Aim::Cheaply => *excess,
+                    Aim::Files => whole.min(excess * whole),
+                    Aim::Space => area.scattered().min(whole),
+                };
+                (gain > 0).then(|| ((u128::from(*cost) << 20) / u128::from(gain), number))
+            })
+            .min()
+            .map(|(_, number)| AreaIndex(number as u32))
+    }
+
+    /// Takes all that lies in an area and finds room elsewhere.
+    fn clear(&mut self, area: AreaIndex) -> Vec<Portion> {
+        let at = area.0 as usize;
+        if let Some(closed) = self.closed.get_mut(at) {
+            *closed = true;
+        }
+        self.room.close(self.map, area);
+        let mut chosen = Vec::new();
+        for index in self.tenants.get_mut(at).map(std::mem::take).unwrap_or_default() {
+            let Some(unit) = self.map.unit(index) else { continue };
+            let Some(taken) = self.taken.get_mut(index.0 as usize).filter(|taken| !**taken) else { continue };
+            let here = unit.vacates.iter().find(|(touched, _)| *touched == area).map_or(0, |(_, blocks)| blocks.0);
+            let (cost, excess) = price(unit, here);
+            let begun = self.in_parts.get(index.0 as usize).is_some_and(|flag| *flag);
+            if begun && cost == unit.written.0 {
+                continue;
+            }
+            if !self.limits.affords(self.spent + cost) || !self.room.take(cost) {
+                continue;
+            }
+            self.spent += cost;
+            self.left = self.left.saturating_sub(excess);
+            let in_parts = self.in_parts.get_mut(index.0 as usize);
+            if cost < unit.written.0 {
+                in_parts.into_iter().for_each(|flag| *flag = true);
+                chosen.push(Portion { unit: index, within: Some(area) });
+                continue;
+            }
+            *taken = true;
+            for (touched, blocks) in &unit.vacates {
+                let (cost, excess) = price(unit, blocks.0);
+                if let Some(sum) = self.cost.get_mut(touched.0 as usize) {
+                    *sum = (sum.0.saturating_sub(cost), sum.1.saturating_sub(excess));
+                }
+            }
+            chosen.push(Portion::whole(index));
+        }
+        chosen
+    }
+}
+
+/// What is to be written so that a unit leaves an area in which it has `here`, and the excess that goes with it.
+fn price(unit: &Unit, here: u64) -> (u64, u64) {
+    if unit.divisible && here * MOSTLY < unit.written.0 { (here, 0) } else { (unit.written.0, unit.excess) }
+}

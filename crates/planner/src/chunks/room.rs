@@ -1,0 +1,90 @@
+//! Where what is gathered can go: the larger free pieces, and chunks that are still to be made.
+
+use super::{AreaIndex, ChunkLimits, ChunkMap};
+use std::collections::BTreeMap;
+
+/// Free pieces below this length are no room: what lands in them is as scattered as before.
+pub(super) const LEAST: u64 = 256;
+
+/// Lengths of free pieces, the reserve respected.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    /// How many pieces of each length.
+    pieces: BTreeMap<u64, u64>,
+    /// What may be taken before the next commit.
+    left: u64,
+    /// Shorter pieces do not count.
+    least: u64,
+}
+
+impl Room {
+    /// Every free piece.
+    pub(super) fn all(map: &ChunkMap, limits: &ChunkLimits) -> Self {
+        Self::of(map, limits, 1)
+    }
+
+    /// The pieces that take whole files and more.
+    pub(super) fn large(map: &ChunkMap, limits: &ChunkLimits) -> Self {
+        Self::of(map, limits, LEAST)
+    }
+
+    fn of(map: &ChunkMap, limits: &ChunkLimits, least: u64) -> Self {
+        let left = map.free_blocks().saturating_sub(limits.reserve).0;
+        let mut room = Self { pieces: BTreeMap::new(), left, least };
+        for piece in map.chunks.iter().flat_map(|chunk| &chunk.free) {
+            room.add(piece.0);
+        }
+        let mut unallocated = map.unallocated.0;
+        while unallocated > 0 && map.chunk_length.0 > 0 {
+            let next = unallocated.min(map.chunk_length.0);
+            room.add(next);
+            unallocated -= next;
+        }
+        room
+    }
+
+    fn add(&mut self, piece: u64) {
+        if piece >= self.least {
+            *self.pieces.entry(piece).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, piece: u64) {
+        if let Some(count) = self.pieces.get_mut(&piece) {
+            *count -= 1;
+            if *count == 0 {
+                self.pieces.remove(&piece);
+            }
+        }
+    }
+
+    /// Leaves out the free pieces of an area: it is to become free.
+    pub(super) fn close(&mut self, map: &ChunkMap, area: AreaIndex) {
+        for piece in map.areas.get(area.0 as usize).into_iter().flat_map(|area| &area.free) {
+            self.remove(piece.0);
+        }
+    }
+
+    /// With at most half of it to be taken: what files leave behind is too scattered to be room.
+    pub(super) fn half(mut self) -> Self {
+        self.left = self.total() / 2;
+        self
+    }
+
+    /// How much can be taken at best.
+    pub(super) fn total(&self) -> u64 {
+        self.pieces.iter().map(|(piece, count)| piece * count).sum::<u64>().min(self.left)
+    }
+
+    /// Takes one piece for `length` blocks out of the longest; false where none is long enough.
+    pub(super) fn take(&mut self, length: u64) -> bool {
+        let Some((&longest, _)) = self.pieces.last_key_value() else { return false };
+        if longest < length || self.left < length {
+            return false;
+        }
+        self.remove(longest);
+        self.add(longest - length);
+        self.left -= length;
+        true
+    }
+}

@@ -89,7 +89,7 @@ impl Survey {
         match &self.picture {
             Picture::Ext4(scan, _) => scan.refusals.first().map(ToString::to_string),
             Picture::Xfs(scan) => xfs::unfit(&scan.geometry),
-            Picture::Btrfs(..) => Some("optimizing btrfs".to_owned()),
+            Picture::Btrfs(scan, _) => btrfs::unfit(scan),
         }
     }
 

@@ -5,8 +5,9 @@
 
 use longrun_layout::FileId;
 use longrun_planner::Mode;
+use longrun_volume::chunked::{self, Scope};
 use longrun_volume::engine::{Observer, Phase, Settings, Status, Stop, optimize};
-use longrun_volume::{SkipReason, Target, open};
+use longrun_volume::{Opened, SkipReason, Target, open};
 use std::error::Error;
 use std::path::Path;
 
@@ -37,8 +38,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => Mode::Full,
     };
     let target = Target::resolve(Path::new(arguments.last().ok_or("optimize [--mode MODE] MOUNT")?))?;
-    let mut volume = open(&target)?;
-    let report = optimize(&mut *volume, &Settings { mode, ..Settings::default() }, &mut Talkative::default())?;
+    let settings = Settings { mode, ..Settings::default() };
+    let report = match open(&target)? {
+        Opened::Placed(mut volume) => optimize(&mut *volume, &settings, &mut Talkative::default())?,
+        Opened::Chunked(mut volume) => {
+            chunked::optimize(&mut *volume, &Scope::All, &settings, &mut Talkative::default())?
+        }
+    };
     println!("{}", serde_json::to_string_pretty(&report)?);
     if report.stop == Some(Stop::SpaceNeeded) {
         return Err("others needed the free space".into());

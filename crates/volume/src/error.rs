@@ -115,6 +115,8 @@ pub enum SkipReason {
     NotExchangeable,
     /// Its data could not be read.
     Unreadable,
+    /// It is stored compressed, and would take more space.
+    Compressed,
 }
 
 /// Why a primitive on one file did not work.

@@ -6,14 +6,17 @@ use crate::progress::{Unit, Watch};
 use crate::report::analysis::Analysis;
 use crate::report::optimization::{Optimization, Plan, PlannedFile, ended};
 use crate::report::{print, print_json};
-use crate::survey::Survey;
+use crate::survey::{Picture, Survey};
 use crate::text::size;
 use longrun_layout::{Bytes, FileId, InodeNumber, VolumeLayout};
 use longrun_planner::Mode;
-use longrun_volume::engine::{self, PassError, Report, Settings, Stop};
+use longrun_sys::{Errno, FileHandle};
+use longrun_volume::btrfs::{self, BtrfsScan};
+use longrun_volume::chunked;
+use longrun_volume::engine::{self, Expected, PassError, Report, Settings, Stop};
 use longrun_volume::subset::{Subset, restrict};
 use longrun_volume::target::Subject;
-use longrun_volume::{NoProgress, Target, Volume, VolumeError};
+use longrun_volume::{NoProgress, Opened, Target, VolumeError};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -40,13 +43,12 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     }
     watch.refuse_stops()?;
     // The lock first: nobody else then changes what the plan is made from.
-    let mut volume = longrun_volume::open(&target)?;
+    let volume = longrun_volume::open(&target)?;
     let (before, plan) = foresee(&target, &scope, &settings, &watch)?;
     if !args.json {
         print(&preview(&before, &plan))?;
     }
-    let report = carry_out(&mut *volume, scope, &settings, &mut watch)?;
-    drop(volume);
+    let report = carry_out(volume, scope, &settings, &mut watch)?;
     // Also of a run that was stopped the result is told: this look at the volume does not ask whether to go on.
     let after = Analysis::new(&Survey::read(&target, &NoProgress)?.findings(WORST_SHOWN)?);
     let optimization = Optimization::new(before, after, plan, &report);
@@ -90,7 +92,12 @@ enum Scope {
     /// One file.
     File(FileId),
     /// The files below a directory.
-    Below(BTreeSet<InodeNumber>),
+    Below {
+        /// Their numbers.
+        chosen: BTreeSet<InodeNumber>,
+        /// The subvolume that the directory lies in; 0 where there are none.
+        subvolume: u32,
+    },
 }
 
 impl Scope {
@@ -100,10 +107,27 @@ impl Scope {
             Subject::Volume | Subject::Image => Ok(Self::Volume),
             Subject::File => {
                 let file = File::open(path).map_err(|e| Failure::io(path, "opening", &e))?;
-                let id = longrun_sys::id_of_file(&file);
+                let id = id_of_file(&file);
                 id.map(Self::File).map_err(|e| Failure::io(path, "asking for its identity", &e.into()))
             }
-            Subject::Directory => files_below(path).map(Self::Below),
+            Subject::Directory => {
+                let chosen = files_below(path)?;
+                let directory = File::open(path).map_err(|e| Failure::io(path, "opening", &e))?;
+                let subvolume = longrun_sys::subvolume_of_file(&directory).map_or(0, |tree| tree.0 as u32);
+                Ok(Self::Below { chosen, subvolume })
+            }
+        }
+    }
+
+    /// The same for volumes whose space comes in chunks.
+    fn in_chunks(&self) -> chunked::Scope {
+        match self {
+            Self::Volume => chunked::Scope::All,
+            Self::File(id) => chunked::Scope::These([*id].into()),
+            Self::Below { chosen, subvolume } => {
+                let id = |inode: &InodeNumber| FileId { inode: *inode, generation: *subvolume };
+                chunked::Scope::These(chosen.iter().map(id).collect())
+            }
         }
     }
 
@@ -112,6 +136,15 @@ impl Scope {
             Self::File(id) => Some(*id),
             _ => None,
         }
+    }
+}
+
+/// The identity of a file as layouts have it.
+fn id_of_file(file: &File) -> Result<FileId, Errno> {
+    match FileHandle::of_file(file)?.as_btrfs() {
+        // An inode's number is its own in each subvolume only.
+        Some((subvolume, inode, _)) => Ok(FileId { inode, generation: subvolume.0 as u32 }),
+        None => longrun_sys::id_of_file(file),
     }
 }
 
@@ -160,9 +193,10 @@ fn foresee(target: &Target, scope: &Scope, settings: &Settings, watch: &Watch) -
     }
     watch.phase("planning", Unit::Steps);
     let before = Analysis::new(&survey.findings(WORST_SHOWN)?);
-    let plan = match scope {
-        Scope::Volume | Scope::File(_) => plan_for(&survey, survey.layout(), settings)?,
-        Scope::Below(chosen) => plan_for(&survey, &restrict(survey.layout(), chosen)?, settings)?,
+    let plan = match (&survey.picture, scope) {
+        (Picture::Btrfs(scan, _), _) => plan_in_chunks(&survey, scan, scope, settings)?,
+        (_, Scope::Volume | Scope::File(_)) => plan_for(&survey, survey.layout(), settings)?,
+        (_, Scope::Below { chosen, .. }) => plan_for(&survey, &restrict(survey.layout(), chosen)?, settings)?,
     };
     watch.finish();
     Ok((before, plan))
@@ -170,13 +204,26 @@ fn foresee(target: &Target, scope: &Scope, settings: &Settings, watch: &Watch) -
 
 fn plan_for(survey: &Survey, layout: &VolumeLayout, settings: &Settings) -> Result<Plan, Failure> {
     let policy = settings.policy(layout, Bytes(0));
-    let expected = engine::dry_run(layout, policy, settings.only).map_err(|error| {
-        let text = format!(
-            "{}: the plan contradicts the volume ({error:?}); nothing was changed; please report it",
-            survey.target.given.display()
-        );
-        Failure::new(Status::Failed, text)
-    })?;
+    let expected = engine::dry_run(layout, policy, settings.only);
+    named(survey, layout, policy.mode, &expected.map_err(|error| contradiction(survey, format!("{error:?}")))?)
+}
+
+/// Where things come to lie is the volume's decision there: the pass is carried out on a simulation of it.
+fn plan_in_chunks(survey: &Survey, scan: &BtrfsScan, scope: &Scope, settings: &Settings) -> Result<Plan, Failure> {
+    let (picture, _) = btrfs::picture(scan.clone());
+    let expected = chunked::foresee(&picture, &scope.in_chunks(), settings);
+    let expected = expected.map_err(|error| contradiction(survey, error.to_string()))?;
+    named(survey, &picture.layout, settings.mode, &expected)
+}
+
+fn contradiction(survey: &Survey, error: String) -> Failure {
+    let volume = survey.target.given.display();
+    let text = format!("{volume}: the plan contradicts the volume ({error}); nothing was changed; please report it");
+    Failure::new(Status::Failed, text)
+}
+
+/// The plan with the names of the files that gain most.
+fn named(survey: &Survey, layout: &VolumeLayout, mode: Mode, expected: &Expected) -> Result<Plan, Failure> {
     let worst: Vec<_> = expected.most_improved.iter().take(FILES_SHOWN).collect();
     let ids: Vec<_> = worst.iter().filter_map(|w| layout.file(w.file).map(|f| f.id())).collect();
     let files: Vec<PlannedFile> = survey
@@ -190,17 +237,20 @@ fn plan_for(survey: &Survey, layout: &VolumeLayout, settings: &Settings) -> Resu
             bytes: w.bytes,
         })
         .collect();
-    Ok(Plan::new(policy.mode, &expected, &files))
+    Ok(Plan::new(mode, expected, &files))
 }
 
 fn preview(before: &Analysis, plan: &Plan) -> String {
     format!("{}\n{}\n\n{}\n", before.title(), before.verdict(), plan.text())
 }
 
-fn carry_out(volume: &mut dyn Volume, scope: Scope, settings: &Settings, watch: &mut Watch) -> Result<Report, Failure> {
-    let report = match scope {
-        Scope::Volume | Scope::File(_) => engine::optimize(volume, settings, watch),
-        Scope::Below(chosen) => engine::optimize(&mut Subset::new(volume, chosen), settings, watch),
+fn carry_out(volume: Opened, scope: Scope, settings: &Settings, watch: &mut Watch) -> Result<Report, Failure> {
+    let report = match (volume, scope) {
+        (Opened::Chunked(mut volume), scope) => chunked::optimize(&mut *volume, &scope.in_chunks(), settings, watch),
+        (Opened::Placed(mut volume), Scope::Volume | Scope::File(_)) => engine::optimize(&mut *volume, settings, watch),
+        (Opened::Placed(mut volume), Scope::Below { chosen, .. }) => {
+            engine::optimize(&mut Subset::new(&mut *volume, chosen), settings, watch)
+        }
     };
     watch.finish();
     Ok(report?)

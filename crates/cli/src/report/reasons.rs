@@ -38,6 +38,7 @@ pub const fn skip(reason: SkipReason) -> &'static str {
         SkipReason::SpaceNeeded => "others needed the free space",
         SkipReason::NotExchangeable => "the kernel cannot exchange its blocks",
         SkipReason::Unreadable => "its data could not be read",
+        SkipReason::Compressed => "stored compressed",
     }
 }
 
@@ -70,6 +71,7 @@ pub const fn word(reason: SkipReason) -> &'static str {
         SkipReason::SpaceNeeded => "space-needed",
         SkipReason::NotExchangeable => "not-exchangeable",
         SkipReason::Unreadable => "unreadable",
+        SkipReason::Compressed => "compressed",
     }
 }
 

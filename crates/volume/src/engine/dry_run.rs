@@ -87,7 +87,11 @@ pub fn dry_run(layout: &VolumeLayout, policy: Policy, only: Option<FileId>) -> R
 }
 
 /// Both layouts list the same files in the same order.
-fn most_improved(before: &VolumeLayout, after: &VolumeLayout, moved: &BTreeMap<FileIndex, Bytes>) -> Vec<ExpectedFile> {
+pub(crate) fn most_improved(
+    before: &VolumeLayout,
+    after: &VolumeLayout,
+    moved: &BTreeMap<FileIndex, Bytes>,
+) -> Vec<ExpectedFile> {
     let fragments = |layout: &VolumeLayout, file| layout.file(file).map_or(0, |f| f.fragments());
     let mut files: Vec<ExpectedFile> = moved
         .iter()

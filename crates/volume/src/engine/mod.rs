@@ -17,8 +17,11 @@ mod space;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use dry_run::most_improved;
 pub use dry_run::{Expected, ExpectedFile, ExpectedMoves, MOST_IMPROVED, dry_run};
+pub(crate) use observer::ScanProgress;
 pub use observer::{Observer, Permission, Phase, Status, Unobserved};
+pub(crate) use report::Tally;
 pub use report::{PassError, Report, Skipped, Stop};
 pub use settings::Settings;
 

@@ -80,13 +80,13 @@ pub struct Unobserved;
 impl Observer for Unobserved {}
 
 /// Shows the scan's progress to the pass's observer.
-pub(super) struct ScanProgress<'a> {
+pub(crate) struct ScanProgress<'a> {
     observer: RefCell<&'a mut dyn Observer>,
     round: u32,
 }
 
 impl<'a> ScanProgress<'a> {
-    pub(super) fn new(observer: &'a mut dyn Observer, round: u32) -> Self {
+    pub(crate) fn new(observer: &'a mut dyn Observer, round: u32) -> Self {
         Self { observer: RefCell::new(observer), round }
     }
 }

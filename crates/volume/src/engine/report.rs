@@ -80,7 +80,7 @@ impl PassError {
 
 /// The running figures of a pass.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     pub moves: u64,
     pub bytes_moved: Bytes,
     pub barriers: u64,
@@ -92,7 +92,7 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Notes that a file was left alone; the first reason of a round stands.
-    pub(super) fn skip(&mut self, file: FileId, reason: SkipReason, round: u32) {
+    pub(crate) fn skip(&mut self, file: FileId, reason: SkipReason, round: u32) {
         let known = self.skipped.entry(file).or_insert((reason, round));
         if known.1 < round {
             *known = (reason, round);
@@ -100,12 +100,12 @@ impl Tally {
     }
 
     /// Forgets the skips of rounds before `last`, but for these files.
-    pub(super) fn keep_skips(&mut self, last: u32, files: &BTreeSet<FileId>) {
+    pub(crate) fn keep_skips(&mut self, last: u32, files: &BTreeSet<FileId>) {
         self.skipped.retain(|file, (_, round)| *round >= last || files.contains(file));
     }
 
     /// Notes that a file is where it should be after all.
-    pub(super) fn done(&mut self, file: FileId) {
+    pub(crate) fn done(&mut self, file: FileId) {
         self.skipped.remove(&file);
     }
 
@@ -115,7 +115,7 @@ impl Tally {
     }
 
     /// Files by reason.
-    pub(super) fn skipped(&self) -> Vec<Skipped> {
+    pub(crate) fn skipped(&self) -> Vec<Skipped> {
         let mut by_reason: BTreeMap<SkipReason, u64> = BTreeMap::new();
         for (reason, _) in self.skipped.values() {
             *by_reason.entry(*reason).or_default() += 1;

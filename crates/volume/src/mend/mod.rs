@@ -4,39 +4,21 @@
 //! and btrfs a copy that the kernel compares with the file and then gives it in place of its blocks ([`sharing`]). Never
 //! changes a byte or a time, never forces a file that changes meanwhile, and never leaves it in more fragments.
 
-mod donor;
-mod extents;
-mod plan;
 mod sharing;
 
+pub use crate::rewrite::{LeftReason, Place};
+
+use crate::VolumeError;
 use crate::engine::{Observer, Permission};
-use crate::ext4;
+use crate::live::admission;
 use crate::live::lock::lock_for_one_file;
-use crate::live::{admission, io};
 use crate::target::Mount;
-use crate::{SkipReason, VolumeError};
+use crate::{btrfs, ext4};
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceNumber, FileHandle, FileSystemMagic};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-
-/// A mounted volume.
-#[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// Its root directory, or that of whatever is mounted of it.
-    pub root: &'a File,
-    /// Where it is mounted.
-    pub point: &'a Path,
-}
-
-impl Place<'_> {
-    /// Turns an answer of the system to `act` into an error about the volume.
-    fn failed<E: Into<std::io::Error>>(self, act: &'static str) -> impl FnOnce(E) -> VolumeError {
-        io(self.point, act)
-    }
-}
 
 /// What one mending may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,29 +44,6 @@ pub struct Mended {
     pub after: u64,
     /// Bytes that were written for it.
     pub moved: Bytes,
-}
-
-/// Why a file was left as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LeftReason {
-    /// Other files or snapshots share its blocks: they would not any more.
-    Shared,
-    /// It is stored compressed.
-    Compressed,
-    /// The free space has no place where it would lie better.
-    NoGain,
-    /// Others might need the free space.
-    LowSpace,
-    /// It is larger than what may be moved.
-    Budget,
-    /// The caller asked to stop.
-    Cancelled,
-    /// Another optimizer works on the volume.
-    OtherOptimizer,
-    /// As for any file that an optimizer leaves alone.
-    #[serde(untagged)]
-    Skipped(SkipReason),
 }
 
 /// Why a file was not mended.
@@ -114,10 +73,6 @@ impl MendError {
 
     fn left(reason: LeftReason) -> Self {
         Self::Left { reason, written: Bytes(0) }
-    }
-
-    fn skipped(reason: SkipReason) -> Self {
-        Self::left(LeftReason::Skipped(reason))
     }
 }
 
@@ -156,8 +111,10 @@ fn refuse_growing(place: Place<'_>) -> Result<(), VolumeError> {
 
 /// Excludes other optimizers until the answer is dropped, as whole-volume runs do: by a lock on the root directory.
 fn lock(place: Place<'_>) -> Result<File, MendError> {
-    let own = longrun_sys::reopen_directory(place.root).map_err(place.failed("locking the volume"))?;
-    let own = File::from(own);
+    let own = match btrfs::lock_file(place.root) {
+        Some(directory) => directory,
+        None => File::from(longrun_sys::reopen_directory(place.root).map_err(place.failed("locking the volume"))?),
+    };
     lock_for_one_file(&own, place.point).map_err(MendError::unless_in_use)?;
     Ok(own)
 }

@@ -9,32 +9,46 @@ use longrun_sys::{ByteRange, Errno, FileExtent, InodeAttributes, Mapping};
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 
+/// Whether blocks may be shared with other files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharers {
+    /// A file with such blocks is left alone.
+    None,
+    /// Who they are is known, and they move together.
+    Known,
+}
+
 /// A file as it lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Survey {
-    pub(super) block_size: BlockSize,
-    pub(super) size: Bytes,
+pub(crate) struct Survey {
+    pub(crate) block_size: BlockSize,
+    pub(crate) size: Bytes,
     /// Everything that has a place, what was never written and what lies behind the end included.
-    pub(super) runs: Vec<Run>,
+    pub(crate) runs: Vec<Run>,
     /// What can be read from it: written, and not behind the end.
-    pub(super) data: Vec<Run>,
+    pub(crate) data: Vec<Run>,
 }
 
 impl Survey {
     /// Looks at `file`, after what was written to it has got its place.
-    pub(super) fn of(file: &File, block_size: BlockSize) -> Result<Self, LeftReason> {
+    pub(crate) fn of(file: &File, block_size: BlockSize, sharers: Sharers) -> Result<Self, LeftReason> {
         let unreadable = |_| LeftReason::Skipped(SkipReason::Unreadable);
         let extents = longrun_sys::map_file(file, ByteRange::ALL, Mapping::Synced).map_err(unreadable)?;
         let size = file.metadata().map_err(|_| LeftReason::Skipped(SkipReason::Unreadable))?.len();
-        Self::from_extents(&extents, Bytes(size), block_size)
+        Self::from_extents(&extents, Bytes(size), block_size, sharers)
     }
 
-    fn from_extents(extents: &[FileExtent], size: Bytes, block_size: BlockSize) -> Result<Self, LeftReason> {
+    fn from_extents(
+        extents: &[FileExtent],
+        size: Bytes,
+        block_size: BlockSize,
+        sharers: Sharers,
+    ) -> Result<Self, LeftReason> {
         let mut survey = Self { block_size, size, runs: Vec::new(), data: Vec::new() };
         let end = LogicalBlock(block_size.to_blocks(size).0);
         for extent in extents {
             let flags = extent.flags;
-            if flags.is_shared() {
+            if flags.is_shared() && sharers == Sharers::None {
                 return Err(LeftReason::Shared);
             }
             if flags.is_inline() {
@@ -55,22 +69,12 @@ impl Survey {
     }
 
     /// Fragments beyond the first.
-    pub(super) fn excess(&self) -> u64 {
+    pub(crate) fn excess(&self) -> u64 {
         count_fragments(self.runs.iter().copied()).saturating_sub(1)
     }
 
-    /// How much there is to copy: whole blocks but for the last one, when the file ends in it.
-    pub(super) fn data_bytes(&self) -> Bytes {
-        let blocks: Blocks = self.data.iter().map(|run| run.length).sum();
-        let behind = self
-            .data
-            .last()
-            .map_or(0, |run| self.block_size.to_bytes(Blocks(run.logical_end().0)).0.saturating_sub(self.size.0));
-        Bytes(self.block_size.to_bytes(blocks).0.saturating_sub(behind))
-    }
-
     /// A range of whole blocks in bytes, up to the end of the file.
-    pub(super) fn bytes(&self, start: LogicalBlock, length: Blocks) -> ByteRange {
+    pub(crate) fn bytes(&self, start: LogicalBlock, length: Blocks) -> ByteRange {
         let whole = ByteRange::of_blocks(self.block_size, start, length);
         ByteRange { length: Bytes(whole.length.0.min(self.size.0.saturating_sub(whole.start.0))), ..whole }
     }
@@ -79,14 +83,14 @@ impl Survey {
 /// What changes when a file is written to. What is written through a memory mapping shows late: the kernel's comparison of
 /// the bytes is what safety rests on, this only ends futile work early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     size: u64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
 impl Stamp {
-    pub(super) fn of(meta: &Metadata) -> Self {
+    pub(crate) fn of(meta: &Metadata) -> Self {
         Self {
             size: meta.len(),
             modified: (meta.mtime(), meta.mtime_nsec()),
@@ -95,13 +99,13 @@ impl Stamp {
     }
 
     /// Whether `file` still bears it.
-    pub(super) fn is_on(&self, file: &File) -> bool {
+    pub(crate) fn is_on(&self, file: &File) -> bool {
         file.metadata().is_ok_and(|meta| Self::of(&meta) == *self)
     }
 }
 
 /// Why a file must not be touched, by its attributes.
-pub(super) fn reason_by_attributes(file: &File) -> Result<InodeAttributes, LeftReason> {
+pub(crate) fn reason_by_attributes(file: &File) -> Result<InodeAttributes, LeftReason> {
     let pinned = |pin| LeftReason::Skipped(SkipReason::Pinned(pin));
     let attributes = longrun_sys::attributes(file).map_err(|errno| left_for(errno, SkipReason::Unreadable))?;
     let reasons = [
@@ -115,7 +119,7 @@ pub(super) fn reason_by_attributes(file: &File) -> Result<InodeAttributes, LeftR
 }
 
 /// What the kernel's answer means for a file; `otherwise` where it means nothing in particular.
-pub(super) fn left_for(errno: Errno, otherwise: SkipReason) -> LeftReason {
+pub(crate) fn left_for(errno: Errno, otherwise: SkipReason) -> LeftReason {
     LeftReason::Skipped(match errno {
         Errno::STALE | Errno::NOENT => SkipReason::Vanished,
         Errno::TXTBSY => SkipReason::Pinned(Pin::Swap),

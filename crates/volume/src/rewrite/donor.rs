@@ -1,11 +1,11 @@
 //! The donor: a nameless file of ours in one new place, to which the data is copied.
 //!
-//! Owns its blocks until the file has taken them; the end of the process gives back what it still has. Never takes more
+//! Owns its blocks until the files have taken them; the end of the process gives back what it still has. Never takes more
 //! than the data needs, and nothing that others need.
 
 use super::LeftReason;
-use super::extents::{Survey, left_for};
-use super::plan::{Call, fragments_after};
+use super::extents::left_for;
+use super::unit::UnitPlan;
 use crate::SkipReason;
 use crate::engine::file_map::FileMap;
 use longrun_layout::{BlockSize, Blocks, Bytes, LogicalBlock, Run};
@@ -25,11 +25,11 @@ pub(super) const COPIED_AT_ONCE: usize = 1 << 20;
 
 /// What stays with others.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Floor(Bytes);
+pub(crate) struct Floor(Bytes);
 
 impl Floor {
     /// As asked for, or by the size of the volume.
-    pub(super) fn of(asked: Option<Bytes>, root: &File) -> Result<Self, Errno> {
+    pub(crate) fn of(asked: Option<Bytes>, root: &File) -> Result<Self, Errno> {
         let capacity = longrun_sys::capacity(root)?;
         let share = capacity.block_size.to_bytes(capacity.total).0 / FLOOR_DIVISOR;
         Ok(Self(asked.unwrap_or(Bytes(share.clamp(FLOOR_LEAST.0, FLOOR_MOST.0)))))
@@ -41,7 +41,7 @@ impl Floor {
     }
 
     /// Whether `more` can be taken, so that some more is left than must be.
-    pub(super) fn permits(self, more: Bytes, root: &File) -> Result<(), LeftReason> {
+    pub(crate) fn permits(self, more: Bytes, root: &File) -> Result<(), LeftReason> {
         if Self::left(root)?.0 < more.0.saturating_add(self.0.0.saturating_mul(2)) {
             Err(LeftReason::LowSpace)
         } else {
@@ -50,7 +50,7 @@ impl Floor {
     }
 
     /// Whether what is taken may be kept: somebody else may be filling the volume. What btrfs tells lags behind by 32 MiB.
-    pub(super) fn holds(self, root: &File) -> Result<(), LeftReason> {
+    pub(crate) fn holds(self, root: &File) -> Result<(), LeftReason> {
         if Self::left(root)?.0 < self.0.0 { Err(LeftReason::LowSpace) } else { Ok(()) }
     }
 }
@@ -73,75 +73,87 @@ enum Pieces {
     One,
 }
 
-impl Donor {
-    /// The donor with which `file` would lie best. It is made beside the file, where the file system would look for space
-    /// for it, or at the root of the volume.
-    pub(super) fn best(
-        root: &File,
-        file: &File,
-        survey: &Survey,
-        calls: &[Call],
-        in_place: bool,
-        floor: Floor,
-    ) -> Result<Self, LeftReason> {
-        let before = FileMap::new(survey.runs.iter().copied());
-        let wanted = before.fragments().saturating_sub(1);
-        let mut best: Option<(u64, Self)> = None;
-        let mut trouble = LeftReason::NoGain;
-        let beside = directory_of(file);
-        let places = beside.as_ref().into_iter().chain([root, root]).map(|place| (place, Pieces::Calls));
-        for (directory, pieces) in places.chain([(root, Pieces::One)]) {
-            if best.is_some() {
-                // The best one so far is kept, so that the next is put elsewhere: as far as others can spare it.
-                if floor.permits(survey.data_bytes(), root).is_err() {
+/// What donors are made for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) plan: &'a UnitPlan,
+    /// The length of each copy, its last block cut where the source ends in it.
+    pub(super) bytes: &'a [Bytes],
+    pub(super) block_size: BlockSize,
+    /// As the files are.
+    pub(super) in_place: bool,
+    /// The excess fragments as things are.
+    pub(super) excess: u64,
+}
+
+impl Wanted<'_> {
+    fn total(&self) -> Bytes {
+        self.bytes.iter().copied().sum()
+    }
+}
+
+/// The donors with which the files would lie best, one for each copy. They are made beside a file, where the file
+/// system would look for space for it, or at the root of the volume. `excess_with` tells what the files would lie in.
+pub(super) fn best(
+    root: &File,
+    beside: Option<&File>,
+    wanted: Wanted<'_>,
+    floor: Floor,
+    excess_with: impl Fn(&[Donor]) -> u64,
+) -> Result<Vec<Donor>, LeftReason> {
+    let mut best: Option<(u64, Vec<Donor>)> = None;
+    let mut trouble = LeftReason::NoGain;
+    let beside = beside.and_then(directory_of);
+    let places = beside.as_ref().into_iter().chain([root, root]).map(|place| (place, Pieces::Calls));
+    for (directory, pieces) in places.chain([(root, Pieces::One)]) {
+        if best.is_some() {
+            // The best so far are kept, so that the next are put elsewhere: as far as others can spare it.
+            if floor.permits(wanted.total(), root).is_err() {
+                break;
+            }
+        }
+        let made: Result<Vec<Donor>, Errno> =
+            (0..wanted.plan.copies.len()).map(|copy| Donor::allocate(directory, &wanted, copy, pieces)).collect();
+        match made {
+            Ok(donors) => {
+                let excess = excess_with(&donors);
+                if best.as_ref().is_none_or(|(least, _)| excess < *least) {
+                    best = Some((excess, donors));
+                }
+                if excess == 0 {
                     break;
                 }
             }
-            match Self::allocate(directory, survey, calls, pieces, in_place) {
-                Ok(donor) => {
-                    let excess = fragments_after(&before, calls, &donor.map).saturating_sub(1);
-                    if best.as_ref().is_none_or(|(least, _)| excess < *least) {
-                        best = Some((excess, donor));
-                    }
-                    if excess == 0 {
-                        break;
-                    }
-                }
-                Err(errno) => trouble = left_for(errno, SkipReason::Unreadable),
-            }
+            Err(errno) => trouble = left_for(errno, SkipReason::Unreadable),
         }
-        let (excess, donor) = best.ok_or(trouble)?;
-        // Everything is written once for it: a little gain is not worth that.
-        if excess * 2 > wanted { Err(LeftReason::NoGain) } else { Ok(donor) }
     }
+    let (excess, donors) = best.ok_or(trouble)?;
+    // Everything is written once for it: a little gain is not worth that.
+    if excess * 2 > wanted.excess { Err(LeftReason::NoGain) } else { Ok(donors) }
+}
 
-    fn allocate(
-        directory: &File,
-        survey: &Survey,
-        calls: &[Call],
-        pieces: Pieces,
-        in_place: bool,
-    ) -> Result<Self, Errno> {
-        let (size, block_size) = (survey.data_bytes(), survey.block_size);
+impl Donor {
+    fn allocate(directory: &File, wanted: &Wanted<'_>, copy: usize, pieces: Pieces) -> Result<Self, Errno> {
+        let (plan, block_size) = (wanted.plan, wanted.block_size);
+        let (planned, size) = plan.copies.get(copy).zip(wanted.bytes.get(copy)).ok_or(Errno::INVAL)?;
         let file = File::from(longrun_sys::temporary_file(directory)?);
-        if longrun_sys::attributes(&file)?.is_written_in_place() != in_place {
-            longrun_sys::set_written_in_place(&file, in_place)?;
+        if longrun_sys::attributes(&file)?.is_written_in_place() != wanted.in_place {
+            longrun_sys::set_written_in_place(&file, wanted.in_place)?;
         }
         // Before the length is set: else btrfs first writes zeros to the block that the file would end in, elsewhere.
         let by_calls = longrun_sys::file_system_magic(directory)? == longrun_sys::FileSystemMagic::BTRFS;
         if by_calls && pieces == Pieces::Calls {
-            for call in calls {
-                longrun_sys::allocate(&file, ByteRange::of_blocks(block_size, call.donor, call.length))?;
+            for take in plan.takes.iter().filter(|take| take.copy == copy && take.member == planned.source) {
+                longrun_sys::allocate(&file, ByteRange::of_blocks(block_size, take.call.donor, take.call.length))?;
             }
         } else {
-            longrun_sys::allocate(&file, ByteRange { start: Bytes(0), length: size })?;
+            longrun_sys::allocate(&file, ByteRange { start: Bytes(0), length: *size })?;
         }
-        longrun_sys::set_length(&file, size)?;
+        longrun_sys::set_length(&file, *size)?;
         let extents = longrun_sys::map_file(&file, ByteRange::ALL, Mapping::AsIs)?;
         let runs: Vec<Run> = extents.iter().filter_map(|extent| extent.run(block_size)).collect();
         let found: Blocks = runs.iter().map(|run| run.length).sum();
-        let wanted: Blocks = calls.iter().map(|call| call.length).sum();
-        if found < wanted {
+        if found < planned.length {
             return Err(Errno::OPNOTSUPP);
         }
         Ok(Self { file, map: FileMap::new(runs) })

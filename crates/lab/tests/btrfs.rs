@@ -1,0 +1,183 @@
+//! Story: btrfs volumes are optimized while their files are shared with snapshots. Files come to lie in few pieces and the
+//! free space too, nothing loses a byte, a time or its sharing, and no volume takes more space than before. What could not be
+//! done so is left with its reason, or the volume is refused.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
+
+mod common;
+
+use longrun_ageing::Recipe;
+use longrun_lab::oracle::{compare, dump, excess_of, filefrag};
+use longrun_lab::{LoopVolume, VolumeSpec, tool};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// Bytes of data that are in use, as btrfs itself counts them.
+fn data_in_use(mount: &Path) -> u64 {
+    tool::run("sync", ["-f".as_ref(), mount.as_os_str()]).unwrap();
+    let text = tool::run("btrfs", ["filesystem", "usage", "-b", mount.to_str().unwrap()]).unwrap();
+    let line = text.lines().find(|line| line.starts_with("Data,")).unwrap();
+    let used = line.split("Used:").nth(1).unwrap();
+    used.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+}
+
+fn btrfs(arguments: &[&str]) {
+    tool::run("btrfs", arguments).unwrap();
+}
+
+/// A file in pieces of 16 KiB: every other one is written first.
+fn in_pieces(path: &Path, pieces: u64, seed: u8) {
+    let file = File::create(path).unwrap();
+    for round in [0, 1] {
+        for piece in (round..pieces).step_by(2) {
+            file.write_all_at(&vec![seed ^ piece as u8; 16 << 10], piece * (16 << 10)).unwrap();
+            file.sync_all().unwrap();
+        }
+    }
+}
+
+fn report(output: &str) -> Value {
+    serde_json::from_str(output).unwrap()
+}
+
+#[test]
+fn loop_a_full_pass_on_an_aged_btrfs_puts_files_and_free_space_together_and_changes_no_file() {
+    let (volume, _) = LoopVolume::aged(&VolumeSpec::btrfs(1280), Recipe::Churn, 11).unwrap();
+    let mount = volume.mount_point();
+    let (before, excess, used) = (dump(&mount).unwrap(), filefrag(&mount).unwrap().excess, data_in_use(&mount));
+    let finished = common::longrun("full").run(&mount, LIMIT).unwrap();
+    volume.remount().unwrap();
+    compare(&before, &dump(&mount).unwrap()).unwrap();
+    let (left, now) = (filefrag(&mount).unwrap().excess, data_in_use(&mount));
+    assert!(excess > 1000 && left * 10 <= excess, "{excess} before, {left} after\n{}", finished.stdout);
+    assert!(now <= used, "{used} bytes before, {now} after");
+    let told = report(&finished.stdout);
+    let pieces = |state: &str| told[state]["free_space"]["pieces"].as_u64().unwrap();
+    assert!(pieces("after") <= pieces("before"), "{told:#}");
+    assert!(told["bytes_moved"].as_u64().unwrap() <= told["before"]["used_bytes"].as_u64().unwrap() * 3, "{told:#}");
+    volume.check().unwrap();
+}
+
+#[test]
+fn loop_files_that_snapshots_share_are_put_together_with_them_and_take_no_space() {
+    let volume = LoopVolume::create(&VolumeSpec::btrfs(640)).unwrap();
+    let mount = volume.mount_point();
+    let path = |name: &str| mount.join(name).to_str().unwrap().to_owned();
+    btrfs(&["subvolume", "create", &path("live")]);
+    for number in 0..20 {
+        in_pieces(&mount.join(format!("live/file{number}")), 40, number);
+    }
+    for round in 0..3 {
+        btrfs(&["subvolume", "snapshot", "-r", &path("live"), &path(&format!("snapshot{round}"))]);
+        // A changing tree: some blocks of some files, and an end that is no whole block.
+        for number in (round..20).step_by(4) {
+            let file = File::options().write(true).open(mount.join(format!("live/file{number}"))).unwrap();
+            file.write_all_at(&[round as u8; 5000], 77_000 * (round + 1)).unwrap();
+            file.sync_all().unwrap();
+        }
+    }
+    let clone = ["--reflink=always", &path("live/file19"), &path("live/clone")];
+    tool::run("cp", clone).unwrap();
+    volume.remount().unwrap();
+    let (before, used) = (dump(&mount).unwrap(), data_in_use(&mount));
+    let excess = |name: &str| filefrag(&mount.join(name)).unwrap().excess;
+    let (live, all) = (excess("live"), excess(""));
+    let finished = common::longrun("full").run(&mount, LIMIT).unwrap();
+    volume.remount().unwrap();
+    compare(&before, &dump(&mount).unwrap()).unwrap();
+    let now = data_in_use(&mount);
+    assert!(now <= used, "{used} bytes before, {now} after\n{}", finished.stdout);
+    assert!(excess("live") * 10 <= live && excess("") * 4 <= all, "{live}, {all} before\n{}", finished.stdout);
+    volume.check().unwrap();
+}
+
+#[test]
+fn loop_what_must_not_move_on_btrfs_stays_with_its_reason_and_what_is_written_in_place_moves_in_kind() {
+    let volume = LoopVolume::create(&VolumeSpec::btrfs(640)).unwrap();
+    let mount = volume.mount_point();
+    File::create(mount.join("in-place")).unwrap();
+    tool::run("chattr", ["+C".as_ref(), mount.join("in-place").as_os_str()]).unwrap();
+    let file = File::options().write(true).open(mount.join("in-place")).unwrap();
+    for piece in (0..40_u64).rev() {
+        file.write_all_at(&[piece as u8; 16 << 10], piece * (16 << 10)).unwrap();
+        file.sync_all().unwrap();
+    }
+    drop(file);
+    File::create(mount.join("compressed")).unwrap();
+    tool::run("chattr", ["+c".as_ref(), mount.join("compressed").as_os_str()]).unwrap();
+    let file = File::options().write(true).open(mount.join("compressed")).unwrap();
+    for piece in (0..20_u64).rev() {
+        file.write_all_at(&vec![piece as u8; 128 << 10], piece * (128 << 10)).unwrap();
+        file.sync_all().unwrap();
+    }
+    drop(file);
+    in_pieces(&mount.join("immutable"), 30, 1);
+    in_pieces(&mount.join("prepared"), 30, 2);
+    let file = File::options().write(true).open(mount.join("prepared")).unwrap();
+    longrun_sys::allocate(
+        &file,
+        longrun_sys::ByteRange { start: longrun_layout::Bytes(1 << 20), length: longrun_layout::Bytes(1 << 20) },
+    )
+    .unwrap();
+    drop(file);
+    tool::run("chattr", ["+i".as_ref(), mount.join("immutable").as_os_str()]).unwrap();
+    volume.remount().unwrap();
+    let before = dump(&mount).unwrap();
+    let finished = common::longrun("full").run(&mount, LIMIT).unwrap();
+    volume.remount().unwrap();
+    compare(&before, &dump(&mount).unwrap()).unwrap();
+    let told = report(&finished.stdout);
+    for reason in ["compressed", "immutable", "preallocated"] {
+        let skipped = told["skipped"].as_array().unwrap().iter().find(|kind| kind["reason"] == reason);
+        assert_eq!(skipped.and_then(|kind| kind["files"].as_u64()), Some(1), "{reason}: {told:#}");
+    }
+    assert_eq!(excess_of(&mount.join("in-place")).unwrap(), 0);
+    tool::run("chattr", ["-i".as_ref(), mount.join("immutable").as_os_str()]).unwrap();
+    volume.check().unwrap();
+}
+
+#[test]
+fn loop_a_signal_ends_it_within_seconds_and_leaves_no_balance_behind() {
+    let (volume, _) = LoopVolume::aged(&VolumeSpec::btrfs(1280), Recipe::Churn, 12).unwrap();
+    let mount = volume.mount_point();
+    let before = dump(&mount).unwrap();
+    for pause in [300, 900, 2000] {
+        let mut running = common::longrun("full").start(&mount).unwrap();
+        std::thread::sleep(Duration::from_millis(pause));
+        running.terminate().unwrap();
+        let asked = Instant::now();
+        let finished = running.wait(LIMIT).unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(60), "it does not end");
+        assert!(finished.status.code() == Some(130) || finished.status.success(), "{finished:?}");
+        let status = std::process::Command::new("btrfs").args(["balance", "status"]).arg(&mount).output().unwrap();
+        let status = String::from_utf8_lossy(&status.stdout).into_owned();
+        assert!(status.contains("No balance found"), "{status}");
+    }
+    volume.remount().unwrap();
+    compare(&before, &dump(&mount).unwrap()).unwrap();
+    volume.check().unwrap();
+}
+
+#[test]
+fn loop_a_volume_of_two_devices_or_with_a_paused_balance_is_refused() {
+    let volume = LoopVolume::create(&VolumeSpec::btrfs(640)).unwrap();
+    let other = LoopVolume::create(&VolumeSpec::btrfs(640)).unwrap();
+    let mount = volume.mount_point();
+    let device = other.device().to_owned();
+    other.unmount().unwrap();
+    btrfs(&["device", "add", "-f", device.to_str().unwrap(), mount.to_str().unwrap()]);
+    let refused = common::longrun("full").start(&mount).unwrap().wait(LIMIT).unwrap();
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+    btrfs(&["device", "remove", device.to_str().unwrap(), mount.to_str().unwrap()]);
+    fs::write(mount.join("file"), vec![7; 64 << 20]).unwrap();
+    let locked = File::open(&mount).unwrap();
+    longrun_sys::lock_file(&locked, longrun_sys::FlockOperation::LockExclusive).unwrap();
+    let refused = common::longrun("full").start(&mount).unwrap().wait(LIMIT).unwrap();
+    assert!(!refused.status.success() && refused.stderr.contains("working on this volume"), "{refused:?}");
+    drop(locked);
+    common::longrun("full").run(&mount, LIMIT).unwrap();
+}

@@ -1,0 +1,87 @@
+//! Having btrfs empty a chunk.
+//!
+//! Owns that it can be ended at any moment, and that nothing of it goes on or stays paused then. Never balances more than one
+//! chunk at a time.
+
+use super::gather::in_use;
+use crate::chunked::{Evacuated, Halt, Pace};
+use crate::engine::Stop;
+use crate::live::Named;
+use longrun_layout::Bytes;
+use longrun_sys::Errno;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How often it is asked whether to go on.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long others' balances, replacements and the like are waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A chunk as the volume knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) start: u64,
+    pub(super) length: Bytes,
+    pub(super) used: Bytes,
+}
+
+/// Has the volume of `root` move everything out of a chunk. What it holds is charged as written, also when it is ended early.
+pub(super) fn evacuate(name: &Named, root: &File, chunk: Place, pace: &mut dyn Pace) -> Result<Evacuated, Halt> {
+    let begun = Instant::now();
+    loop {
+        let answer = balance(root, chunk, pace);
+        match answer {
+            Ok((0, _)) => return Ok(Evacuated::Gone),
+            Ok((_, completed)) => {
+                pace.wrote(chunk.used);
+                // What swap space lies in is passed over.
+                return Ok(if completed > 0 { Evacuated::Emptied } else { Evacuated::NoSpace });
+            }
+            Err(Errno::NOSPC) => {
+                pace.wrote(chunk.used);
+                return Ok(Evacuated::NoSpace);
+            }
+            Err(Errno::CANCELED | Errno::INTR) => {
+                pace.wrote(chunk.used);
+                return Err(pace.stop().unwrap_or(Stop::Cancelled).into());
+            }
+            Err(Errno::INPROGRESS) if begun.elapsed() < PATIENCE => {
+                if let Some(stop) = pace.stop() {
+                    return Err(stop.into());
+                }
+                std::thread::sleep(PAUSE);
+            }
+            Err(Errno::INPROGRESS) => {
+                return Err(in_use(name, "another exclusive operation of btrfs".to_owned()).into());
+            }
+            Err(errno) => return Err(name.failed("emptying a chunk")(errno).into()),
+        }
+    }
+}
+
+/// The call itself returns when everything is done: it is made by another thread, so that it can be ended.
+fn balance(root: &File, chunk: Place, pace: &dyn Pace) -> Result<(u64, u64), Errno> {
+    std::thread::scope(|threads| {
+        let worker = threads.spawn(|| longrun_sys::balance_data(root, chunk.start, chunk.length));
+        while !worker.is_finished() {
+            if pace.stop().is_some() {
+                // Not yet begun, or ended by itself: asked again, or done.
+                let _ = longrun_sys::cancel_balance(root);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        worker.join().unwrap_or(Err(Errno::IO))
+    })
+}
+
+/// What of its exclusive operations a volume is at, if any.
+pub(super) fn exclusive_operation(uuid: [u8; 16]) -> Option<String> {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
+    let name: Vec<&str> = parts.iter().filter_map(|(from, to)| hex.get(*from..*to)).collect();
+    let file: PathBuf = ["/sys/fs/btrfs", &name.join("-"), "exclusive_operation"].iter().collect();
+    let operation = fs::read_to_string(file).ok()?;
+    let operation = operation.trim();
+    (!operation.is_empty() && operation != "none").then(|| operation.to_owned())
+}

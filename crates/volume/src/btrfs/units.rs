@@ -1,0 +1,116 @@
+//! What the chunk-wise engine is told of a scan: which chunks there are, and what can be written anew.
+//!
+//! Owns which files stay as they are, and why. Pure.
+
+use super::{BtrfsScan, Chunk, ChunkKind, Owner, Profile};
+use crate::SkipReason;
+use crate::chunked::{ChunkKey, DataChunk, Picture, UnitOfFiles};
+use longrun_layout::{Blocks, Bytes, FileIndex, FileView, Pin};
+use std::cmp::Reverse;
+
+/// A chunk for data is at most this long, and at most a tenth of the device.
+const LONGEST_CHUNK: Bytes = Bytes(1 << 30);
+/// More files than these are not moved together: each of them is held open meanwhile.
+const MOST_SHARERS: usize = 512;
+
+/// The picture of a scan.
+#[must_use]
+pub fn picture(scan: BtrfsScan) -> (Picture, Remainder) {
+    let block_size = scan.geometry.block_size;
+    let copies = if scan.geometry.data_is_doubled { 2 } else { 1 };
+    let (units, staying) = units(&scan);
+    let data = scan.chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Data);
+    let chunks = data
+        .map(|chunk| DataChunk {
+            key: ChunkKey(chunk.start.0),
+            extent: chunk.extent(block_size),
+            free: chunk.free.clone(),
+        })
+        .collect();
+    let longest = Bytes(LONGEST_CHUNK.0.min(scan.geometry.device_bytes.0 / 10));
+    let unallocated: Blocks = scan.unallocated.iter().map(|extent| extent.length).sum();
+    let picture = Picture {
+        chunks,
+        unallocated: Blocks(unallocated.0 / copies),
+        chunk_length: Blocks(longest.0 / u64::from(block_size.bytes())),
+        units,
+        staying,
+        layout: scan.layout,
+    };
+    (picture, Remainder { chunks: scan.chunks, owners: scan.owners, extents: scan.extents })
+}
+
+/// What else there is in a scan.
+#[derive(Debug)]
+pub struct Remainder {
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) owners: Vec<Owner>,
+    pub(super) extents: super::DataExtents,
+}
+
+fn units(scan: &BtrfsScan) -> (Vec<UnitOfFiles>, Vec<(FileIndex, SkipReason)>) {
+    let (mut units, mut staying) = (Vec::new(), Vec::new());
+    let mut seen = vec![false; scan.owners.len()];
+    for file in scan.layout.files().filter(|file| !file.record.is_directory && file.runs().len() > 0) {
+        let leader = scan.sets.leader(file.index);
+        if std::mem::replace(seen.get_mut(leader.0 as usize).unwrap_or(&mut false), true) {
+            continue;
+        }
+        let mut members: Vec<FileIndex> = scan.sets.sharers_of(file.index).collect();
+        if members.is_empty() {
+            members.push(file.index);
+        }
+        if let Some(reason) = reason_to_stay(scan, &members) {
+            let in_pieces = |member: &FileIndex| scan.layout.file(*member).is_some_and(|file| in_pieces(&file));
+            staying.extend(members.into_iter().filter(in_pieces).map(|member| (member, reason)));
+            continue;
+        }
+        // Who is written to and read now before its snapshots, the latest of them first: it comes to lie best.
+        members.sort_by_key(|member| {
+            let owner = scan.owner(*member);
+            let read_only = owner.is_some_and(|owner| owner.traits.is_in_read_only_subvolume());
+            (read_only, Reverse(owner.map(|owner| owner.subvolume)), *member)
+        });
+        let alone = members.len() == 1;
+        let parts =
+            scan.owner(file.index).is_some_and(|owner| owner.traits.refers_to_parts() || owner.traits.is_shared());
+        let sizes = members.iter().filter_map(|member| Some((*member, scan.owner(*member)?.size)));
+        units.push(UnitOfFiles { members: sizes.collect(), divisible: alone && !parts });
+    }
+    (units, staying)
+}
+
+fn in_pieces(file: &FileView<'_>) -> bool {
+    !file.record.is_directory && file.fragments() > 1
+}
+
+/// Why files that share blocks all stay where they are.
+fn reason_to_stay(scan: &BtrfsScan, members: &[FileIndex]) -> Option<SkipReason> {
+    if members.len() > MOST_SHARERS {
+        return Some(SkipReason::Pinned(Pin::Shared));
+    }
+    members.iter().find_map(|member| {
+        let traits = scan.owner(*member)?.traits;
+        let pin = scan.layout.file(*member)?.record.pin;
+        let reasons = [
+            // A copy would be stored as it is read, and take more space.
+            (traits.is_compressed(), SkipReason::Compressed),
+            // What was never written has no content to compare; and an extent is given back as a whole only.
+            (traits.is_preallocated() || traits.reaches_beyond_end(), SkipReason::Pinned(Pin::Preallocated)),
+        ];
+        let by_traits = reasons.into_iter().find_map(|(applies, reason)| applies.then_some(reason));
+        pin.map(SkipReason::Pinned).or(by_traits)
+    })
+}
+
+/// Why the chunk-wise engine cannot work on a volume that can be read.
+#[must_use]
+pub fn unfit(scan: &BtrfsScan) -> Option<String> {
+    scan.chunks.iter().find_map(|chunk| match (chunk.kind, chunk.profile) {
+        (ChunkKind::Mixed, _) => {
+            Some("btrfs with data and metadata in the same chunks (mkfs.btrfs --mixed)".to_owned())
+        }
+        (_, Profile::Single | Profile::Dup) => None,
+        (_, profile) => Some(format!("btrfs with chunks over several devices ({profile:?})")),
+    })
+}

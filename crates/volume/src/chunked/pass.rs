@@ -1,0 +1,367 @@
+//! A pass: scan, plan a stage, carry it out, and again while there is a gain.
+
+use super::model::{Experience, Model, TRIES};
+use super::tasks::Prospect;
+use super::traits::{ChunkKey, ChunkedVolume, Evacuated, Halt, Pace, Picture};
+use crate::engine::{Observer, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally};
+use crate::{NoProgress, SkipReason, VolumeError};
+use longrun_layout::{Blocks, Bytes, FileId, FileIndex, Fragmentation, VolumeLayout};
+use longrun_planner::chunks::{ChunkIndex, ChunkLimits, Portion, Stage, next_stage};
+use longrun_planner::{Mode, Why};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// A pass writes at most this many tenths of the used bytes: with what btrfs writes for its trees, not three times as much.
+const MOST_WRITTEN_TENTHS: u64 = 27;
+/// So many stages in a row may lower neither the excess nor the number of free pieces: those that make room.
+const MOST_FRUITLESS: u32 = 4;
+/// Free space that is left while a chunk is emptied, whose own free space is nobody's meanwhile.
+const RESERVE_BESIDE: Bytes = Bytes(4 << 20);
+/// Between two looks at whether there is space again.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Which files of a volume are meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// All.
+    #[default]
+    All,
+    /// These only, and what shares blocks with them. Free space is left as it is.
+    These(BTreeSet<FileId>),
+}
+
+impl Scope {
+    fn has(&self, layout: &VolumeLayout, file: FileIndex) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(files) => layout.file(file).is_some_and(|file| files.contains(&file.id())),
+        }
+    }
+}
+
+/// What was done of one kind.
+pub(super) type Done = BTreeMap<Why, crate::engine::ExpectedMoves>;
+
+/// Optimizes a volume. Whatever happens, no file is in between two places.
+///
+/// # Errors
+/// [`PassError`] when the volume failed; being stopped is no error but a [`Report`] that says so.
+pub fn optimize(
+    volume: &mut dyn ChunkedVolume,
+    scope: &Scope,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<Report, PassError> {
+    run(volume, scope, settings, observer).map(|(report, _)| report)
+}
+
+pub(super) fn run(
+    volume: &mut dyn ChunkedVolume,
+    scope: &Scope,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<(Report, Done), PassError> {
+    let mut pass = Pass {
+        volume,
+        scope,
+        settings,
+        pacer: Pacer { observer, deadline: settings.deadline, begun: Instant::now(), written: Bytes(0) },
+        experience: Experience::default(),
+        tally: Tally::default(),
+        done: Done::new(),
+        stage: 1,
+        best: None,
+        fruitless: 0,
+        written_before: Bytes(0),
+        planned: Bytes(0),
+        goal: None,
+    };
+    match pass.stages() {
+        Ok(report) => Ok((report, pass.done)),
+        Err(cause) => Err(PassError { cause, not_given_back: None, bytes_moved: pass.pacer.written }),
+    }
+}
+
+struct Pass<'a> {
+    volume: &'a mut dyn ChunkedVolume,
+    scope: &'a Scope,
+    settings: &'a Settings,
+    pacer: Pacer<'a>,
+    experience: Experience,
+    tally: Tally,
+    done: Done,
+    stage: u32,
+    /// The least excess and free pieces so far.
+    best: Option<(u64, u64)>,
+    fruitless: u32,
+    written_before: Bytes,
+    planned: Bytes,
+    /// What an efficient pass set out for.
+    goal: Option<u64>,
+}
+
+/// Asks the observer, and counts.
+struct Pacer<'a> {
+    observer: &'a mut dyn Observer,
+    deadline: Option<Duration>,
+    begun: Instant,
+    written: Bytes,
+}
+
+impl Pace for Pacer<'_> {
+    fn before(&mut self, next: Bytes) -> Result<(), Stop> {
+        loop {
+            if let Some(stop) = self.stop() {
+                return Err(stop);
+            }
+            match self.observer.permission(next) {
+                Permission::Go => return Ok(()),
+                Permission::Wait(time) => self.observer.wait(time),
+            }
+        }
+    }
+
+    fn stop(&self) -> Option<Stop> {
+        if self.observer.cancelled() {
+            return Some(Stop::Cancelled);
+        }
+        self.deadline.filter(|deadline| self.begun.elapsed() >= *deadline).map(|_| Stop::Deadline)
+    }
+
+    fn wrote(&mut self, bytes: Bytes) {
+        self.written += bytes;
+    }
+}
+
+impl Pass<'_> {
+    fn stages(&mut self) -> Result<Report, VolumeError> {
+        let mut picture = self.volume.scan(&ScanProgress::new(self.pacer.observer, 1))?;
+        let before = picture.layout.fragmentation();
+        let mut stop = None;
+        loop {
+            match self.one_stage(&picture, &before) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(Halt::Stop(reason)) => stop = Some(reason),
+                Err(Halt::Fatal(error)) => return Err(error),
+            }
+            self.commit()?;
+            drop(picture);
+            picture = self.rescan(&mut stop)?;
+            if stop.is_some() {
+                break;
+            }
+            self.stage += 1;
+        }
+        let after = picture.layout.fragmentation();
+        self.settle_skips(&picture);
+        Ok(Report {
+            before,
+            after,
+            moves: self.tally.moves,
+            bytes_moved: self.pacer.written,
+            skipped: self.tally.skipped(),
+            barriers: self.tally.barriers,
+            rounds: self.stage,
+            seconds: self.pacer.begun.elapsed().as_secs_f64(),
+            interrupted: stop.is_some_and(|stop| stop != Stop::Budget),
+            stop,
+        })
+    }
+
+    /// False when there is nothing left to do.
+    fn one_stage(&mut self, picture: &Picture, before: &Fragmentation) -> Result<bool, Halt> {
+        self.show(Phase::Plan);
+        if let Some(stop) = self.pacer.stop() {
+            return Err(stop.into());
+        }
+        let mode = match self.scope {
+            Scope::All => self.settings.mode,
+            Scope::These(_) => Mode::Files,
+        };
+        let layout = &picture.layout;
+        let model = Model::of(picture, mode, &self.experience, |file| self.scope.has(layout, file));
+        let goal = *self.goal.get_or_insert(model.excess() / 20);
+        let figures = layout.fragmentation();
+        if !self.is_fruitful((figures.excess_fragments, figures.free_space.pieces)) {
+            return Ok(false);
+        }
+        let limits = self.limits(picture, before, mode, goal);
+        match next_stage(&model.map, &limits) {
+            None => {
+                // Something is left that only the budget keeps from being done.
+                let unlimited = ChunkLimits { budget: None, ..limits };
+                let more = self.settings.budget.is_some() && next_stage(&model.map, &unlimited).is_some();
+                if more { Err(Stop::Budget.into()) } else { Ok(false) }
+            }
+            Some(Stage::Gather(portions)) => self.gather(picture, &model, &limits, &portions).map(|()| true),
+            Some(Stage::Evacuate(chunks)) => self.evacuate(picture, &model, &chunks).map(|()| true),
+        }
+    }
+
+    /// Whether the stages so far were worth going on.
+    fn is_fruitful(&mut self, now: (u64, u64)) -> bool {
+        if self.best.is_none_or(|best| now < best) {
+            self.best = Some(now);
+            self.fruitless = 0;
+        } else {
+            self.fruitless += 1;
+        }
+        self.fruitless <= MOST_FRUITLESS
+    }
+
+    fn limits(&self, picture: &Picture, before: &Fragmentation, mode: Mode, goal: u64) -> ChunkLimits {
+        let layout = &picture.layout;
+        let most = Bytes((before.used_bytes.0 / 10).saturating_mul(MOST_WRITTEN_TENTHS));
+        let budget = self.settings.budget.map_or(most, |budget| budget.min(most)).saturating_sub(self.pacer.written);
+        let size = u64::from(layout.block_size().bytes());
+        ChunkLimits {
+            mode,
+            budget: Some(Blocks(budget.0 / size)),
+            reserve: self.settings.policy(layout, Bytes(0)).reserve,
+            reserve_beside: Blocks(RESERVE_BESIDE.0 / size).min(self.settings.policy(layout, Bytes(0)).reserve),
+            goal,
+        }
+    }
+
+    fn gather(
+        &mut self,
+        picture: &Picture,
+        model: &Model,
+        limits: &ChunkLimits,
+        portions: &[Portion],
+    ) -> Result<(), Halt> {
+        let size = picture.layout.block_size();
+        let prospects: Vec<Prospect> =
+            portions.iter().filter_map(|portion| model.prospect(picture, *portion)).collect();
+        self.begin(size.to_bytes(prospects.iter().map(|prospect| prospect.written).sum()));
+        for prospect in prospects {
+            let bytes = size.to_bytes(prospect.written);
+            self.show(Phase::Move);
+            self.afford(bytes)?;
+            self.make_sure_of_space(bytes, size.to_bytes(limits.reserve))?;
+            self.pacer.before(bytes)?;
+            let written = self.pacer.written;
+            let left = self.volume.gather(&prospect.task, &mut self.pacer)?;
+            let why = if prospect.excess > 0 { Why::Defragment } else { Why::MakeRoom };
+            self.account(why, written, left.is_none());
+            for file in &prospect.task.members {
+                let Some(id) = picture.layout.file(*file).map(|file| file.id()) else { continue };
+                match left {
+                    None => self.tally.done(id),
+                    Some(reason) => self.skip(id, reason),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn evacuate(&mut self, picture: &Picture, model: &Model, chunks: &[ChunkIndex]) -> Result<(), Halt> {
+        let size = picture.layout.block_size();
+        let chunks: Vec<(ChunkKey, Bytes)> = chunks
+            .iter()
+            .filter_map(|chunk| model.chunk(*chunk).map(|(key, chunk)| (key, size.to_bytes(chunk.used()))))
+            .collect();
+        self.begin(Bytes(chunks.iter().map(|(_, used)| used.0).sum()));
+        for (key, used) in chunks {
+            self.show(Phase::Move);
+            self.afford(used)?;
+            self.pacer.before(used)?;
+            let written = self.pacer.written;
+            let ended = self.volume.evacuate(key, &mut self.pacer)?;
+            self.account(Why::MakeRoom, written, ended == Evacuated::Emptied);
+            if ended == Evacuated::NoSpace {
+                // Tried blindly again it would meet the same; and that it was tried says nothing about the rest.
+                self.experience.staying.insert(key, Blocks(used.0 / u64::from(size.bytes())));
+                self.fruitless = self.fruitless.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, planned: Bytes) {
+        self.written_before = self.pacer.written;
+        self.planned = planned;
+    }
+
+    fn account(&mut self, why: Why, written_before: Bytes, completed: bool) {
+        let kind = self.done.entry(why).or_default();
+        kind.moves += u64::from(completed);
+        kind.bytes += self.pacer.written.saturating_sub(written_before);
+        self.tally.moves += u64::from(completed);
+    }
+
+    fn afford(&self, bytes: Bytes) -> Result<(), Stop> {
+        let total = self.pacer.written + bytes;
+        if self.settings.budget.is_some_and(|budget| total > budget) { Err(Stop::Budget) } else { Ok(()) }
+    }
+
+    /// Waits until `bytes` can be taken and the reserve is left: what was freed counts after a commit only, and others may
+    /// be filling the volume.
+    fn make_sure_of_space(&mut self, bytes: Bytes, reserve: Bytes) -> Result<(), Halt> {
+        let needed = bytes + reserve;
+        if self.volume.unclaimed()? >= needed {
+            return Ok(());
+        }
+        self.commit()?;
+        let mut waited = Duration::ZERO;
+        while self.volume.unclaimed()? < needed {
+            if waited >= self.settings.patience {
+                return Err(Stop::SpaceNeeded.into());
+            }
+            self.show(Phase::Wait);
+            self.pacer.observer.wait(PAUSE);
+            waited += PAUSE;
+            if let Some(stop) = self.pacer.stop() {
+                return Err(stop.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, file: FileId, reason: SkipReason) {
+        self.tally.skip(file, reason, self.stage);
+        self.pacer.observer.skipped(file, reason);
+        // What had no place may find one when there is more room; what is in use now may not be later.
+        let again = matches!(
+            reason,
+            SkipReason::TargetTaken | SkipReason::Changed | SkipReason::Busy | SkipReason::SpaceNeeded
+        );
+        *self.experience.left.entry(file).or_default() += if again { 1 } else { TRIES };
+    }
+
+    fn commit(&mut self) -> Result<(), VolumeError> {
+        self.volume.commit()?;
+        self.tally.barriers += 1;
+        Ok(())
+    }
+
+    /// The figures of a pass that is being stopped are wanted too, so that this scan cannot be stopped.
+    fn rescan(&mut self, stop: &mut Option<Stop>) -> Result<Picture, VolumeError> {
+        if stop.is_none() {
+            match self.volume.scan(&ScanProgress::new(self.pacer.observer, self.stage + 1)) {
+                Err(VolumeError::Interrupted) => *stop = Some(Stop::Cancelled),
+                other => return other,
+            }
+        }
+        self.volume.scan(&NoProgress)
+    }
+
+    /// What was not done, by the state that the volume was left in.
+    fn settle_skips(&mut self, picture: &Picture) {
+        for (file, reason) in &picture.staying {
+            if let Some(file) = picture.layout.file(*file).filter(|file| self.scope.has(&picture.layout, file.index)) {
+                self.tally.skip(file.id(), *reason, self.stage);
+            }
+        }
+        let in_pieces = picture.layout.files().filter(|file| !file.record.is_directory && file.fragments() > 1);
+        let in_pieces: BTreeSet<FileId> = in_pieces.map(|file| file.id()).collect();
+        self.tally.keep_skips(u32::MAX, &in_pieces);
+    }
+
+    fn show(&mut self, phase: Phase) {
+        let done = self.pacer.written.saturating_sub(self.written_before).0;
+        let status = Status { phase, round: self.stage, done, total: self.planned.0.max(done) };
+        self.pacer.observer.status(status);
+    }
+}

@@ -163,7 +163,7 @@ fn loop_a_signal_ends_it_within_seconds_and_leaves_no_balance_behind() {
 }
 
 #[test]
-fn loop_a_volume_of_two_devices_or_with_a_paused_balance_is_refused() {
+fn loop_a_volume_of_two_devices_or_one_that_somebody_else_works_on_is_refused() {
     let volume = LoopVolume::create(&VolumeSpec::btrfs(640)).unwrap();
     let other = LoopVolume::create(&VolumeSpec::btrfs(640)).unwrap();
     let mount = volume.mount_point();

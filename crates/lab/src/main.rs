@@ -259,13 +259,20 @@ fn run() -> Result<()> {
         Command::Bench { only, filesystem, recipe, mebibytes, runs, seed, snapshots, many_files, output } => {
             let phases =
                 if only.is_empty() { Phase::ALL.to_vec() } else { only.into_iter().map(Phase::from).collect() };
-            let kinds = all_unless(filesystem, &FileSystemKind::ALL);
-            let settings =
-                BenchSettings { phases, kinds, recipes: recipe, mebibytes, runs, seed, snapshots, many_files };
-            let text = bench(&settings, &mut |what| eprintln!("{what}"))?;
-            match output {
-                Some(path) => replace_section(&path, "optimization", &text)?,
-                None => out.write_all(text.as_bytes())?,
+            for kind in all_unless(filesystem, OPTIMIZED) {
+                let (phases, recipes) = (phases.clone(), recipe.clone());
+                let settings =
+                    BenchSettings { phases, kinds: vec![kind], recipes, mebibytes, runs, seed, snapshots, many_files };
+                let text = bench(&settings, &mut |what| eprintln!("{what}"))?;
+                // A part of its own for each, so that measuring one leaves the figures of the others.
+                let section = match kind {
+                    FileSystemKind::Ext4 => "optimization".to_owned(),
+                    other => format!("optimization-{}", other.name()),
+                };
+                match &output {
+                    Some(path) => replace_section(path, &section, &text)?,
+                    None => out.write_all(text.as_bytes())?,
+                }
             }
         }
         Command::Scan { filesystem, files, runs, output } => {
@@ -279,7 +286,11 @@ fn run() -> Result<()> {
         Command::Prevention(arguments) => run_prevention(arguments)?,
         Command::Full { seed, burst, after, filesystem, mebibytes, optimizer } => {
             for kind in all_unless(filesystem, OPTIMIZED) {
-                let recipe = if kind == FileSystemKind::Ext4 { Recipe::Aged } else { Recipe::Churn };
+                let recipe = match kind {
+                    FileSystemKind::Ext4 => Recipe::Aged,
+                    FileSystemKind::Xfs => Recipe::Churn,
+                    FileSystemKind::Btrfs => Recipe::Server,
+                };
                 let (volume, _) = LoopVolume::aged(&plain(kind, mebibytes), recipe, seed)?;
                 let pace = if burst { Pace::Burst } else { Pace::Steady };
                 let optimizer = Optimizer::by_name(&optimizer)?;

@@ -17,8 +17,10 @@ pub(super) fn markdown(
     analyses: &[AnalysisResult],
 ) -> Result<String> {
     let mut text = String::new();
-    writeln!(text, "# Benchmarks\n\nWritten by `make bench`; do not edit.\n")?;
+    let kinds: Vec<_> = settings.kinds.iter().map(|kind| kind.name()).collect();
+    writeln!(text, "# Benchmarks: {}\n\nWritten by `make bench`; do not edit.\n", kinds.join(", "))?;
     writeln!(text, "- Machine: {}", machine())?;
+    writeln!(text, "- Processes that wanted to run: {}", load())?;
     writeln!(
         text,
         "- Volumes: {} MiB, on a loop device with direct I/O, as mkfs makes them (ext4 with 4 KiB blocks, XFS with a reverse \
@@ -61,6 +63,7 @@ pub(super) fn markdown(
 pub(super) fn scan(analyses: &[AnalysisResult], runs: u32) -> Result<String> {
     let mut text = String::from("# Analysis of many files, cold\n\nWritten by `make bench-scan`; do not edit.\n\n");
     writeln!(text, "- Machine: {}", machine())?;
+    writeln!(text, "- Processes that wanted to run: {}", load())?;
     writeln!(
         text,
         "- Medians of {runs} runs, the ways taking turns, caches dropped before each; one file in 100 was added to later.\n"
@@ -131,7 +134,8 @@ fn beside(text: &mut String, result: &RecipeResult) -> Result<()> {
     if let Some(possible) = result.before.longest_possible {
         writeln!(
             text,
-            "\nWhat cannot move (headers, trees, inodes, the log) leaves room for one piece of at most {:.1} MiB.",
+            "\nWhat cannot move (headers, trees, inodes, the log), as it lay before, leaves room for one piece of at most \
+             {:.1} MiB.",
             possible as f64 / MIB
         )?;
     }
@@ -189,6 +193,13 @@ fn analysis(text: &mut String, analyses: &[AnalysisResult]) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// How busy the machine was: what else runs takes time from both sides of a comparison, but not always alike.
+fn load() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let last = text.split_whitespace().nth(2).unwrap_or("unknown");
+    format!("{last} on average in the last 15 minutes (the measurements themselves are about 1)")
 }
 
 /// Processor, memory, kernel.

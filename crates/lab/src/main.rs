@@ -212,7 +212,7 @@ fn file_system(name: &str) -> Result<FileSystemKind, String> {
 }
 
 /// The file systems that whole volumes can be optimized on.
-const OPTIMIZED: &[FileSystemKind] = &[FileSystemKind::Ext4, FileSystemKind::Xfs];
+const OPTIMIZED: &[FileSystemKind] = &FileSystemKind::ALL;
 
 /// What was chosen, or everything.
 fn all_unless<T: Clone>(chosen: Vec<T>, all: &[T]) -> Vec<T> {

@@ -34,3 +34,15 @@ fn loop_crashes_on_xfs_change_no_file_and_lose_no_space() {
         settings.runs
     );
 }
+
+#[test]
+fn loop_crashes_on_btrfs_change_no_file_and_unshare_nothing() {
+    let mut interrupted = 0;
+    let settings = CrashSettings { kind: FileSystemKind::Btrfs, runs: 3, seed: 5, mebibytes: 400 };
+    crash(&settings, &common::longrun("full"), &mut |run| interrupted += u32::from(run.interrupted)).unwrap();
+    assert!(
+        interrupted >= 1,
+        "only {interrupted} of {} runs were cut off at work: the test proves little",
+        settings.runs
+    );
+}

@@ -19,6 +19,11 @@ fn loop_every_kind_of_writer_keeps_every_byte_beside_an_optimizer_on_xfs() {
     check(&VolumeSpec::xfs(768));
 }
 
+#[test]
+fn loop_every_kind_of_writer_keeps_every_byte_beside_an_optimizer_on_btrfs() {
+    check(&VolumeSpec::btrfs(1024));
+}
+
 fn check(spec: &VolumeSpec) {
     let (volume, _) = LoopVolume::aged(spec, Recipe::Aged, 7).unwrap();
     let settings = TortureSettings { seed: 7, alone: Duration::from_secs(5), beside: Duration::from_secs(25) };

@@ -66,7 +66,7 @@ fn loop_what_a_killed_run_left_is_swept_at_the_next_start() {
     assert!(mentions("/proc/self/mountinfo", base.path()), "the test proves nothing: no mount was left");
 
     let status = Command::new(env!("CARGO_BIN_EXE_longrun-lab"))
-        .args(["full", "--optimizer", "e4defrag", "--mebibytes", "64"])
+        .args(["full", "--filesystem", "ext4", "--optimizer", "e4defrag", "--mebibytes", "64"])
         .env("LONGRUN_LAB_DIR", base.path())
         .stdout(Stdio::null())
         .status()

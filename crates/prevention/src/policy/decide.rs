@@ -131,10 +131,11 @@ impl Policy {
         space.free <= self.tight_below(space)
     }
 
-    /// Below so much free space [`Self::is_tight`] holds.
+    /// Below so much free space [`Self::is_tight`] holds: giving back takes time, in which somebody may preallocate as much
+    /// again as is held.
     #[must_use]
     pub fn tight_below(&self, space: SpaceFacts) -> Bytes {
-        Bytes(self.floor(space).0.saturating_mul(2).saturating_add(space.held.0))
+        Bytes(self.floor(space).0.saturating_mul(2).saturating_add(space.held.0.saturating_mul(3)))
     }
 
     /// The most that one runway may have now.

@@ -7,7 +7,12 @@ mod common;
 
 use longrun_ageing::Recipe;
 use longrun_lab::{LoopVolume, TortureSettings, VolumeSpec, torture};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+/// One at a time: between fork and exec a child of one test has open for writing what another test's writer has, and whoever
+/// executes just that is refused for a reason that is the test's own.
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn loop_every_kind_of_writer_keeps_every_byte_beside_an_optimizer() {
@@ -25,6 +30,7 @@ fn loop_every_kind_of_writer_keeps_every_byte_beside_an_optimizer_on_btrfs() {
 }
 
 fn check(spec: &VolumeSpec) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (volume, _) = LoopVolume::aged(spec, Recipe::Aged, 7).unwrap();
     let settings = TortureSettings { seed: 7, alone: Duration::from_secs(5), beside: Duration::from_secs(25) };
     let report = torture(&volume, &common::longrun("full"), &settings).unwrap();

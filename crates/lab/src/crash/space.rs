@@ -6,8 +6,10 @@ use anyhow::{Result, ensure};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Blocks that XFS may have turned to its own use: inodes of nameless files come in chunks that stay.
-const XFS_TOLERANCE: u64 = 64;
+/// Blocks that XFS may have turned to its own use, after an undisturbed run and after one that was cut off: inodes of nameless
+/// files come in chunks that stay; and files that share blocks take their copy one after the other, at most 4 MiB at a time, so
+/// that a cut between two of them leaves that much twice.
+const XFS_TOLERANCE: [u64; 2] = [64, 64 + 1024];
 /// What data may take more on btrfs after an undisturbed run, and after one that was cut off, in bytes: of a file that was
 /// half-way to its new place the old extents and the whole new one stay as long as either is needed.
 const BTRFS_TOLERANCE: [u64; 2] = [256 << 10, 48 << 20];
@@ -48,7 +50,10 @@ impl Space {
             let now = Self::of(volume)?;
             let lost = match (self, now) {
                 (Self::Accounted(before), Self::Accounted(now)) => {
-                    let tolerance = if volume.kind() == FileSystemKind::Ext4 { 0 } else { XFS_TOLERANCE };
+                    let tolerance = match volume.kind() {
+                        FileSystemKind::Ext4 => 0,
+                        _ => XFS_TOLERANCE[usize::from(interrupted)],
+                    };
                     before.abs_diff(now) > tolerance
                 }
                 (Self::Data(before), Self::Data(now)) => now > before + BTRFS_TOLERANCE[usize::from(interrupted)],

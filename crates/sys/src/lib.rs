@@ -1,13 +1,14 @@
 //! Every ioctl and system call that Longrun makes, typed and safe to call.
 //!
 //! Owns the kernel's record layouts (each written once) and the only `unsafe` of the workspace. Never decides anything,
-//! never retries, never keeps state: one function is one call to the kernel. Every function takes a borrowed descriptor,
-//! and answers with the kernel's [`Errno`].
+//! never retries, never keeps state: one function is one call to the kernel (or one look into its sysfs). Every function takes a
+//! borrowed descriptor, and answers with the kernel's [`Errno`].
 //!
 //! `unsafe` is allowed here because calls that `rustix` does not wrap (FIEMAP, GETFSMAP, MOVE_EXT, file handles,
 //! ranged write-back, cachestat, shutdown) exist only as untyped entry points; each block says why it is sound.
 #![allow(unsafe_code)]
 
+mod block_device;
 mod btrfs;
 mod btrfs_balance;
 mod bulkstat;
@@ -32,6 +33,7 @@ mod wait;
 mod xfs;
 mod xfs_space;
 
+pub use block_device::{BlockDevice, BlockDeviceKind};
 pub use btrfs::{
     BtrfsInfo, TreeId, TreeItem, TreeKey, TreeReader, Visit, btrfs_info, path_in_subvolume, subvolume_of_file,
 };

@@ -11,8 +11,9 @@ mod sim;
 mod tasks;
 mod traits;
 
+pub use crate::engine::Halt;
 pub use foresee::foresee;
 pub use pass::{Scope, optimize};
 pub use sim::{ChunkFaults, SimChunkedVolume};
 pub use tasks::Task;
-pub use traits::{ChunkKey, ChunkedVolume, DataChunk, Evacuated, Halt, Pace, Picture, UnitOfFiles};
+pub use traits::{ChunkKey, ChunkedVolume, DataChunk, Evacuated, Pace, Picture, UnitOfFiles};

@@ -2,14 +2,14 @@
 
 use super::model::{Experience, Model, TRIES};
 use super::tasks::Prospect;
-use super::traits::{ChunkKey, ChunkedVolume, Evacuated, Halt, Pace, Picture};
-use crate::engine::{Observer, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally};
-use crate::{NoProgress, SkipReason, VolumeError};
+use super::traits::{ChunkKey, ChunkedVolume, Evacuated, Pace, Picture};
+use crate::engine::{Halt, Observer, Pacer, PassError, Phase, Report, ScanProgress, Settings, Status, Stop, Tally};
+use crate::{SkipReason, VolumeError};
 use longrun_layout::{Blocks, Bytes, FileId, FileIndex, Fragmentation, VolumeLayout};
 use longrun_planner::chunks::{ChunkIndex, ChunkLimits, Portion, Stage, next_stage};
 use longrun_planner::{Mode, Why};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A pass writes at most this many tenths of the used bytes: with what btrfs writes for its trees, not three times as much.
 const MOST_WRITTEN_TENTHS: u64 = 27;
@@ -65,7 +65,7 @@ pub(super) fn run(
         volume,
         scope,
         settings,
-        pacer: Pacer { observer, deadline: settings.deadline, begun: Instant::now(), written: Bytes(0) },
+        pacer: Pacer::new(settings, observer),
         experience: Experience::default(),
         tally: Tally::default(),
         done: Done::new(),
@@ -100,32 +100,13 @@ struct Pass<'a> {
     goal: Option<u64>,
 }
 
-/// Asks the observer, and counts.
-struct Pacer<'a> {
-    observer: &'a mut dyn Observer,
-    deadline: Option<Duration>,
-    begun: Instant,
-    written: Bytes,
-}
-
 impl Pace for Pacer<'_> {
     fn before(&mut self, next: Bytes) -> Result<(), Stop> {
-        loop {
-            if let Some(stop) = self.stop() {
-                return Err(stop);
-            }
-            match self.observer.permission(next) {
-                Permission::Go => return Ok(()),
-                Permission::Wait(time) => self.observer.wait(time),
-            }
-        }
+        self.wait_for(next)
     }
 
     fn stop(&self) -> Option<Stop> {
-        if self.observer.cancelled() {
-            return Some(Stop::Cancelled);
-        }
-        self.deadline.filter(|deadline| self.begun.elapsed() >= *deadline).map(|_| Stop::Deadline)
+        self.wanted_still().err()
     }
 
     fn wrote(&mut self, bytes: Bytes) {
@@ -137,9 +118,10 @@ impl Pass<'_> {
     fn stages(&mut self) -> Result<Report, VolumeError> {
         let mut picture = self.volume.scan(&ScanProgress::new(self.pacer.observer, 1))?;
         let before = picture.layout.fragmentation();
+        let mut now = before.clone();
         let mut stop = None;
         loop {
-            match self.one_stage(&picture, &before) {
+            match self.one_stage(&picture, &now, &before) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(Halt::Stop(reason)) => stop = Some(reason),
@@ -147,34 +129,32 @@ impl Pass<'_> {
             }
             self.commit()?;
             drop(picture);
-            picture = self.rescan(&mut stop)?;
+            picture = self.pacer.scan_again(self.stage + 1, &mut stop, |progress| self.volume.scan(progress))?;
+            now = picture.layout.fragmentation();
             if stop.is_some() {
                 break;
             }
             self.stage += 1;
         }
-        let after = picture.layout.fragmentation();
         self.settle_skips(&picture);
         Ok(Report {
             before,
-            after,
+            after: now,
             moves: self.tally.moves,
             bytes_moved: self.pacer.written,
             skipped: self.tally.skipped(),
             barriers: self.tally.barriers,
             rounds: self.stage,
-            seconds: self.pacer.begun.elapsed().as_secs_f64(),
+            seconds: self.pacer.seconds(),
             interrupted: stop.is_some_and(|stop| stop != Stop::Budget),
             stop,
         })
     }
 
     /// False when there is nothing left to do.
-    fn one_stage(&mut self, picture: &Picture, before: &Fragmentation) -> Result<bool, Halt> {
+    fn one_stage(&mut self, picture: &Picture, now: &Fragmentation, before: &Fragmentation) -> Result<bool, Halt> {
         self.show(Phase::Plan);
-        if let Some(stop) = self.pacer.stop() {
-            return Err(stop.into());
-        }
+        self.pacer.wanted_still()?;
         let mode = match self.scope {
             Scope::All => self.settings.mode,
             Scope::These(_) => Mode::Files,
@@ -182,8 +162,7 @@ impl Pass<'_> {
         let layout = &picture.layout;
         let model = Model::of(picture, mode, &self.experience, |file| self.scope.has(layout, file));
         let goal = *self.goal.get_or_insert(model.excess() / 20);
-        let figures = layout.fragmentation();
-        if !self.is_fruitful((figures.excess_fragments, figures.free_space.pieces)) {
+        if !self.is_fruitful((now.excess_fragments, now.free_space.pieces)) {
             return Ok(false);
         }
         let limits = self.limits(picture, before, mode, goal);
@@ -215,11 +194,12 @@ impl Pass<'_> {
         let most = Bytes((before.used_bytes.0 / 10).saturating_mul(MOST_WRITTEN_TENTHS));
         let budget = self.settings.budget.map_or(most, |budget| budget.min(most)).saturating_sub(self.pacer.written);
         let size = u64::from(layout.block_size().bytes());
+        let reserve = self.settings.policy(layout, Bytes(0)).reserve;
         ChunkLimits {
             mode,
             budget: Some(Blocks(budget.0 / size)),
-            reserve: self.settings.policy(layout, Bytes(0)).reserve,
-            reserve_beside: Blocks(RESERVE_BESIDE.0 / size).min(self.settings.policy(layout, Bytes(0)).reserve),
+            reserve,
+            reserve_beside: Blocks(RESERVE_BESIDE.0 / size).min(reserve),
             goal,
         }
     }
@@ -238,9 +218,9 @@ impl Pass<'_> {
         for prospect in prospects {
             let bytes = size.to_bytes(prospect.written);
             self.show(Phase::Move);
-            self.afford(bytes)?;
+            self.pacer.afford(bytes)?;
             self.make_sure_of_space(bytes, size.to_bytes(limits.reserve))?;
-            self.pacer.before(bytes)?;
+            self.pacer.wait_for(bytes)?;
             let written = self.pacer.written;
             let left = self.volume.gather(&prospect.task, &mut self.pacer)?;
             let why = if prospect.excess > 0 { Why::Defragment } else { Why::MakeRoom };
@@ -265,8 +245,8 @@ impl Pass<'_> {
         self.begin(Bytes(chunks.iter().map(|(_, used)| used.0).sum()));
         for (key, used) in chunks {
             self.show(Phase::Move);
-            self.afford(used)?;
-            self.pacer.before(used)?;
+            self.pacer.afford(used)?;
+            self.pacer.wait_for(used)?;
             let written = self.pacer.written;
             let ended = self.volume.evacuate(key, &mut self.pacer)?;
             self.account(Why::MakeRoom, written, ended == Evacuated::Emptied);
@@ -291,11 +271,6 @@ impl Pass<'_> {
         self.tally.moves += u64::from(completed);
     }
 
-    fn afford(&self, bytes: Bytes) -> Result<(), Stop> {
-        let total = self.pacer.written + bytes;
-        if self.settings.budget.is_some_and(|budget| total > budget) { Err(Stop::Budget) } else { Ok(()) }
-    }
-
     /// Waits until `bytes` can be taken and the reserve is left: what was freed counts after a commit only, and others may
     /// be filling the volume.
     fn make_sure_of_space(&mut self, bytes: Bytes, reserve: Bytes) -> Result<(), Halt> {
@@ -312,9 +287,7 @@ impl Pass<'_> {
             self.show(Phase::Wait);
             self.pacer.observer.wait(PAUSE);
             waited += PAUSE;
-            if let Some(stop) = self.pacer.stop() {
-                return Err(stop.into());
-            }
+            self.pacer.wanted_still()?;
         }
         Ok(())
     }
@@ -334,17 +307,6 @@ impl Pass<'_> {
         self.volume.commit()?;
         self.tally.barriers += 1;
         Ok(())
-    }
-
-    /// The figures of a pass that is being stopped are wanted too, so that this scan cannot be stopped.
-    fn rescan(&mut self, stop: &mut Option<Stop>) -> Result<Picture, VolumeError> {
-        if stop.is_none() {
-            match self.volume.scan(&ScanProgress::new(self.pacer.observer, self.stage + 1)) {
-                Err(VolumeError::Interrupted) => *stop = Some(Stop::Cancelled),
-                other => return other,
-            }
-        }
-        self.volume.scan(&NoProgress)
     }
 
     /// What was not done, by the state that the volume was left in.

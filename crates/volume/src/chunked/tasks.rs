@@ -4,6 +4,7 @@
 
 use super::traits::{Picture, UnitOfFiles};
 use crate::engine::file_map::FileMap;
+use crate::rewrite::MOVED_AT_ONCE;
 use crate::rewrite::unit::{Member, UnitPlan};
 use longrun_layout::{Blocks, Extent, FileIndex, Run, count_fragments};
 use longrun_planner::Mode;
@@ -58,9 +59,6 @@ impl Prospect {
     }
 }
 
-/// A run that takes one call of this size is as good as a longer one.
-pub(crate) const MOST_AT_ONCE_BYTES: u64 = 16 << 20;
-
 /// A part of a chunk that one task fills at most: larger ones find no place.
 const CHUNK_PART: u64 = 4;
 
@@ -94,7 +92,7 @@ pub(super) fn members_of(picture: &Picture, unit: &UnitOfFiles) -> Vec<Member> {
 fn whole(picture: &Picture, unit: &UnitOfFiles) -> Option<Prospect> {
     let members = members_of(picture, unit);
     let size = picture.layout.block_size();
-    let plan = UnitPlan::new(&members, size, size.to_blocks(longrun_layout::Bytes(MOST_AT_ONCE_BYTES)))?;
+    let plan = UnitPlan::new(&members, size, size.to_blocks(MOVED_AT_ONCE))?;
     let before: u64 = members.iter().map(|member| count_fragments(member.runs.iter().copied())).sum();
     let task = Task { members: unit.members.iter().map(|(file, _)| *file).collect(), parts: Vec::new() };
     let excess = before.saturating_sub(plan.fragments_at_best(&members));

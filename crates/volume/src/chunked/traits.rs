@@ -1,7 +1,7 @@
 //! The primitives of a volume that hands out its space in chunks.
 
 use super::Task;
-use crate::engine::Stop;
+use crate::engine::{Halt, Stop};
 use crate::{Progress, SkipReason, VolumeError, VolumeInfo};
 use longrun_layout::{Blocks, Bytes, Extent, FileIndex, VolumeLayout};
 
@@ -47,27 +47,6 @@ pub struct Picture {
     pub units: Vec<UnitOfFiles>,
     /// Files in pieces that must stay as they are, with the reason.
     pub staying: Vec<(FileIndex, SkipReason)>,
-}
-
-/// Why an act ends before it is done.
-#[derive(Debug)]
-pub enum Halt {
-    /// Somebody wants it so.
-    Stop(Stop),
-    /// The volume failed.
-    Fatal(VolumeError),
-}
-
-impl From<VolumeError> for Halt {
-    fn from(error: VolumeError) -> Self {
-        Self::Fatal(error)
-    }
-}
-
-impl From<Stop> for Halt {
-    fn from(stop: Stop) -> Self {
-        Self::Stop(stop)
-    }
 }
 
 /// Asked before each part of an act, and told what was written.

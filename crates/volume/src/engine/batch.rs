@@ -2,7 +2,8 @@
 
 use super::ledger::Ledger;
 use super::moving::End;
-use super::pass::{Halt, Pass};
+use super::pacer::Halt;
+use super::pass::Pass;
 use super::report::Stop;
 use super::space::Window;
 use crate::SkipReason;

@@ -4,7 +4,8 @@ use super::batch::{BatchRun, Unit};
 use super::file_map::FileMap;
 use super::ledger::Standing;
 use super::observer::Phase;
-use super::pass::{Halt, Pass};
+use super::pacer::Halt;
+use super::pass::Pass;
 use super::report::Stop;
 use super::settings::Rule;
 use crate::{MoveError, SkipReason, VolumeError};
@@ -132,9 +133,9 @@ impl Pass<'_> {
         if self.would_harm(unit, &map, moves, before) {
             return Ok(End::Skipped(SkipReason::Blocked));
         }
-        let moved_before = self.tally.bytes_moved;
+        let moved_before = self.pacer.written;
         let carried_out = self.carry_out(batch, at, unit, moves, &mut map, true);
-        let untouched = self.tally.bytes_moved == moved_before;
+        let untouched = self.pacer.written == moved_before;
         match carried_out {
             Ok(()) => self.verify(unit, moves, before),
             Err(Break::Skip(reason)) => {
@@ -314,7 +315,7 @@ impl Pass<'_> {
         let as_planned = moved == chunk.length && joined(&done.vacated) == joined(&chunk.sources);
         let vacated = if self.settings.obeys(Rule::AskVacated) { &done.vacated } else { &chunk.sources };
         self.ledger.exchanged(Extent { start: chunk.target, length: moved }, vacated);
-        self.tally.bytes_moved += self.bytes(moved);
+        self.pacer.written += self.bytes(moved);
         self.since_barrier += moved;
         self.show(Phase::Move);
         if as_planned {

@@ -3,35 +3,20 @@
 use super::PlanSource;
 use super::batch::BatchRun;
 use super::ledger::Ledger;
-use super::observer::{Observer, Permission, Phase, ScanProgress, Status};
+use super::observer::{Observer, Phase, ScanProgress, Status};
+use super::pacer::{Halt, Pacer};
 use super::report::{PassError, Report, Stop, Tally};
 use super::settings::{Rule, Settings};
-use crate::{NoProgress, SkipReason, Volume, VolumeError};
+use crate::{SkipReason, Volume, VolumeError};
 use longrun_layout::{BlockSize, Blocks, Bytes, ExtentSet, FileId, Fragmentation, VolumeLayout};
 use longrun_planner::{Goal, Mode, Policy};
 use std::collections::BTreeSet;
-use std::time::Instant;
-
-/// Why the moves end before the plan does.
-#[derive(Debug)]
-pub(super) enum Halt {
-    /// The volume failed.
-    Fatal(VolumeError),
-    /// Somebody wants it so.
-    Stop(Stop),
-}
-
-impl From<VolumeError> for Halt {
-    fn from(error: VolumeError) -> Self {
-        Self::Fatal(error)
-    }
-}
 
 /// Everything that a pass knows.
 pub(super) struct Pass<'a> {
     pub(super) volume: &'a mut dyn Volume,
     pub(super) settings: &'a Settings,
-    pub(super) observer: &'a mut dyn Observer,
+    pub(super) pacer: Pacer<'a>,
     pub(super) ledger: Ledger,
     pub(super) tally: Tally,
     pub(super) block_size: BlockSize,
@@ -48,7 +33,6 @@ pub(super) struct Pass<'a> {
     /// How often everything was given back under pressure.
     pub(super) crises: u32,
     pub(super) since_barrier: Blocks,
-    begun: Instant,
     round: u32,
     moved_before_round: Bytes,
     planned_in_round: Bytes,
@@ -72,15 +56,15 @@ pub(super) fn run(
     observer: &mut dyn Observer,
     plans: &dyn PlanSource,
 ) -> Result<Report, PassError> {
-    let begun = Instant::now();
-    let layout = match volume.scan(&ScanProgress::new(observer, 1)) {
+    let pacer = Pacer::new(settings, observer);
+    let layout = match volume.scan(&ScanProgress::new(pacer.observer, 1)) {
         Ok(layout) => layout,
         Err(cause) => return Err(PassError { cause, not_given_back: None, bytes_moved: Bytes(0) }),
     };
     let mut pass = Pass {
         volume,
         settings,
-        observer,
+        pacer,
         ledger: Ledger::default(),
         tally: Tally::default(),
         block_size: layout.block_size(),
@@ -91,7 +75,6 @@ pub(super) fn run(
         out_of_reach: ExtentSet::new(),
         crises: 0,
         since_barrier: Blocks(0),
-        begun,
         round: 1,
         moved_before_round: Bytes(0),
         planned_in_round: Bytes(0),
@@ -108,7 +91,7 @@ pub(super) fn run(
 
 impl Pass<'_> {
     fn failed(&self, cause: VolumeError, not_given_back: Option<VolumeError>) -> PassError {
-        PassError { cause, not_given_back, bytes_moved: self.tally.bytes_moved }
+        PassError { cause, not_given_back, bytes_moved: self.pacer.written }
     }
 
     fn rounds(&mut self, mut layout: VolumeLayout, plans: &dyn PlanSource) -> Result<Report, VolumeError> {
@@ -118,7 +101,7 @@ impl Pass<'_> {
         let mut stop = None;
         let (mut best, mut fruitless) = (potential(&before), 0);
         loop {
-            let (moved_before, known) = (self.tally.bytes_moved, self.out_of_reach.total());
+            let (moved_before, known) = (self.pacer.written, self.out_of_reach.total());
             layout.withhold(&self.out_of_reach);
             layout.withhold(&self.volume.unavailable()?);
             match self.round(&layout, plans) {
@@ -130,20 +113,20 @@ impl Pass<'_> {
             // A scan takes what we hold for obstacles.
             self.give_back()?;
             let learned = self.out_of_reach.total() > known;
-            if self.tally.bytes_moved == moved_before && !learned {
+            if self.pacer.written == moved_before && !learned {
                 break;
             }
             if self.round == 1 {
                 let fifth = Bytes(before.used_bytes.0 / 5);
-                self.most_bytes = self.most_bytes.max(self.tally.bytes_moved + fifth);
+                self.most_bytes = self.most_bytes.max(self.pacer.written + fifth);
                 // A plan that was given up half-way is made anew, not cut off where the first one would have ended.
-                let given_up = self.tally.bytes_moved.0 < self.planned_in_round.0 / 10 * 9;
+                let given_up = self.pacer.written.0 < self.planned_in_round.0 / 10 * 9;
                 if given_up && self.settings.mode == Mode::Full {
                     self.most_bytes = self.most_bytes.max(Bytes(before.used_bytes.0 / 4 * 5));
                 }
             }
             drop(layout);
-            layout = self.rescan(&mut stop)?;
+            layout = self.pacer.scan_again(self.round + 1, &mut stop, |progress| self.volume.scan(progress))?;
             after = layout.fragmentation();
             let gained = potential(&after) < best;
             if gained {
@@ -165,32 +148,21 @@ impl Pass<'_> {
             before,
             after,
             moves: self.tally.moves,
-            bytes_moved: self.tally.bytes_moved,
+            bytes_moved: self.pacer.written,
             skipped: self.tally.skipped(),
             barriers: self.tally.barriers,
             rounds: self.round,
-            seconds: self.begun.elapsed().as_secs_f64(),
+            seconds: self.pacer.seconds(),
             interrupted: stop.is_some_and(|s| s != Stop::Budget),
             stop,
         })
     }
 
-    /// The scan behind a round. The figures of a pass that is being stopped are wanted too, so that it cannot be stopped.
-    fn rescan(&mut self, stop: &mut Option<Stop>) -> Result<VolumeLayout, VolumeError> {
-        if stop.is_none() {
-            match self.volume.scan(&ScanProgress::new(self.observer, self.round + 1)) {
-                Err(VolumeError::Interrupted) => *stop = Some(Stop::Cancelled),
-                other => return other,
-            }
-        }
-        self.volume.scan(&NoProgress)
-    }
-
     fn round(&mut self, layout: &VolumeLayout, plans: &dyn PlanSource) -> Result<(), Halt> {
-        let mut policy = Policy { goal: self.goal, ..self.settings.policy(layout, self.tally.bytes_moved) };
+        let mut policy = Policy { goal: self.goal, ..self.settings.policy(layout, self.pacer.written) };
         if self.round > 1 {
             // Later rounds finish what the first one began, within what one pass may cost at most.
-            let left = self.most_bytes.saturating_sub(self.tally.bytes_moved);
+            let left = self.most_bytes.saturating_sub(self.pacer.written);
             let left = Blocks(left.0 / u64::from(self.block_size.bytes()));
             policy.budget = Some(policy.budget.map_or(left, |budget| budget.min(left)));
         }
@@ -199,7 +171,7 @@ impl Pass<'_> {
             // Not all that is free is for everybody: what is kept for root is no part of the bargain.
             self.policy.reserve = self.policy.reserve.min(Blocks(self.volume.unclaimed()?.0 / 2));
         }
-        self.moved_before_round = self.tally.bytes_moved;
+        self.moved_before_round = self.pacer.written;
         self.planned_in_round = Bytes(0);
         let mut batches = plans.plan(layout, self.policy);
         loop {
@@ -215,7 +187,7 @@ impl Pass<'_> {
     /// Without any space above the reserve nothing can be moved, however long we wait.
     fn refuse_if_too_full(&mut self) -> Result<(), VolumeError> {
         let free = self.volume.unclaimed()?;
-        if self.tally.bytes_moved.0 > 0 || free > self.policy.reserve {
+        if self.pacer.written.0 > 0 || free > self.policy.reserve {
             return Ok(());
         }
         Err(VolumeError::TooFull {
@@ -249,14 +221,14 @@ impl Pass<'_> {
     }
 
     pub(super) fn show(&mut self, phase: Phase) {
-        let done = self.tally.bytes_moved.saturating_sub(self.moved_before_round).0;
-        self.observer.status(Status { phase, round: self.round, done, total: self.planned_in_round.0.max(done) });
+        let done = self.pacer.written.saturating_sub(self.moved_before_round).0;
+        self.pacer.observer.status(Status { phase, round: self.round, done, total: self.planned_in_round.0.max(done) });
     }
 
     /// A file is left alone, for this round at least.
     pub(super) fn skip(&mut self, file: FileId, reason: SkipReason) {
         self.tally.skip(file, reason, self.round);
-        self.observer.skipped(file, reason);
+        self.pacer.observer.skipped(file, reason);
         if matches!(reason, SkipReason::NotExchangeable | SkipReason::Unreadable | SkipReason::Pinned(_)) {
             self.hopeless.insert(file);
         }
@@ -264,32 +236,13 @@ impl Pass<'_> {
 
     /// Whether `next` blocks may be moved now: asked before each chunk.
     pub(super) fn checkpoint(&mut self, next: Blocks) -> Result<(), Halt> {
-        self.wanted_still()?;
-        while let Permission::Wait(time) = self.observer.permission(self.block_size.to_bytes(next)) {
-            self.observer.wait(time);
-            self.wanted_still()?;
-        }
+        self.pacer.wait_for(self.bytes(next))?;
         self.watch_space()
     }
 
-    /// Whether anybody still wants the pass to go on.
-    pub(super) fn wanted_still(&self) -> Result<(), Halt> {
-        if self.observer.cancelled() {
-            return Err(Halt::Stop(Stop::Cancelled));
-        }
-        if self.settings.deadline.is_some_and(|deadline| self.begun.elapsed() >= deadline) {
-            return Err(Halt::Stop(Stop::Deadline));
-        }
-        Ok(())
-    }
-
     /// Whether the budget covers a unit of this size.
-    pub(super) fn affordable(&self, blocks: Blocks) -> Result<(), Halt> {
-        let total = self.tally.bytes_moved + self.bytes(blocks);
-        if self.settings.budget.is_some_and(|budget| total > budget) {
-            return Err(Halt::Stop(Stop::Budget));
-        }
-        Ok(())
+    pub(super) fn affordable(&self, blocks: Blocks) -> Result<(), Stop> {
+        self.pacer.afford(self.bytes(blocks))
     }
 
     /// Makes everything durable: PENDING becomes AVAILABLE, and what nobody needs is given back.

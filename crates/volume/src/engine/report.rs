@@ -82,7 +82,6 @@ impl PassError {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub moves: u64,
-    pub bytes_moved: Bytes,
     pub barriers: u64,
     /// Change of the number of fragments by our own moves.
     pub fragments: i64,

@@ -2,7 +2,8 @@
 
 use super::batch::BatchRun;
 use super::observer::Phase;
-use super::pass::{Halt, Pass};
+use super::pacer::Halt;
+use super::pass::Pass;
 use super::report::Stop;
 use super::settings::Rule;
 use longrun_layout::{Blocks, ExtentSet};
@@ -91,9 +92,9 @@ impl Pass<'_> {
             if waited >= self.settings.patience {
                 return Err(Halt::Stop(Stop::SpaceNeeded));
             }
-            self.observer.wait(PAUSE);
+            self.pacer.observer.wait(PAUSE);
             waited += PAUSE;
-            self.wanted_still()?;
+            self.pacer.wanted_still()?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ mod work;
 
 pub(crate) use donor::Floor;
 pub(crate) use extents::{Sharers, Survey};
-pub(crate) use work::{Durable, Ended, Request, Subject, open, rewrite};
+pub(crate) use work::{Durable, Ended, MOVED_AT_ONCE, Request, Subject, open, rewrite};
 
 use crate::live::io;
 use crate::{SkipReason, VolumeError};

@@ -3,9 +3,10 @@
 use super::faults::{ChunkFaults, Fate};
 use super::space::Space;
 use crate::chunked::Task;
-use crate::chunked::tasks::MOST_AT_ONCE_BYTES;
-use crate::chunked::traits::{ChunkKey, ChunkedVolume, Evacuated, Halt, Pace, Picture, UnitOfFiles};
+use crate::chunked::traits::{ChunkKey, ChunkedVolume, Evacuated, Pace, Picture, UnitOfFiles};
+use crate::engine::Halt;
 use crate::engine::file_map::FileMap;
+use crate::rewrite::MOVED_AT_ONCE;
 use crate::rewrite::unit::{Member, UnitPlan, blocks_of};
 use crate::{Progress, SkipReason, VolumeError, VolumeInfo};
 use longrun_layout::{
@@ -333,7 +334,7 @@ impl ChunkedVolume for SimChunkedVolume {
             return Ok(Some(SkipReason::Changed));
         }
         let members = self.members(task);
-        let most = self.block_size.to_blocks(Bytes(MOST_AT_ONCE_BYTES));
+        let most = self.block_size.to_blocks(MOVED_AT_ONCE);
         let Some(plan) = UnitPlan::new(&members, self.block_size, most) else {
             return Ok(Some(SkipReason::NotExchangeable));
         };

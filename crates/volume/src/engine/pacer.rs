@@ -1,0 +1,95 @@
+//! Whether a pass goes on: who watches may pause or end it, and it has limits.
+//!
+//! Owns the asking, the clock and the count of what was written. Never decides what is done.
+
+use super::observer::{Observer, Permission, ScanProgress};
+use super::report::Stop;
+use super::settings::Settings;
+use crate::{NoProgress, Progress, VolumeError};
+use longrun_layout::Bytes;
+use std::time::Instant;
+
+/// Why an act ends before it is done.
+#[derive(Debug)]
+pub enum Halt {
+    /// Somebody wants it so.
+    Stop(Stop),
+    /// The volume failed.
+    Fatal(VolumeError),
+}
+
+impl From<VolumeError> for Halt {
+    fn from(error: VolumeError) -> Self {
+        Self::Fatal(error)
+    }
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+/// Asks the observer, and counts.
+pub(crate) struct Pacer<'a> {
+    pub(crate) observer: &'a mut dyn Observer,
+    settings: &'a Settings,
+    begun: Instant,
+    /// All bytes so far, those that stepped aside or were taken back included.
+    pub(crate) written: Bytes,
+}
+
+impl<'a> Pacer<'a> {
+    /// Time runs from now on.
+    pub(crate) fn new(settings: &'a Settings, observer: &'a mut dyn Observer) -> Self {
+        Self { observer, settings, begun: Instant::now(), written: Bytes(0) }
+    }
+
+    pub(crate) fn seconds(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
+    }
+
+    /// Returns when `next` bytes may be written.
+    pub(crate) fn wait_for(&mut self, next: Bytes) -> Result<(), Stop> {
+        loop {
+            self.wanted_still()?;
+            match self.observer.permission(next) {
+                Permission::Go => return Ok(()),
+                Permission::Wait(time) => self.observer.wait(time),
+            }
+        }
+    }
+
+    /// Whether anybody still wants the pass to go on.
+    pub(crate) fn wanted_still(&self) -> Result<(), Stop> {
+        if self.observer.cancelled() {
+            return Err(Stop::Cancelled);
+        }
+        match self.settings.deadline {
+            Some(deadline) if self.begun.elapsed() >= deadline => Err(Stop::Deadline),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the budget covers `bytes` more.
+    pub(crate) fn afford(&self, bytes: Bytes) -> Result<(), Stop> {
+        let total = self.written + bytes;
+        if self.settings.budget.is_some_and(|budget| total > budget) { Err(Stop::Budget) } else { Ok(()) }
+    }
+
+    /// The scan behind a round. The figures of a pass that is being stopped are wanted too, so that it cannot be stopped.
+    pub(crate) fn scan_again<T>(
+        &mut self,
+        round: u32,
+        stop: &mut Option<Stop>,
+        mut scan: impl FnMut(&dyn Progress) -> Result<T, VolumeError>,
+    ) -> Result<T, VolumeError> {
+        if stop.is_none() {
+            match scan(&ScanProgress::new(self.observer, round)) {
+                Err(VolumeError::Interrupted) => *stop = Some(Stop::Cancelled),
+                other => return other,
+            }
+        }
+        scan(&NoProgress)
+    }
+}

@@ -1,6 +1,6 @@
 //! What btrfs tells of a whole volume: its parameters, and the items of its trees without opening a file.
 
-use crate::raw::{KernelRecord, update};
+use crate::raw::{BTRFS_CALLS, KernelRecord, update};
 use longrun_layout::{BlockSize, Bytes, InodeNumber};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -118,8 +118,7 @@ struct SearchHeader {
     buffer_bytes: u64,
 }
 
-const MAGIC: u8 = 0x94;
-const TREE_SEARCH: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<SearchHeader>(MAGIC, 17);
+const TREE_SEARCH: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<SearchHeader>(BTRFS_CALLS, 17);
 
 /// Reads trees; keeps a buffer from one call to the next.
 pub struct TreeReader(Box<Search>);
@@ -295,7 +294,7 @@ struct FsInfo {
 // SAFETY: repr(C), integers only, 1024 bytes without padding.
 unsafe impl KernelRecord for FsInfo {}
 
-const FS_INFO: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<FsInfo>(MAGIC, 31);
+const FS_INFO: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<FsInfo>(BTRFS_CALLS, 31);
 
 #[repr(C)]
 struct Features([u64; 3]);
@@ -303,7 +302,7 @@ struct Features([u64; 3]);
 // SAFETY: repr(C), three integers.
 unsafe impl KernelRecord for Features {}
 
-const GET_FEATURES: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Features>(MAGIC, 57);
+const GET_FEATURES: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Features>(BTRFS_CALLS, 57);
 
 /// How the btrfs volume of `file` is made.
 ///
@@ -341,7 +340,7 @@ struct Lookup {
 // SAFETY: repr(C), integers only, 4096 bytes without padding.
 unsafe impl KernelRecord for Lookup {}
 
-const INO_LOOKUP: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Lookup>(MAGIC, 18);
+const INO_LOOKUP: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Lookup>(BTRFS_CALLS, 18);
 /// The directory at the top of each subvolume.
 const TOP_DIRECTORY: u64 = 256;
 

@@ -1,12 +1,10 @@
 //! btrfs: having it empty chunks, and who shares an extent.
 
 use crate::TreeId;
-use crate::raw::{KernelRecord, update};
+use crate::raw::{BTRFS_CALLS, KernelRecord, update, update_by_value};
 use longrun_layout::{Bytes, InodeNumber};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
-
-const MAGIC: u8 = 0x94;
 
 /// `struct btrfs_balance_args`.
 #[repr(C)]
@@ -75,12 +73,9 @@ impl Balance {
     }
 }
 
-const BALANCE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Balance>(MAGIC, 32);
-const CONTROL: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<i32>(MAGIC, 33);
-const PROGRESS: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Balance>(MAGIC, 34);
-
-// SAFETY: a primitive.
-unsafe impl KernelRecord for i32 {}
+const BALANCE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Balance>(BTRFS_CALLS, 32);
+const CONTROL: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<i32>(BTRFS_CALLS, 33);
+const PROGRESS: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Balance>(BTRFS_CALLS, 34);
 
 /// Has btrfs move everything out of the chunks for data that have an address from `first` on, `length` bytes far, and give
 /// them up. Returns when that is done. Answers how many there were, and how many of them were given up. Needs CAP_SYS_ADMIN.
@@ -106,9 +101,7 @@ pub fn balance_data(volume: impl AsFd, first: u64, length: Bytes) -> Result<(u64
 pub fn cancel_balance(volume: impl AsFd) -> Result<(), Errno> {
     const CANCEL: i32 = 2;
     // SAFETY: this call takes its argument by value: the kernel does not use it as an address.
-    let rc =
-        unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&volume.as_fd()), CONTROL as libc::c_ulong as _, CANCEL) };
-    if rc < 0 { Err(crate::raw::last_errno()) } else { Ok(()) }
+    unsafe { update_by_value(volume, CONTROL, CANCEL) }
 }
 
 /// What a balance is doing.
@@ -174,7 +167,7 @@ struct Question {
 // SAFETY: repr(C), integers only, 56 bytes without padding.
 unsafe impl KernelRecord for Question {}
 
-const WHO_REFERS: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Question>(MAGIC, 59);
+const WHO_REFERS: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Question>(BTRFS_CALLS, 59);
 
 /// Calls `found` for each reference to any part of the extent that holds `address`. Needs CAP_SYS_ADMIN.
 ///

@@ -1,4 +1,4 @@
-//! The two untyped entry points to the kernel. Private: every operation has its own typed function elsewhere.
+//! The untyped entry points to the kernel. Private: every operation has its own typed function elsewhere.
 
 use rustix::io::Errno;
 use rustix::ioctl::Opcode;
@@ -11,6 +11,9 @@ use std::os::fd::{AsFd, AsRawFd};
 /// The type is `repr(C)` (or a primitive), has no padding and no invalid bit pattern.
 pub(crate) unsafe trait KernelRecord {}
 
+/// The type byte of the calls that came with btrfs, some of which every file system knows by now.
+pub(crate) const BTRFS_CALLS: u8 = 0x94;
+
 /// Performs ioctl `opcode`, which reads and writes at most one `T`.
 ///
 /// # Safety
@@ -20,6 +23,16 @@ pub(crate) unsafe fn update<T: KernelRecord>(fd: impl AsFd, opcode: Opcode, argu
     // SAFETY: `argument` is exclusively borrowed and alive during the call; the caller answers for the bounds; the
     // kernel may leave any bit pattern, which is valid because `T` is a KernelRecord.
     let rc = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), opcode as libc::c_ulong as _, std::ptr::from_mut(argument)) };
+    if rc < 0 { Err(last_errno()) } else { Ok(()) }
+}
+
+/// Performs ioctl `opcode`, which takes a number and no address.
+///
+/// # Safety
+/// The kernel must not use the argument of this opcode as an address.
+pub(crate) unsafe fn update_by_value(fd: impl AsFd, opcode: Opcode, argument: i32) -> Result<(), Errno> {
+    // SAFETY: no memory is handed over; the caller answers for that.
+    let rc = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), opcode as libc::c_ulong as _, argument) };
     if rc < 0 { Err(last_errno()) } else { Ok(()) }
 }
 

@@ -1,7 +1,7 @@
 //! FIDEDUPERANGE: has a file take the blocks of another for its own, where the kernel finds both to hold the same bytes.
 
 use crate::ByteRange;
-use crate::raw::{KernelRecord, update};
+use crate::raw::{BTRFS_CALLS, KernelRecord, update};
 use longrun_layout::Bytes;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd};
@@ -37,7 +37,7 @@ unsafe impl KernelRecord for Argument {}
 #[repr(C)]
 struct Header([u64; 3]);
 
-const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Header>(0x94, 54);
+const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Header>(BTRFS_CALLS, 54);
 
 /// Compares `range` of `file` with as many bytes of `donor` from `donor_start`, under the locks of both, and maps the range
 /// to the donor's blocks if they are the same. Neither content nor times of the file change. Reading access to both will
@@ -84,7 +84,7 @@ struct CloneArgument {
 // SAFETY: repr(C), integers only, 32 bytes without padding.
 unsafe impl KernelRecord for CloneArgument {}
 
-const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<CloneArgument>(0x94, 13);
+const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<CloneArgument>(BTRFS_CALLS, 13);
 
 /// Maps a range of `ours`, a file that nobody else reads, from `start` on to the blocks that `range` of `source` lies in:
 /// both share them then. Nothing of the source changes.

@@ -7,6 +7,7 @@ use crate::exit::Failure;
 use crate::survey::Survey;
 use crate::text::{counted, size};
 use longrun_layout::{Bytes, Extent, FileId, FileIndex, PhysicalBlock};
+use longrun_volume::Target;
 use longrun_volume::btrfs::{BtrfsScan, Chunk, ChunkKind, DataExtent, FilePath, Names, Owner, Profile};
 use longrun_volume::target::Mount;
 use std::fs::File;
@@ -14,14 +15,14 @@ use std::path::{Path, PathBuf};
 
 /// The paths of files, in their order. What is not below the mount point is called by its subvolume, and a file without a
 /// name by its number.
-pub fn names(scan: &BtrfsScan, root: &File, mount: Option<&Mount>, files: &[FileId]) -> Result<Vec<PathBuf>, Failure> {
-    let mut names = Names::new(root, &scan.subvolumes);
+pub fn names(scan: &BtrfsScan, root: &File, target: &Target, files: &[FileId]) -> Result<Vec<PathBuf>, Failure> {
+    let mut names = Names::new(root, &target.given, &scan.subvolumes);
     let mut found = Vec::with_capacity(files.len());
     for file in files {
         let (subvolume, inode) = Owner::of_file_id(*file);
         let path = names.of(subvolume, inode)?;
         let unnamed = || PathBuf::from(format!("<inode {inode} of subvolume {subvolume}>"));
-        found.push(path.map_or_else(unnamed, |path| below(mount, &path)));
+        found.push(path.map_or_else(unnamed, |path| below(target.mount.as_ref(), &path)));
     }
     Ok(found)
 }

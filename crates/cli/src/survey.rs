@@ -125,7 +125,7 @@ impl Survey {
     /// A file without a name is called by its inode number.
     pub fn names(&self, files: &[FileId]) -> Result<Vec<PathBuf>, Failure> {
         if let Picture::Btrfs(scan, root) = &self.picture {
-            return subvolumes::names(scan, root, self.target.mount.as_ref(), files);
+            return subvolumes::names(scan, root, &self.target, files);
         }
         let inodes: Vec<InodeNumber> = files.iter().map(|f| f.inode).collect();
         let root = self.target.mount.as_ref().map_or(Path::new("/"), |m| m.point.as_path());

@@ -6,7 +6,7 @@
 mod common;
 
 use longrun_ageing::Recipe;
-use longrun_lab::oracle::{compare, dump, excess_of, filefrag};
+use longrun_lab::oracle::{btrfs_usage, compare, dump, excess_of, filefrag};
 use longrun_lab::{LoopVolume, VolumeSpec, tool};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -15,15 +15,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(900);
-
-/// Bytes of data that are in use, as btrfs itself counts them.
-fn data_in_use(mount: &Path) -> u64 {
-    tool::run("sync", ["-f".as_ref(), mount.as_os_str()]).unwrap();
-    let text = tool::run("btrfs", ["filesystem", "usage", "-b", mount.to_str().unwrap()]).unwrap();
-    let line = text.lines().find(|line| line.starts_with("Data,")).unwrap();
-    let used = line.split("Used:").nth(1).unwrap();
-    used.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
-}
 
 fn btrfs(arguments: &[&str]) {
     tool::run("btrfs", arguments).unwrap();
@@ -48,11 +39,12 @@ fn report(output: &str) -> Value {
 fn loop_a_full_pass_on_an_aged_btrfs_puts_files_together_and_changes_no_file() {
     let (volume, _) = LoopVolume::aged(&VolumeSpec::btrfs(1280), Recipe::Churn, 11).unwrap();
     let mount = volume.mount_point();
-    let (before, excess, used) = (dump(&mount).unwrap(), filefrag(&mount).unwrap().excess, data_in_use(&mount));
+    let (before, excess, used) =
+        (dump(&mount).unwrap(), filefrag(&mount).unwrap().excess, btrfs_usage(&mount).unwrap().data);
     let finished = common::longrun("full").run(&mount, LIMIT).unwrap();
     volume.remount().unwrap();
     compare(&before, &dump(&mount).unwrap()).unwrap();
-    let (left, now) = (filefrag(&mount).unwrap().excess, data_in_use(&mount));
+    let (left, now) = (filefrag(&mount).unwrap().excess, btrfs_usage(&mount).unwrap().data);
     assert!(excess > 1000 && left * 10 <= excess, "{excess} before, {left} after\n{}", finished.stdout);
     assert!(now <= used, "{used} bytes before, {now} after");
     let told = report(&finished.stdout);
@@ -83,13 +75,13 @@ fn loop_files_that_snapshots_share_are_put_together_with_them_and_take_no_space(
     let clone = ["--reflink=always", &path("live/file19"), &path("live/clone")];
     tool::run("cp", clone).unwrap();
     volume.remount().unwrap();
-    let (before, used) = (dump(&mount).unwrap(), data_in_use(&mount));
+    let (before, used) = (dump(&mount).unwrap(), btrfs_usage(&mount).unwrap().data);
     let excess = |name: &str| filefrag(&mount.join(name)).unwrap().excess;
     let (live, all) = (excess("live"), excess(""));
     let finished = common::longrun("full").run(&mount, LIMIT).unwrap();
     volume.remount().unwrap();
     compare(&before, &dump(&mount).unwrap()).unwrap();
-    let now = data_in_use(&mount);
+    let now = btrfs_usage(&mount).unwrap().data;
     assert!(now <= used, "{used} bytes before, {now} after\n{}", finished.stdout);
     assert!(excess("live") * 10 <= live && excess("") * 4 <= all, "{live}, {all} before\n{}", finished.stdout);
     volume.check().unwrap();

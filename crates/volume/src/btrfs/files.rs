@@ -212,10 +212,8 @@ fn traits_of(inode: &Inode, subvolume: &Subvolume) -> OwnerTraits {
     let mut traits = OwnerTraits::default();
     for (applies, bit) in [
         (inode.flags & Inode::IN_PLACE != 0, OwnerTraits::IN_PLACE),
-        (inode.flags & Inode::NO_CHECKSUMS != 0, OwnerTraits::NO_CHECKSUMS),
         (inode.flags & (Inode::IMMUTABLE | Inode::APPEND_ONLY) != 0, OwnerTraits::IMMUTABLE),
         (inode.flags & Inode::VERITY != 0, OwnerTraits::VERITY),
-        (inode.flags & Inode::COMPRESS != 0, OwnerTraits::WANTS_COMPRESSION),
         (subvolume.read_only, OwnerTraits::READ_ONLY),
         (inode.is_directory(), OwnerTraits::DIRECTORY),
     ] {

@@ -4,7 +4,7 @@
 
 use super::chunks::superblocks_in;
 use super::items::kind;
-use super::model::{Address, Chunk, FreeSpaceSource, chunk_at};
+use super::model::{Address, Chunk, FreeSpaceSource, chunk_index_at};
 use super::trees::Trees;
 use crate::VolumeError;
 use crate::bytes::bit;
@@ -18,10 +18,9 @@ pub(super) fn read(
     chunks: &mut [Chunk],
 ) -> Result<FreeSpaceSource, VolumeError> {
     if info.has_free_space_tree() {
-        let mut pieces = Pieces::new(info.block_size);
         let (first, last) = (TreeKey::first_of(0), TreeKey::last_of(u64::MAX));
         let found = trees.visit(TreeId::FREE_SPACE, first, last, |item| {
-            pieces.take(chunks, &item);
+            take(chunks, info.block_size, &item);
             Visit::Next
         })?;
         if found {
@@ -49,49 +48,34 @@ fn spare_superblocks(chunk: &mut Chunk, block_size: BlockSize) {
     chunk.free = free.iter().collect();
 }
 
-/// Takes the items of the free-space tree in.
-struct Pieces {
-    block_size: BlockSize,
-}
-
-impl Pieces {
-    fn new(block_size: BlockSize) -> Self {
-        Self { block_size }
-    }
-
-    fn take(&mut self, chunks: &mut [Chunk], item: &TreeItem<'_>) {
-        let (start, length) = (Address(item.key.object), item.key.offset);
-        // What lies in no chunk is that of one that is gone by now.
-        let Some(at) = chunk_at(chunks, start).and_then(|chunk| index_of(chunks, chunk.start)) else { return };
-        let Some(chunk) = chunks.get_mut(at) else { return };
-        match item.key.kind {
-            kind::FREE_EXTENT => add(chunk, self.block_size, start, Bytes(length)),
-            kind::FREE_BITMAP => self.take_bitmap(chunk, start, length, item.bytes),
-            _ => {}
-        }
-    }
-
-    /// A bit for each block, set where it is free.
-    fn take_bitmap(&self, chunk: &mut Chunk, start: Address, length: u64, bitmap: &[u8]) {
-        let size = u64::from(self.block_size.bytes());
-        let bits = usize::try_from(length / size).unwrap_or(usize::MAX).min(bitmap.len().saturating_mul(8));
-        let mut at = 0;
-        while at < bits {
-            let free = bit(bitmap, at);
-            let begin = at;
-            while at < bits && bit(bitmap, at) == free {
-                at += 1;
-            }
-            if free {
-                let (from, length) = (start.plus(Bytes(begin as u64 * size)), Bytes((at - begin) as u64 * size));
-                add(chunk, self.block_size, from, length);
-            }
-        }
+/// Takes an item of the free-space tree in.
+fn take(chunks: &mut [Chunk], block_size: BlockSize, item: &TreeItem<'_>) {
+    let (start, length) = (Address(item.key.object), item.key.offset);
+    // What lies in no chunk is that of one that is gone by now.
+    let Some(chunk) = chunk_index_at(chunks, start).and_then(|at| chunks.get_mut(at)) else { return };
+    match item.key.kind {
+        kind::FREE_EXTENT => add(chunk, block_size, start, Bytes(length)),
+        kind::FREE_BITMAP => take_bitmap(chunk, block_size, start, length, item.bytes),
+        _ => {}
     }
 }
 
-fn index_of(chunks: &[Chunk], start: Address) -> Option<usize> {
-    chunks.binary_search_by_key(&start, |chunk| chunk.start).ok()
+/// A bit for each block, set where it is free.
+fn take_bitmap(chunk: &mut Chunk, block_size: BlockSize, start: Address, length: u64, bitmap: &[u8]) {
+    let size = u64::from(block_size.bytes());
+    let bits = usize::try_from(length / size).unwrap_or(usize::MAX).min(bitmap.len().saturating_mul(8));
+    let mut at = 0;
+    while at < bits {
+        let free = bit(bitmap, at);
+        let begin = at;
+        while at < bits && bit(bitmap, at) == free {
+            at += 1;
+        }
+        if free {
+            let (from, length) = (start.plus(Bytes(begin as u64 * size)), Bytes((at - begin) as u64 * size));
+            add(chunk, block_size, from, length);
+        }
+    }
 }
 
 /// Adds a free piece, which does not lie before those that the chunk has.
@@ -158,10 +142,9 @@ mod tests {
 
     fn taken(items: &[(u64, u8, u64, Vec<u8>)]) -> Vec<Chunk> {
         let mut chunks = vec![chunk(START, 1024, 300), chunk(START + (1024 << 12), 64, 9000)];
-        let mut pieces = Pieces::new(block_size());
         for (object, kind, offset, bytes) in items {
             let key = TreeKey { object: *object, kind: *kind, offset: *offset };
-            pieces.take(&mut chunks, &TreeItem { key, bytes });
+            take(&mut chunks, block_size(), &TreeItem { key, bytes });
         }
         chunks
     }

@@ -43,11 +43,9 @@ impl Inode {
     const BYTES: usize = 160;
     const KIND: u32 = 0o170_000;
 
-    pub(super) const NO_CHECKSUMS: u64 = 1 << 0;
     pub(super) const IN_PLACE: u64 = 1 << 1;
     pub(super) const IMMUTABLE: u64 = 1 << 6;
     pub(super) const APPEND_ONLY: u64 = 1 << 7;
-    pub(super) const COMPRESS: u64 = 1 << 11;
     pub(super) const VERITY: u64 = 1 << 32;
 
     pub(super) fn decode(item: &[u8]) -> Option<Self> {

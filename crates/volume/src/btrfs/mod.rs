@@ -29,7 +29,7 @@ pub use model::{
 };
 pub use names::{FilePath, Names};
 pub use sharing::SharingSets;
-pub use units::{Remainder, picture, unfit};
+pub use units::{picture, unfit};
 pub use volume::BtrfsVolume;
 
 pub(crate) use admission::lock_file;

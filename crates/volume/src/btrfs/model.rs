@@ -202,24 +202,20 @@ traits! {
     reaches_beyond_end = 3, BEYOND_END;
     /// It is written in place (nodatacow).
     is_written_in_place = 4, IN_PLACE;
-    /// It has no checksums (nodatasum); always so when it is written in place.
-    has_no_checksums = 5, NO_CHECKSUMS;
     /// Immutable or append-only.
-    is_immutable = 6, IMMUTABLE;
+    is_immutable = 5, IMMUTABLE;
     /// fs-verity protects its content.
-    has_verity = 7, VERITY;
+    has_verity = 6, VERITY;
     /// It is in use as swap space.
-    is_swap = 8, SWAP;
+    is_swap = 7, SWAP;
     /// Its subvolume is read-only.
-    is_in_read_only_subvolume = 9, READ_ONLY;
+    is_in_read_only_subvolume = 8, READ_ONLY;
     /// A part of it refers to less than the whole of an extent.
-    refers_to_parts = 10, PARTS;
+    refers_to_parts = 9, PARTS;
     /// It shares an extent with another file, or has one twice itself.
-    is_shared = 11, SHARED;
-    /// It wants to be stored compressed (its own attribute).
-    wants_compression = 12, WANTS_COMPRESSION;
+    is_shared = 10, SHARED;
     /// It is a directory.
-    is_directory = 13, DIRECTORY;
+    is_directory = 11, DIRECTORY;
 }
 
 impl OwnerTraits {
@@ -313,11 +309,6 @@ impl BtrfsScan {
         let at = self.subvolumes.binary_search_by_key(&id, |subvolume| subvolume.id).ok()?;
         self.subvolumes.get(at)
     }
-
-    /// The free parts of data chunks, chunk by chunk: nothing allocates across their borders.
-    pub fn free_data(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.chunks.iter().filter(|chunk| chunk.kind.holds_data()).flat_map(|chunk| chunk.free.iter().copied())
-    }
 }
 
 impl Owner {
@@ -336,6 +327,11 @@ impl Owner {
 
 /// The chunk of `chunks` (ascending) that holds `address`.
 pub(super) fn chunk_at(chunks: &[Chunk], address: Address) -> Option<&Chunk> {
-    let behind = chunks.partition_point(|chunk| chunk.start <= address);
-    chunks.get(behind.checked_sub(1)?).filter(|chunk| address < chunk.end())
+    chunks.get(chunk_index_at(chunks, address)?)
+}
+
+/// Which of `chunks` (ascending) holds `address`.
+pub(super) fn chunk_index_at(chunks: &[Chunk], address: Address) -> Option<usize> {
+    let at = chunks.partition_point(|chunk| chunk.start <= address).checked_sub(1)?;
+    chunks.get(at).is_some_and(|chunk| address < chunk.end()).then_some(at)
 }

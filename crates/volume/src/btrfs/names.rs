@@ -3,6 +3,7 @@
 //! Owns the way from a file up to the top of the volume, by the kernel's back references. Never opens a file.
 
 use super::model::{Subvolume, SubvolumeId};
+use super::trees::refused;
 use crate::VolumeError;
 use longrun_layout::InodeNumber;
 use longrun_sys::{Errno, TreeId};
@@ -18,6 +19,7 @@ const DEEPEST: usize = 128;
 /// The names on one volume.
 pub struct Names<'a> {
     volume: &'a File,
+    path: &'a Path,
     subvolumes: &'a [Subvolume],
     /// Paths of subvolumes from the top of the volume, without a slash in front; `None` where there is none.
     known: BTreeMap<SubvolumeId, Option<Vec<u8>>>,
@@ -41,10 +43,11 @@ impl FilePath {
 }
 
 impl<'a> Names<'a> {
-    /// Of the volume that `volume`, any open file or directory of it, lies on; `subvolumes` are those of a scan of it.
+    /// Of the volume that `volume`, any open file or directory of it, lies on, and that errors call `path`; `subvolumes` are
+    /// those of a scan of it.
     #[must_use]
-    pub fn new(volume: &'a File, subvolumes: &'a [Subvolume]) -> Self {
-        Self { volume, subvolumes, known: BTreeMap::new() }
+    pub fn new(volume: &'a File, path: &'a Path, subvolumes: &'a [Subvolume]) -> Self {
+        Self { volume, path, subvolumes, known: BTreeMap::new() }
     }
 
     /// The path of a file: one of its names, if it has several; `None` when it has none (any more).
@@ -87,12 +90,7 @@ impl<'a> Names<'a> {
         match longrun_sys::path_in_subvolume(self.volume, TreeId(subvolume.0), inode) {
             Ok(path) => Ok(Some(path)),
             Err(Errno::NOENT | Errno::NAMETOOLONG | Errno::STALE) => Ok(None),
-            Err(Errno::PERM | Errno::ACCESS) => {
-                Err(VolumeError::NotPermitted { path: "the volume".into(), act: "looking up names".into() })
-            }
-            Err(errno) => {
-                Err(VolumeError::Io { path: "the volume".into(), act: "looking up names", source: errno.into() })
-            }
+            Err(errno) => Err(refused(self.path, "looking up names")(errno)),
         }
     }
 }

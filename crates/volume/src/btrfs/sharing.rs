@@ -63,12 +63,6 @@ impl SharingSets {
         rest.get(..length).unwrap_or_default().iter().map(|file| FileIndex(*file))
     }
 
-    /// The units of more than one file.
-    pub fn units(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = FileIndex> + Clone + '_> + '_ {
-        let leader = |file: u32| self.leader(FileIndex(file)).0;
-        self.members.chunk_by(move |a, b| leader(*a) == leader(*b)).map(|unit| unit.iter().map(|file| FileIndex(*file)))
-    }
-
     /// Files that share an extent with another file, or have one twice. Ascending.
     pub fn sharing_files(&self) -> impl ExactSizeIterator<Item = FileIndex> + Clone + '_ {
         self.sharers.iter().map(|file| FileIndex(*file))
@@ -143,8 +137,6 @@ mod tests {
     #[test]
     fn files_that_share_through_a_third_are_one_unit() {
         let sets = SharingSets::of(&extents(&[vec![1, 2], vec![9], vec![3], vec![2, 3], vec![7, 7], vec![]]));
-        let units: Vec<Vec<u32>> = sets.units().map(|unit| unit.map(|file| file.0).collect()).collect();
-        assert_eq!(units, [vec![0, 2, 3]]);
         assert_eq!(sets.sharers_of(FileIndex(3)).map(|f| f.0).collect::<Vec<_>>(), [0, 2, 3]);
         assert_eq!(sets.sharers_of(FileIndex(4)).len(), 0, "an extent twice in one file is nobody else's");
         assert_eq!(sets.sharing_files().map(|f| f.0).collect::<Vec<_>>(), [0, 2, 3, 4]);

@@ -59,7 +59,7 @@ impl<'a> Trees<'a> {
             Ok(()) if interrupted => Err(VolumeError::Interrupted),
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(self.failed("reading a tree")(errno)),
+            Err(errno) => Err(self.failed("reading the trees of the volume")(errno)),
         }
     }
 
@@ -81,7 +81,7 @@ impl<'a> Trees<'a> {
                 Ok(true) => least = middle,
                 Ok(false) => beyond = middle,
                 Err(Errno::NOENT) => return Ok(vec![whole]),
-                Err(errno) => return Err(self.failed("reading a tree")(errno)),
+                Err(errno) => return Err(self.failed("reading the trees of the volume")(errno)),
             }
         }
         Ok(cut(least))
@@ -127,7 +127,7 @@ impl<'a> Trees<'a> {
                 found.push(match reader.join() {
                     Ok(Ok(collection)) => Some(collection),
                     Ok(Err(Errno::NOENT)) => None,
-                    Ok(Err(errno)) => return Err(self.failed("reading a tree")(errno)),
+                    Ok(Err(errno)) => return Err(self.failed("reading the trees of the volume")(errno)),
                     Err(panic) => std::panic::resume_unwind(panic),
                 });
             }
@@ -137,13 +137,7 @@ impl<'a> Trees<'a> {
     }
 
     pub(super) fn failed(&self, act: &'static str) -> impl FnOnce(Errno) -> VolumeError + use<> {
-        let path = self.path.to_owned();
-        move |errno| match errno {
-            Errno::PERM | Errno::ACCESS => {
-                VolumeError::NotPermitted { path, act: "reading the trees of the volume".into() }
-            }
-            errno => VolumeError::Io { path, act, source: errno.into() },
-        }
+        refused(self.path, act)
     }
 
     pub(super) fn damaged(&self, detail: impl Into<String>) -> VolumeError {
@@ -152,6 +146,15 @@ impl<'a> Trees<'a> {
 
     pub(super) fn unsupported(&self, what: impl Into<String>) -> VolumeError {
         VolumeError::Unsupported { path: self.path.to_owned(), what: what.into() }
+    }
+}
+
+/// Turns the kernel's answer to `act` on the volume that the user calls `path` into an error.
+pub(super) fn refused(path: &Path, act: &'static str) -> impl FnOnce(Errno) -> VolumeError + use<> {
+    let path = path.to_owned();
+    move |errno| match errno {
+        Errno::PERM | Errno::ACCESS => VolumeError::NotPermitted { path, act: act.into() },
+        errno => VolumeError::Io { path, act, source: errno.into() },
     }
 }
 

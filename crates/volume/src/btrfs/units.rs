@@ -5,7 +5,7 @@
 use super::{BtrfsScan, Chunk, ChunkKind, Owner, Profile};
 use crate::SkipReason;
 use crate::chunked::{ChunkKey, DataChunk, Picture, UnitOfFiles};
-use longrun_layout::{Blocks, Bytes, FileIndex, FileView, Pin};
+use longrun_layout::{Blocks, Bytes, FileIndex, FileView, Pin, VolumeLayout};
 use std::cmp::Reverse;
 
 /// A chunk for data is at most this long, and at most a tenth of the device.
@@ -15,10 +15,21 @@ const MOST_SHARERS: usize = 512;
 
 /// The picture of a scan.
 #[must_use]
-pub fn picture(scan: BtrfsScan) -> (Picture, Remainder) {
+pub fn picture(scan: &BtrfsScan) -> Picture {
+    around_layout(scan)(scan.layout.clone())
+}
+
+/// The picture of a scan, and what else there is in it.
+pub(super) fn taken_apart(scan: BtrfsScan) -> (Picture, Remainder) {
+    let picture = around_layout(&scan)(scan.layout);
+    (picture, Remainder { chunks: scan.chunks, owners: scan.owners, extents: scan.extents })
+}
+
+/// All of a picture but the layout, which is large: it is not to be copied where nobody else needs it.
+fn around_layout(scan: &BtrfsScan) -> impl FnOnce(VolumeLayout) -> Picture + use<> {
     let block_size = scan.geometry.block_size;
     let copies = if scan.geometry.data_is_doubled { 2 } else { 1 };
-    let (units, staying) = units(&scan);
+    let (units, staying) = units(scan);
     let data = scan.chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Data);
     let chunks = data
         .map(|chunk| DataChunk {
@@ -29,15 +40,9 @@ pub fn picture(scan: BtrfsScan) -> (Picture, Remainder) {
         .collect();
     let longest = Bytes(LONGEST_CHUNK.0.min(scan.geometry.device_bytes.0 / 10));
     let unallocated: Blocks = scan.unallocated.iter().map(|extent| extent.length).sum();
-    let picture = Picture {
-        chunks,
-        unallocated: Blocks(unallocated.0 / copies),
-        chunk_length: Blocks(longest.0 / u64::from(block_size.bytes())),
-        units,
-        staying,
-        layout: scan.layout,
-    };
-    (picture, Remainder { chunks: scan.chunks, owners: scan.owners, extents: scan.extents })
+    let unallocated = Blocks(unallocated.0 / copies);
+    let chunk_length = Blocks(longest.0 / u64::from(block_size.bytes()));
+    move |layout| Picture { layout, chunks, unallocated, chunk_length, units, staying }
 }
 
 /// What else there is in a scan.

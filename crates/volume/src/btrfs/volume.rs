@@ -1,9 +1,9 @@
 //! A mounted btrfs, behind the trait of volumes whose space comes in chunks.
 
 use super::admission::{Admitted, admit};
-use super::balance::{self, evacuate};
+use super::balance::evacuate;
 use super::gather::gather;
-use super::units::{Remainder, picture, unfit};
+use super::units::{Remainder, taken_apart, unfit};
 use crate::chunked::{ChunkKey, ChunkedVolume, Evacuated, Halt, Pace, Picture, Task};
 use crate::live::Named;
 use crate::{Progress, SkipReason, Target, VolumeError, VolumeInfo};
@@ -53,7 +53,7 @@ impl ChunkedVolume for BtrfsVolume {
             return Err(VolumeError::Unsupported { path: self.name.0.clone(), what });
         }
         let block_size = scan.geometry.block_size;
-        let (picture, remainder) = picture(scan);
+        let (picture, remainder) = taken_apart(scan);
         self.last = Some((remainder, block_size));
         Ok(picture)
     }
@@ -74,8 +74,7 @@ impl ChunkedVolume for BtrfsVolume {
     fn evacuate(&mut self, chunk: ChunkKey, pace: &mut dyn Pace) -> Result<Evacuated, Halt> {
         let chunks = self.last.as_ref().map(|(scan, _)| scan.chunks.as_slice()).unwrap_or_default();
         let Some(found) = chunks.iter().find(|known| known.start.0 == chunk.0) else { return Ok(Evacuated::Gone) };
-        let place = balance::Place { start: found.start.0, length: found.length, used: found.used };
-        evacuate(&self.name, &self.root, place, pace)
+        evacuate(&self.name, &self.root, found, pace)
     }
 
     fn commit(&mut self) -> Result<(), VolumeError> {

@@ -19,12 +19,12 @@ pub(crate) struct Named(pub(crate) PathBuf);
 impl Named {
     /// Turns the kernel's answer to `act` into an error about the volume.
     pub(crate) fn failed<E: Into<Error>>(&self, act: &'static str) -> impl FnOnce(E) -> VolumeError + use<E> {
-        let path = self.0.clone();
-        move |source| VolumeError::Io { path, act, source: source.into() }
+        io(&self.0, act)
     }
 }
 
 /// Turns an answer of the system about `path` into an error.
-pub(crate) fn io<E: Into<Error>>(path: &Path, act: &'static str) -> impl FnOnce(E) -> VolumeError {
-    move |source| VolumeError::Io { path: path.to_owned(), act, source: source.into() }
+pub(crate) fn io<E: Into<Error>>(path: &Path, act: &'static str) -> impl FnOnce(E) -> VolumeError + use<E> {
+    let path = path.to_owned();
+    move |source| VolumeError::Io { path, act, source: source.into() }
 }

@@ -190,11 +190,11 @@ impl Mover<'_> {
     /// blocks lie there now.
     fn carry(&mut self, group: &Group, part: Part, vessel: &Vessel, berth: &Berth) -> Result<Blocks, MoveError> {
         let Some(file) = group.first() else { return Ok(Blocks(0)) };
-        let was_cached: Vec<bool> = group.iter().map(|file| self.is_cached(file, part)).collect();
+        let was_cached = group.iter().any(|file| self.is_cached(file, part));
         self.fill(file, part, vessel, berth)?;
         if group.len() == 1 {
             let moved = self.take(file, part, vessel, berth)?;
-            self.warm(file, part, &was_cached);
+            self.warm(file, part, was_cached);
             return Ok(moved);
         }
         let range = self.bytes_of(part);
@@ -207,7 +207,7 @@ impl Mover<'_> {
         let is_wanted = kept.is_shared().map_err(self.name.failed("mapping a temporary file"))?;
         if all_went && !is_wanted {
             kept.give_back().map_err(self.name.failed("giving back free space"))?;
-            group.iter().for_each(|file| self.warm(file, part, &was_cached));
+            group.iter().for_each(|file| self.warm(file, part, was_cached));
             return Ok(part.length);
         }
         group.iter().for_each(|file| kept.put_back(&**file, range, self.geometry.block_size));
@@ -225,8 +225,8 @@ impl Mover<'_> {
     }
 
     /// The kernel forgets the pages of what it moves. Only a hint.
-    fn warm(&self, file: &OpenFile, part: Part, was_cached: &[bool]) {
-        if was_cached.contains(&true) {
+    fn warm(&self, file: &OpenFile, part: Part, was_cached: bool) {
+        if was_cached {
             let _ = longrun_sys::read_ahead(file, self.bytes_of(part));
         }
     }

@@ -20,6 +20,10 @@ const PREFIX: &str = "longrun-lab";
 pub(crate) const MOUNT: &str = "mnt";
 pub(crate) const BELOW: &str = "below";
 pub(crate) const BELOW_IMAGE: &str = "below-image";
+/// In a directory of ours that is a modelled disk: where its server has its files, and what the files are called, a number
+/// following, that hold the bytes.
+pub(crate) const DISK: &str = "disk";
+pub(crate) const BACKING: &str = "backing-";
 /// How often a busy mount is tried again, and how long is waited between.
 const BUSY_TRIES: u32 = 300;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
@@ -38,6 +42,8 @@ struct Devices {
     volume: Option<PathBuf>,
     /// What its image lies on, where that is a file system of ours too.
     below: Option<PathBuf>,
+    /// What a modelled disk gives to its clients.
+    disk: Vec<PathBuf>,
 }
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { children: Vec::new(), volumes: BTreeMap::new() });
@@ -86,6 +92,11 @@ pub(crate) fn detached(directory: &Path) {
 /// Notes the loop device below the image of `directory`.
 pub(crate) fn attached_below(directory: &Path, device: &Path) {
     registry().volumes.entry(directory.to_owned()).or_default().below = Some(device.to_owned());
+}
+
+/// Notes a loop device of the modelled disk in `directory`.
+pub(crate) fn attached_to_disk(directory: &Path, device: &Path) {
+    registry().volumes.entry(directory.to_owned()).or_default().disk.push(device.to_owned());
 }
 
 /// Takes down what belongs to `directory`: mounts, loop device, files. Reports what did not work on standard error.
@@ -140,22 +151,38 @@ enum Holder {
 
 fn remove(directory: &Path, devices: &Devices, holder: Holder) {
     for (mount, device) in [(MOUNT, &devices.volume), (BELOW, &devices.below)] {
-        let mount_point = directory.join(mount);
-        if is_mounted(&mount_point) {
-            let unmounted = match holder {
-                Holder::Stranger => unmount(&mount_point).inspect_err(|error| eprintln!("{error:#}")).is_ok(),
-                Holder::Ourselves => tool::run("umount", [&mount_point]).is_ok(),
-            };
-            if !unmounted {
-                // Detached lazily, the mount goes as soon as its holder does; nothing of ours stays in the name space.
-                report(tool::run("umount", ["--lazy".as_ref(), mount_point.as_path()]));
-            }
-        }
-        if let Some(device) = device {
-            report(tool::run("losetup", ["--detach".as_ref(), device.as_path()]));
-        }
+        remove_mount(&directory.join(mount), holder);
+        device.iter().for_each(|device| detach(device));
     }
+    // The devices of a disk lie on its mount, not below it.
+    devices.disk.iter().for_each(|device| detach(device));
+    remove_mount(&directory.join(DISK), holder);
     report(fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display())));
+}
+
+fn remove_mount(mount_point: &Path, holder: Holder) {
+    if !is_mounted(mount_point) {
+        return;
+    }
+    let unmounted = match holder {
+        Holder::Stranger => unmount(mount_point).inspect_err(|error| eprintln!("{error:#}")).is_ok(),
+        Holder::Ourselves => tool::run("umount", [mount_point]).is_ok(),
+    };
+    if !unmounted {
+        // Detached lazily, the mount goes as soon as its holder does; nothing of ours stays in the name space.
+        report(tool::run("umount", ["--lazy".as_ref(), mount_point]));
+    }
+}
+
+fn detach(device: &Path) {
+    report(tool::run("losetup", ["--detach".as_ref(), device]));
+}
+
+/// Directories in the order of taking them down: modelled disks after the volumes on them.
+fn volumes_first<T>(directories: impl IntoIterator<Item = (PathBuf, T)>) -> Vec<(PathBuf, T)> {
+    let mut directories: Vec<_> = directories.into_iter().collect();
+    directories.sort_by_key(|(path, _)| path.join(format!("{BACKING}0")).exists());
+    directories
 }
 
 fn report<T>(result: Result<T>) {
@@ -185,7 +212,7 @@ fn watch_signals() {
             for child in registry.children.drain(..) {
                 report(rustix::process::kill_process(child, Signal::KILL).context("cannot kill a child"));
             }
-            for (directory, devices) in std::mem::take(&mut registry.volumes) {
+            for (directory, devices) in volumes_first(std::mem::take(&mut registry.volumes)) {
                 remove(&directory, &devices, Holder::Ourselves);
             }
             std::process::exit(128 + signal);
@@ -196,25 +223,27 @@ fn watch_signals() {
 /// Takes down what runs of ours left that have ended without cleaning up.
 fn sweep(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        let name = entry.file_name();
+    let entries = entries.flatten().map(|entry| (entry.path(), entry.file_name()));
+    for (path, name) in volumes_first(entries) {
         let Some(owner) = name.to_str().and_then(owner) else { continue };
         if start_time(owner.0) == Some(owner.1) || !path.is_dir() {
             continue;
         }
         eprintln!("sweeping what a killed run left: {}", path.display());
         let devices = tool::run("losetup", ["--noheadings", "--output", "NAME,BACK-FILE"]).unwrap_or_default();
-        let backed_by = |belongs: &dyn Fn(&Path) -> bool| {
-            devices.lines().find_map(|line| {
+        let backed_by = |belongs: &dyn Fn(&Path) -> bool| -> Vec<PathBuf> {
+            let backed = devices.lines().filter_map(|line| {
                 let (device, file) = line.trim().split_once(char::is_whitespace)?;
                 belongs(Path::new(file.trim())).then(|| PathBuf::from(device))
-            })
+            });
+            backed.collect()
         };
-        let below = path.join(BELOW_IMAGE);
+        let (below, disk) = (path.join(BELOW_IMAGE), path.join(DISK));
+        let of_volume = |file: &Path| file != below && file.starts_with(&path) && !file.starts_with(&disk);
         let left = Devices {
-            volume: backed_by(&|file| file != below && file.starts_with(&path)),
-            below: backed_by(&|file| file == below),
+            volume: backed_by(&of_volume).pop(),
+            below: backed_by(&|file| file == below).pop(),
+            disk: backed_by(&|file| file.starts_with(&disk)),
         };
         remove(&path, &left, Holder::Stranger);
     }

@@ -7,6 +7,7 @@
 mod bench;
 pub mod cleanup;
 mod crash;
+pub mod disk;
 mod full;
 mod furnish;
 mod optimizer;

@@ -1,5 +1,6 @@
 //! A file system in a sparse file: made, mounted, copied, checked, crashed, and gone when dropped.
 
+use crate::disk::{DiskModel, ModelledDisk};
 use crate::plug::{Plug, Power};
 use crate::{FileSystemKind, VolumeSpec, cleanup, tool};
 use anyhow::{Context, Result, bail, ensure};
@@ -8,6 +9,7 @@ use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 /// Sectors that a block device has transferred since it was attached, as bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct LoopVolume {
     spec: VolumeSpec,
     /// Below the image, where the power can be cut.
     plug: Option<Plug>,
+    /// In place of an image of its own: a modelled disk, and which of its clients this is.
+    disk: Option<(Arc<ModelledDisk>, usize)>,
 }
 
 impl LoopVolume {
@@ -46,14 +50,61 @@ impl LoopVolume {
             File::create_new(image)?.set_len(spec.bytes)?;
             Ok(())
         })?;
-        let device = volume.device.as_os_str();
-        let (maker, quietly) = spec.kind.maker();
-        tool::run(
-            maker,
-            quietly.map(AsRef::as_ref).into_iter().chain(spec.mkfs.iter().map(AsRef::as_ref)).chain([device]),
-        )?;
+        volume.format()?;
         volume.mount()?;
         Ok(volume)
+    }
+
+    /// Makes, formats and mounts a volume on the part of a modelled disk that belongs to `client`; the size of that counts,
+    /// not the one in `spec`. Formatting takes no time there.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_on(disk: &Arc<ModelledDisk>, client: usize, spec: &VolumeSpec) -> Result<Self> {
+        let volume = Self::over(disk, client, spec)?;
+        disk.without_model(|| volume.format())?;
+        volume.mount()?;
+        Ok(volume)
+    }
+
+    /// A byte-identical copy on a modelled disk of its own, mounted with its options. This volume is unmounted meanwhile, and
+    /// stays so if it is a btrfs, of which two with the same identity must never be mounted beside each other.
+    ///
+    /// # Errors
+    /// When a tool fails or the volume is busy.
+    pub fn copy_to_disk(&self, model: DiskModel, seed: u64) -> Result<Self> {
+        let mounted = self.is_mounted();
+        if mounted {
+            self.unmount()?;
+        }
+        let disk = ModelledDisk::start_with(model, seed, 1, |_, path| self.copy_image(path))?;
+        let copy = Self::over(&Arc::new(disk), 0, &self.spec_of_copy(&self.spec.mount))?;
+        copy.mount()?;
+        if mounted && self.spec.kind != FileSystemKind::Btrfs {
+            self.mount()?;
+        }
+        Ok(copy)
+    }
+
+    fn over(disk: &Arc<ModelledDisk>, client: usize, spec: &VolumeSpec) -> Result<Self> {
+        let (device, directory) = (disk.device(client)?.to_owned(), cleanup::fresh_directory()?);
+        let disk = Some((Arc::clone(disk), client));
+        let volume = Self { directory, device, spec: spec.clone(), plug: None, disk };
+        fs::create_dir(volume.mount_point())?;
+        Ok(volume)
+    }
+
+    /// The modelled disk that it is on.
+    #[must_use]
+    pub fn disk(&self) -> Option<&ModelledDisk> {
+        self.disk.as_ref().map(|(disk, _)| &**disk)
+    }
+
+    fn format(&self) -> Result<()> {
+        let (maker, quietly) = self.spec.kind.maker();
+        let arguments = quietly.map(AsRef::as_ref).into_iter().chain(self.spec.mkfs.iter().map(AsRef::as_ref));
+        tool::run(maker, arguments.chain([self.device.as_os_str()]))?;
+        Ok(())
     }
 
     /// Makes a volume and ages it; unmounted and mounted again, so that nothing of it is in memory.
@@ -91,26 +142,31 @@ impl LoopVolume {
             ensure!(self.spec.kind != FileSystemKind::Btrfs, "a btrfs volume and its copy must not both be mounted");
             self.unmount()?;
         }
-        // XFS refuses to mount two volumes with the same name beside each other.
+        let copy = Self::attach(&self.spec_of_copy(mount), power, |image| self.copy_image(image))?;
+        copy.mount()?;
+        if mounted {
+            self.mount()?;
+        }
+        Ok(copy)
+    }
+
+    /// XFS refuses to mount two volumes with the same name beside each other.
+    fn spec_of_copy(&self, mount: &str) -> VolumeSpec {
         let options = match self.spec.kind {
             FileSystemKind::Xfs => {
                 [mount, "nouuid"].into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>().join(",")
             }
             FileSystemKind::Ext4 | FileSystemKind::Btrfs => mount.to_owned(),
         };
-        let spec = self.spec.clone().mount(&options);
-        let copy = Self::attach(&spec, power, |image| {
-            let from = self.image();
-            tool::run("cp", ["--sparse=auto", "--reflink=auto"].map(Path::new).into_iter().chain([&*from, image]))?;
-            // Written back now, not while the copy is being measured.
-            File::open(image)?.sync_all()?;
-            Ok(())
-        })?;
-        copy.mount()?;
-        if mounted {
-            self.mount()?;
-        }
-        Ok(copy)
+        self.spec.clone().mount(&options)
+    }
+
+    fn copy_image(&self, image: &Path) -> Result<()> {
+        let from = self.image();
+        tool::run("cp", ["--sparse=auto", "--reflink=auto"].map(Path::new).into_iter().chain([&*from, image]))?;
+        // Written back now, not while the copy is being measured.
+        File::open(image)?.sync_all()?;
+        Ok(())
     }
 
     /// What is on the device at this moment, as after a power cut, on a device of its own; mounting recovers it. Nobody may
@@ -135,7 +191,7 @@ impl LoopVolume {
         ensure!(rustix::process::geteuid().is_root(), "loop volumes need root: run this with sudo");
         let directory = cleanup::fresh_directory()?;
         // From here on the value exists, so that an error takes down what is there.
-        let mut volume = Self { directory, device: PathBuf::new(), spec: spec.clone(), plug: None };
+        let mut volume = Self { directory, device: PathBuf::new(), spec: spec.clone(), plug: None, disk: None };
         if power == Power::CanBeCut {
             volume.plug = Some(Plug::new(&volume.directory, spec.bytes)?);
         }
@@ -187,7 +243,8 @@ impl LoopVolume {
     /// The image file.
     #[must_use]
     pub fn image(&self) -> PathBuf {
-        self.plug.as_ref().map_or_else(|| self.directory.join("image"), Plug::image)
+        let on_disk = self.disk.as_ref().and_then(|(disk, client)| disk.backing(*client).ok().map(Path::to_owned));
+        on_disk.or_else(|| self.plug.as_ref().map(Plug::image)).unwrap_or_else(|| self.directory.join("image"))
     }
 
     /// The loop device.

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use longrun_lab::{LoopVolume, VolumeSpec};
-use longrun_volume::NoProgress;
+use longrun_layout::{FileId, Pin, VolumeLayout};
 use longrun_volume::ext4::scan::{Access, Ext4Reader, FreeSpace, ScanOptions};
+use longrun_volume::{NoProgress, VolumeError};
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -41,45 +43,73 @@ fn churn(root: &Path, seed: u64, stop: &AtomicBool) {
     }
 }
 
+/// Scans again and again, for so long, while three writers are at work.
+fn beside_writers<T, E: Display>(root: &Path, time: Duration, mut scan: impl FnMut() -> Result<T, E>) -> Vec<T> {
+    let (stop, mut scans) = (AtomicBool::new(false), Vec::new());
+    let failed = std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let stop = &stop;
+            scope.spawn(move || churn(root, seed, stop));
+        }
+        let started = Instant::now();
+        let mut failed = None;
+        while started.elapsed() < time && failed.is_none() {
+            match scan() {
+                Ok(done) => scans.push(done),
+                Err(error) => failed = Some(error),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        failed
+    });
+    if let Some(error) = failed {
+        panic!("after {} scans: {error}", scans.len());
+    }
+    scans
+}
+
+/// Which files are pinned for being damaged, and how many for having changed.
+fn pinned(layout: &VolumeLayout) -> (Vec<FileId>, usize) {
+    let changed = layout.files().filter(|file| file.record.pin == Some(Pin::Changed)).count();
+    (layout.contradicting().map(|file| file.id()).collect(), changed)
+}
+
 #[test]
 fn loop_a_busy_volume_is_never_called_damaged() {
     let volume = LoopVolume::create(&VolumeSpec::ext4(512).mkfs(&["-b", "1024"])).unwrap();
     let root = volume.mount_point();
-    let (stop, mut scans, mut worst) = (AtomicBool::new(false), 0, Duration::ZERO);
-    let result = std::thread::scope(|scope| {
-        for seed in 0..3 {
-            let (root, stop) = (&root, &stop);
-            scope.spawn(move || churn(root, seed, stop));
-        }
-        let started = Instant::now();
-        let mut scan_all = || {
-            let handle = File::open(&root).unwrap();
-            while started.elapsed() < Duration::from_secs(12) {
-                let start = Instant::now();
-                let mut reader = Ext4Reader::open(volume.device(), Access::Live)?;
-                let options = ScanOptions { free_space: FreeSpace::Kernel(handle.as_fd()), directories: true };
-                let scan = reader.scan(options, &NoProgress)?;
-                let inodes: Vec<_> = scan
-                    .layout
-                    .most_fragmented(20)
-                    .iter()
-                    .filter_map(|f| scan.layout.file(f.file))
-                    .map(|f| f.record.inode)
-                    .collect();
-                reader.paths_of(&scan, &inodes)?;
-                // The bitmaps on the device change with their descriptors: the pair, too, may be seen half-changed.
-                reader.scan(ScanOptions { free_space: FreeSpace::Bitmaps, directories: false }, &NoProgress)?;
-                worst = worst.max(start.elapsed());
-                scans += 1;
-            }
-            Ok::<(), longrun_volume::VolumeError>(())
-        };
-        let result = scan_all();
-        stop.store(true, Ordering::Relaxed);
-        result
+    let handle = File::open(&root).unwrap();
+    let scans = beside_writers(&root, Duration::from_secs(12), || {
+        let mut reader = Ext4Reader::open(volume.device(), Access::Live)?;
+        let options = ScanOptions { free_space: FreeSpace::Kernel(handle.as_fd()), directories: true };
+        let scan = reader.scan(options, &NoProgress)?;
+        let worst = scan.layout.most_fragmented(20);
+        let inodes: Vec<_> = worst.iter().filter_map(|f| scan.layout.file(f.file)).map(|f| f.record.inode).collect();
+        reader.paths_of(&scan, &inodes)?;
+        // The bitmaps on the device change with their descriptors: the pair, too, may be seen half-changed.
+        reader.scan(ScanOptions { free_space: FreeSpace::Bitmaps, directories: false }, &NoProgress)?;
+        Ok::<_, VolumeError>(pinned(&scan.layout))
     });
-    result.unwrap_or_else(|e| panic!("after {scans} scans: {e}"));
-    eprintln!("{scans} pairs of scans, the slowest took {worst:?}");
-    assert!(scans > 5);
+    let changed: usize = scans.iter().map(|(_, changed)| changed).sum();
+    eprintln!("{} pairs of scans, {changed} files that had changed", scans.len());
+    assert!(scans.len() > 5);
+    assert!(scans.iter().all(|(damaged, _)| damaged.is_empty()), "{scans:?}");
+    drop(handle);
+    volume.check().unwrap();
+}
+
+#[test]
+fn loop_files_of_a_busy_xfs_have_changed_and_are_not_damaged() {
+    let volume = LoopVolume::create(&VolumeSpec::xfs(512)).unwrap();
+    let root = volume.mount_point();
+    let handle = File::open(&root).unwrap();
+    let scans = beside_writers(&root, Duration::from_secs(5), || {
+        longrun_volume::xfs::scan::scan(&handle, &root, &NoProgress).map(|scan| pinned(&scan.layout))
+    });
+    let changed: usize = scans.iter().map(|(_, changed)| changed).sum();
+    eprintln!("{} scans, {changed} files that had changed", scans.len());
+    assert!(scans.len() > 5);
+    assert!(scans.iter().all(|(damaged, _)| damaged.is_empty()), "{scans:?}");
+    drop(handle);
     volume.check().unwrap();
 }

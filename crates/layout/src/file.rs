@@ -46,6 +46,8 @@ pub enum Pin {
     System,
     /// Its extents could not be read or contradict each other.
     DamagedMap,
+    /// It changed while the volume was read, so that what was read of it contradicts the rest.
+    Changed,
     /// No generation: an inode number alone could name another file by the time of the move.
     NoGeneration,
     /// Addresses beyond what the model packs.

@@ -5,6 +5,7 @@
 
 mod apply;
 mod claims;
+mod error;
 mod extent;
 mod file;
 mod fragmentation;
@@ -14,9 +15,10 @@ mod units;
 mod volume;
 
 pub use apply::{ApplyError, FileMove, apply_moves};
+pub use error::LayoutError;
 pub use extent::{Extent, ExtentSet};
 pub use file::{FileId, FileIndex, FileRecord, FileView, NO_DIRECTORY, Pin};
 pub use fragmentation::{Fragmentation, FragmentedFile, FreeSpace, count_fragments};
 pub use run::{PackedRun, Run};
 pub use units::{BlockSize, Blocks, Bytes, InodeNumber, LogicalBlock, PhysicalBlock};
-pub use volume::{LayoutBuilder, LayoutError, Region, VolumeLayout};
+pub use volume::{LayoutBuilder, Region, VolumeLayout};

@@ -3,7 +3,8 @@
 use crate::claims::{complement, doubtful_files, overlaps};
 use crate::sharing::Sharing;
 use crate::{
-    BlockSize, Blocks, Extent, ExtentSet, FileIndex, FileRecord, FileView, PackedRun, PhysicalBlock, Pin, Run,
+    BlockSize, Blocks, Extent, ExtentSet, FileIndex, FileRecord, FileView, LayoutError, PackedRun, PhysicalBlock, Pin,
+    Run,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -128,6 +129,22 @@ impl VolumeLayout {
         self.obstacles = obstacles.iter().collect();
     }
 
+    /// The files whose maps contradict themselves, each other or the free space.
+    pub fn contradicting(&self) -> impl Iterator<Item = FileView<'_>> + '_ {
+        self.files().filter(|file| file.record.pin == Some(Pin::DamagedMap))
+    }
+
+    /// States that these of them had only changed while the volume was read. They stay immovable.
+    pub fn excuse(&mut self, files: &[FileIndex]) {
+        for index in files {
+            if let Some(record) = self.files.get_mut(index.0 as usize)
+                && record.pin == Some(Pin::DamagedMap)
+            {
+                record.pin = Some(Pin::Changed);
+            }
+        }
+    }
+
     /// Parts of the volume that keep free blocks for themselves. Ascending, disjoint; often none.
     #[must_use]
     pub fn regions(&self) -> &[Region] {
@@ -197,28 +214,6 @@ impl VolumeLayout {
             .find_map(|file| file.runs().find(|run| run.extent().contains(&wanted)).map(|run| (file.index, run)))
     }
 }
-
-/// A layout that contradicts itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LayoutError {
-    /// More runs or files than 32-bit indices can name.
-    TooMany,
-    /// Free space or a run lies beyond the end of the volume.
-    BeyondEnd(Extent),
-}
-
-impl std::fmt::Display for LayoutError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::TooMany => f.write_str("the volume has more than 4 billion files or runs"),
-            Self::BeyondEnd(e) => {
-                write!(f, "blocks {} to {} lie beyond the end of the volume", e.start, e.end())
-            }
-        }
-    }
-}
-
-impl std::error::Error for LayoutError {}
 
 /// Collects files and free space into a [`VolumeLayout`].
 #[derive(Clone, Debug)]

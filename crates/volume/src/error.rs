@@ -119,6 +119,15 @@ pub enum SkipReason {
     Compressed,
 }
 
+impl From<Pin> for SkipReason {
+    fn from(pin: Pin) -> Self {
+        match pin {
+            Pin::Changed => Self::Changed,
+            pin => Self::Pinned(pin),
+        }
+    }
+}
+
 /// Why a primitive on one file did not work.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {

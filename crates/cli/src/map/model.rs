@@ -104,7 +104,7 @@ impl Map {
         for file in layout.files() {
             let state = match (file.record.is_directory, file.record.pin) {
                 // Its runs may overlap others': the remainder counts them once.
-                (_, Some(Pin::DamagedMap | Pin::TooLarge)) => continue,
+                (_, Some(Pin::DamagedMap | Pin::Changed | Pin::TooLarge)) => continue,
                 (true, _) => State::Directory,
                 (false, Some(_)) => continue,
                 (false, None) if file.fragments() > 1 => State::Fragmented,

@@ -5,7 +5,7 @@
 
 use super::extents::{DataExtent, DataExtents};
 use super::items::{FilePart, Inode, kind};
-use super::model::{Owner, OwnerTraits, Subvolume};
+use super::model::{Owner, OwnerTraits, Subvolume, SubvolumeId};
 use super::trees::Trees;
 use crate::{Progress, VolumeError};
 use longrun_layout::{BlockSize, Bytes, FileIndex, InodeNumber, Pin};
@@ -15,6 +15,7 @@ use longrun_sys::{TreeId, TreeItem, TreeKey, Visit};
 const ITEMS_BETWEEN_REPORTS: u64 = 16384;
 /// What an item's place in its tree takes besides the item.
 const KEY_BYTES: u64 = 25;
+const TOO_MANY: &str = "a volume with more than 4 billion files or extents";
 
 /// All files and directories that were found so far.
 #[derive(Debug)]
@@ -64,7 +65,7 @@ pub(super) fn read(
         )?;
         for reading in found {
             if reading.too_many || !files.append(reading.files) {
-                return Err(trees.unsupported("a volume with more than 4 billion files or extents"));
+                return Err(trees.unsupported(TOO_MANY));
             }
         }
         meter.finish(subvolume.tree_bytes.0);
@@ -72,6 +73,26 @@ pub(super) fn read(
     files.owners.shrink_to_fit();
     files.extents.shrink();
     Ok(files)
+}
+
+/// Reads these files alone, as far as they are still there.
+pub(super) fn read_some(
+    trees: &mut Trees<'_>,
+    subvolumes: &[Subvolume],
+    files: impl Iterator<Item = (SubvolumeId, InodeNumber)>,
+    block_size: BlockSize,
+) -> Result<Files, VolumeError> {
+    let mut found = Files::new(block_size);
+    for (id, inode) in files {
+        let Some(subvolume) = subvolumes.iter().find(|subvolume| subvolume.id == id) else { continue };
+        let mut reading = Reading::new(subvolume, block_size);
+        let (first, last) = (TreeKey::first_of(inode.0), TreeKey::last_of(inode.0));
+        trees.visit(TreeId(id.0), first, last, |item| reading.take(&item))?;
+        if !found.append(reading.files) {
+            return Err(trees.unsupported(TOO_MANY));
+        }
+    }
+    Ok(found)
 }
 
 /// Tells how far it is, by what the trees take.

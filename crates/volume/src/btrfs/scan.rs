@@ -2,19 +2,22 @@
 //!
 //! Owns the order of that. Never writes, but for having the volume synced.
 
+use super::chunks::ChunkMap;
 use super::files::{self, Files};
-use super::model::{BtrfsGeometry, BtrfsScan, OwnerTraits, Profile};
+use super::model::{BtrfsGeometry, BtrfsScan, Owner, OwnerTraits, Profile};
 use super::sharing::SharingSets;
 use super::trees::Trees;
 use super::{chunks, free, picture, roots, swap};
+use crate::live::again::look_again;
 use crate::{Progress, VolumeError};
+use longrun_layout::VolumeLayout;
 use longrun_sys::BtrfsInfo;
 use std::fs::File;
 use std::path::Path;
 
 /// Reads the volume that `root`, any open directory of it, belongs to: all its subvolumes and snapshots; errors call it
 /// `path`. What changes meanwhile is seen before or after; files whose extents contradict the chunks or the free space then
-/// are pinned.
+/// are pinned: as changed, unless a second look finds the same.
 ///
 /// # Errors
 /// [`VolumeError`]: without root; a volume on several devices, striped, or with zones; the kernel refuses or contradicts
@@ -34,7 +37,16 @@ pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<BtrfsSc
     let mut map = chunks::read(&mut trees, &info)?;
     let free_space = free::read(&mut trees, &info, &mut map.chunks)?;
     let sets = mark_sharing(&mut files);
-    let layout = picture::layout(&files, &map, info.block_size).map_err(|error| trees.damaged(error.to_string()))?;
+    let mut layout = layout_of(&trees, &info, &files, &map)?;
+    look_again(&mut layout, |doubted| {
+        let doubted = doubted.iter().map(|id| Owner::of_file_id(*id));
+        // What was written since the last commit still is free by the free-space tree.
+        longrun_sys::sync_volume(root).map_err(trees.failed("syncing the volume"))?;
+        let files = files::read_some(&mut trees, &subvolumes, doubted, info.block_size)?;
+        let mut map = chunks::read(&mut trees, &info)?;
+        free::read(&mut trees, &info, &mut map.chunks)?;
+        layout_of(&trees, &info, &files, &map)
+    })?;
     let doubled = |chunk: &super::Chunk| chunk.kind.holds_data() && chunk.profile == Profile::Dup;
     let geometry = BtrfsGeometry {
         block_size: info.block_size,
@@ -54,6 +66,10 @@ pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<BtrfsSc
         extents: files.extents,
         sets,
     })
+}
+
+fn layout_of(trees: &Trees<'_>, info: &BtrfsInfo, files: &Files, map: &ChunkMap) -> Result<VolumeLayout, VolumeError> {
+    picture::layout(files, map, info.block_size).map_err(|error| trees.damaged(error.to_string()))
 }
 
 fn mark_sharing(files: &mut Files) -> SharingSets {

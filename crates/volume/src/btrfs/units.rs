@@ -104,7 +104,7 @@ fn reason_to_stay(scan: &BtrfsScan, members: &[FileIndex]) -> Option<SkipReason>
             (traits.is_preallocated() || traits.reaches_beyond_end(), SkipReason::Pinned(Pin::Preallocated)),
         ];
         let by_traits = reasons.into_iter().find_map(|(applies, reason)| applies.then_some(reason));
-        pin.map(SkipReason::Pinned).or(by_traits)
+        pin.map(SkipReason::from).or(by_traits)
     })
 }
 

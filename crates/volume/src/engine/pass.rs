@@ -208,7 +208,7 @@ impl Pass<'_> {
             if layout.leader_of(file.index).is_some() {
                 // Told of once, by the file that it moves with.
             } else if let Some(pin) = file.record.pin {
-                self.tally.skip(file.id(), SkipReason::Pinned(pin), self.round);
+                self.tally.skip(file.id(), pin.into(), self.round);
             } else if self.tally.reason(file.id()).is_some() {
                 in_pieces.insert(file.id());
             }

@@ -1,9 +1,10 @@
 //! What the engines of mounted file systems share: who is admitted, opening files by identity, the lock, what lies below the
-//! device.
+//! device, what a scan has to read twice.
 //!
 //! Owns nothing that one file system alone has. Never decides what goes where.
 
 pub(crate) mod admission;
+pub(crate) mod again;
 pub(crate) mod backing;
 pub(crate) mod files;
 pub(crate) mod lock;

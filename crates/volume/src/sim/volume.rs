@@ -166,7 +166,7 @@ impl SimVolume {
         }
         let number = self.state.number(file).ok_or(MoveError::Skip(SkipReason::Vanished))?;
         if let Some(pin) = self.state.pin(number) {
-            return Err(MoveError::Skip(SkipReason::Pinned(pin)));
+            return Err(MoveError::Skip(pin.into()));
         }
         if self.state.is_directory(number) {
             return Err(MoveError::Skip(SkipReason::NotExchangeable));

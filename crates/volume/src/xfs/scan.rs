@@ -5,7 +5,8 @@
 //! directories. What nobody claims is immovable: metadata, directories, what lies behind the end of files.
 
 use super::reserve::regions;
-use crate::{Progress, VolumeError};
+use crate::live::again::look_again;
+use crate::{NoProgress, Progress, VolumeError};
 use longrun_layout::{Blocks, Extent, ExtentSet, LayoutBuilder, NO_DIRECTORY, PhysicalBlock, Pin, Run, VolumeLayout};
 use longrun_sys::{
     ByteRange, Errno, InodeKind, InodeRecord, Mapping, OFlags, SpaceOwner, SpaceRecord, XfsGeometry, for_each_extent,
@@ -46,9 +47,27 @@ pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<XfsScan
     // What has no blocks yet would be missing.
     longrun_sys::sync_volume(root).map_err(failed("syncing the volume"))?;
     let geometry = longrun_sys::xfs_geometry(root).map_err(failed("asking for the geometry"))?;
+    let (mut layout, areas) = read(root, path, geometry, |_| true, progress)?;
+    look_again(&mut layout, |doubted| {
+        read(root, path, geometry, |inode| doubted.contains(&inode.id), &NoProgress).map(|(layout, _)| layout)
+    })?;
+    let available = longrun_sys::capacity(root).map_err(failed("asking for the free space"))?.available;
+    layout.set_regions(regions(&geometry, layout.free_blocks(), available));
+    Ok(XfsScan { layout, geometry, areas })
+}
+
+/// The layout of the free space and those files that are `wanted`, and what the kernel names of the rest.
+fn read(
+    root: &File,
+    path: &Path,
+    geometry: XfsGeometry,
+    wanted: impl Fn(&InodeRecord) -> bool,
+    progress: &dyn Progress,
+) -> Result<(VolumeLayout, Vec<SpaceRecord>), VolumeError> {
+    let failed = |act| move |errno: Errno| io(path, act, errno);
     let mut inodes = Vec::new();
     for_each_inode(root, |inode| {
-        if inode.links > 0 && inode.kind != InodeKind::Other {
+        if inode.links > 0 && inode.kind != InodeKind::Other && wanted(&inode) {
             inodes.push(inode);
         }
         !progress.cancelled()
@@ -85,11 +104,9 @@ pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<XfsScan
         .partition(|record| record.owner == SpaceOwner::Free);
     free.into_iter().for_each(|record| builder.push_free(record.extent));
     progress.at(total, total);
-    let mut layout =
+    let layout =
         builder.build().map_err(|error| VolumeError::Damaged { path: path.to_owned(), detail: error.to_string() })?;
-    let available = longrun_sys::capacity(root).map_err(failed("asking for the free space"))?.available;
-    layout.set_regions(regions(&geometry, layout.free_blocks(), available));
-    Ok(XfsScan { layout, geometry, areas })
+    Ok((layout, areas))
 }
 
 /// The free parts of `within`.

@@ -32,12 +32,13 @@ pub use fault::Access;
 pub use refusal::Refusal;
 pub use source::{FileSource, Source};
 
+use crate::live::again::look_again;
 use crate::{Progress, VolumeError};
 use collect::Collector;
 use device::Device;
 use fault::Fault;
 use longrun_layout::{
-    BlockSize, Blocks, Extent, FileIndex, FileView, InodeNumber, LogicalBlock, NO_DIRECTORY, PhysicalBlock,
+    BlockSize, Blocks, Extent, FileId, FileIndex, FileView, InodeNumber, LogicalBlock, NO_DIRECTORY, PhysicalBlock,
     VolumeLayout,
 };
 use parents::Parents;
@@ -251,9 +252,13 @@ impl Ext4Reader {
             unreadable_directory_blocks = parents.unreadable_blocks;
         }
         drop(listed);
+        let mut layout = builder.build().map_err(|e| Fault::Damaged(e.to_string()))?;
+        if let FreeSpace::Kernel(file) = options.free_space {
+            look_again(&mut layout, |doubted| self.scan_some(doubted, file))?;
+        }
         progress.at(total, total);
         Ok(Ext4Scan {
-            layout: builder.build().map_err(|e| Fault::Damaged(e.to_string()))?,
+            layout,
             areas: Areas::new(areas),
             identity: Identity { label: device.sb.label.clone(), uuid: device.sb.uuid },
             cluster: Blocks(device.sb.cluster_blocks),
@@ -262,6 +267,18 @@ impl Ext4Reader {
             deleted,
             unreadable_directory_blocks,
         })
+    }
+
+    /// The layout of the free space and these files, as far as they are still there.
+    fn scan_some(&self, files: &BTreeSet<FileId>, mounted: BorrowedFd<'_>) -> Result<VolumeLayout, Fault> {
+        let mut collector = Collector::new(&self.device, Vec::new(), None);
+        for number in files.iter().filter_map(|file| u32::try_from(file.inode.0).ok()) {
+            let (_, raw) = self.device.read_inode(number)?;
+            collector.take(number, &raw)?;
+        }
+        let mut builder = collector.builder;
+        kernel_free_extents(mounted, &self.device)?.into_iter().for_each(|extent| builder.push_free(extent));
+        builder.build().map_err(|error| Fault::Damaged(error.to_string()))
     }
 
     /// The path from the root of the volume of each of `inodes` that still has one, as bytes, without a leading slash.

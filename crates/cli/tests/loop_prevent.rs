@@ -11,12 +11,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Starts it, and waits until it is at work.
-fn prevent(mount_point: &Path, state: &Path) -> (Child, BufReader<std::process::ChildStdout>, serde_json::Value) {
+fn prevent(
+    mount_point: &Path,
+    state: &Path,
+    more: &[&str],
+) -> (Child, BufReader<std::process::ChildStdout>, serde_json::Value) {
     let mut child = Command::new(LONGRUN)
         .arg("prevent")
         .arg(mount_point)
         .args(["--json", "--state"])
         .arg(state)
+        .args(more)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -46,7 +51,7 @@ fn loop_prevent_ends_well_when_it_is_told_to_and_refuses_what_it_cannot_do() {
     let volume = LoopVolume::create(&VolumeSpec::xfs(2048)).unwrap();
     let state = tempfile::tempdir().unwrap();
     let point = volume.mount_point();
-    let (child, output, ready) = prevent(&point, state.path());
+    let (child, output, ready) = prevent(&point, state.path(), &[]);
     assert_eq!(ready["volumes"][0]["filesystem"], "xfs");
     let state_argument = state.path().to_str().unwrap();
     check(&longrun(["prevent", point.to_str().unwrap(), "--state", state_argument]), 3, "another longrun");
@@ -69,13 +74,13 @@ fn loop_what_a_kill_leaves_is_given_back_at_the_next_start() {
         let state = tempfile::tempdir().unwrap();
         let point = volume.mount_point();
         for run in [60, 180, 400] {
-            let (mut child, _output, _) = prevent(&point, state.path());
+            let (mut child, _output, _) = prevent(&point, state.path(), &[]);
             let mut writing = writers(&point);
             std::thread::sleep(Duration::from_millis(run));
             child.kill().unwrap();
             child.wait().unwrap();
             writing.wait().unwrap();
-            let (child, output, _) = prevent(&point, state.path());
+            let (child, output, _) = prevent(&point, state.path(), &[]);
             for name in 1..=6 {
                 let path = point.join(name.to_string());
                 assert_eq!(bytes_beyond_the_end(&path).unwrap(), 0, "{kind:?}, after {run} ms: {name}");
@@ -85,4 +90,37 @@ fn loop_what_a_kill_leaves_is_given_back_at_the_next_start() {
         }
         volume.check().unwrap();
     }
+}
+
+#[test]
+fn loop_hints_are_given_to_a_directory_when_that_is_wanted_and_taken_back_when_that_is() {
+    let volume = LoopVolume::create(&VolumeSpec::xfs(2048)).unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let directory = volume.mount_point().join("video");
+    std::fs::create_dir(&directory).unwrap();
+    let hint = || longrun_sys::inherited_size_hint(std::fs::File::open(&directory).unwrap()).unwrap();
+    let (child, output, _) = prevent(&volume.mount_point(), state.path(), &["--xfs-hint"]);
+    for _ in 0..20 {
+        if hint().is_some() {
+            break;
+        }
+        assert!(writers(&directory).wait().unwrap().success());
+        // Files are judged when they have been closed for a while.
+        std::thread::sleep(Duration::from_millis(800));
+        (1..=6).for_each(|name| std::fs::remove_file(directory.join(name.to_string())).unwrap());
+    }
+    end(child, output);
+    assert!(hint().is_some());
+    let point = volume.mount_point();
+    let undo = longrun([
+        "prevent",
+        point.to_str().unwrap(),
+        "--state",
+        state.path().to_str().unwrap(),
+        "--undo-hints",
+        "--json",
+    ]);
+    assert_eq!(undo.status.code(), Some(0));
+    let told: serde_json::Value = serde_json::from_slice(&undo.stdout).unwrap();
+    assert_eq!((told[0]["restored"].as_u64(), hint()), (Some(1), None), "{told}");
 }

@@ -99,4 +99,26 @@ impl ByteRange {
     ) -> Self {
         Self { start: block_size.to_bytes(longrun_layout::Blocks(start.0)), length: block_size.to_bytes(length) }
     }
+
+    /// What of it does not lie before `start`; `None` when that is nothing.
+    #[must_use]
+    pub fn not_before(self, start: Bytes) -> Option<Self> {
+        let skipped = start.saturating_sub(self.start);
+        let length = self.length.saturating_sub(skipped);
+        (length.0 > 0).then(|| Self { start: self.start.max(start), length })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_cut_before_where_it_is_to_begin() {
+        let range = |start, length| ByteRange { start: Bytes(start), length: Bytes(length) };
+        assert_eq!(range(10, 5).not_before(Bytes(3)), Some(range(10, 5)));
+        assert_eq!(range(10, 5).not_before(Bytes(12)), Some(range(12, 3)));
+        assert_eq!(range(10, 5).not_before(Bytes(15)), None);
+        assert_eq!(ByteRange::ALL.not_before(Bytes(7)), Some(range(7, u64::MAX - 7)));
+    }
 }

@@ -24,6 +24,21 @@ const LATEST_LOOK: Duration = Duration::from_secs(60);
 /// So many holes of a window are remembered as ours; what is beyond is never given back.
 const MOST_HOLES: usize = 256;
 
+/// What a preallocation is to give a place.
+struct Fresh {
+    /// The part of the file.
+    range: ByteRange,
+    /// Whether nothing of it had a place before: only then do its pieces tell of the free space.
+    was_empty: bool,
+}
+
+/// A preallocation that was made.
+struct Granted {
+    fresh: Fresh,
+    /// What the journal remembers of it.
+    give_back: Vec<GiveBack>,
+}
+
 impl Core {
     /// Does what is to be done about a file.
     pub(super) fn work(&self, key: &FileKey, task: &Task) {
@@ -108,10 +123,14 @@ impl Core {
             self.kick();
         }
         let granted = self.preallocate(volume, handle, &opened, (range, half), coming);
-        self.reckon(volume, signal, opened, &facts, (range, half), granted)
+        if granted.is_err() {
+            volume.table().change(handle, |known| known.held = known.held.saturating_sub(range.length));
+            self.kick();
+        }
+        self.reckon(volume, signal, opened, &facts, (range, half), &granted?)
     }
 
-    /// Remembers, and then preallocates. The bytes are what it took from the free space.
+    /// Remembers, and then preallocates.
     fn preallocate(
         &self,
         volume: &Volume,
@@ -119,7 +138,7 @@ impl Core {
         opened: &Opened,
         (range, half): (ByteRange, Option<Bytes>),
         coming: Coming<'_>,
-    ) -> Result<Vec<GiveBack>, LeaveReason> {
+    ) -> Result<Granted, LeaveReason> {
         let give_back: Vec<GiveBack> = match half {
             Some(_) => vec![GiveBack::End(Self::reach(volume, opened, range).map_err(refused)?)],
             None => file::holes(&opened.file, range, MOST_HOLES)
@@ -132,17 +151,16 @@ impl Core {
             return Err(LeaveReason::KeptWhole);
         }
         coming.remember(volume.id, *handle, &give_back).map_err(refused)?;
-        let done = match self.allocate(volume, handle, opened, range) {
-            Err(reason @ (LeaveReason::LowSpace | LeaveReason::Refused)) => Err(reason),
-            Err(reason) => {
-                // Nothing was tried.
-                if volume.table().get(handle).is_none_or(|known| known.give_back.is_empty()) {
-                    self.journal.retire(volume.id, *handle);
-                }
-                return Err(reason);
+        let done = self.allocate(volume, handle, opened, (range, half));
+        if let Err(reason) = &done
+            && !matches!(reason, LeaveReason::LowSpace | LeaveReason::Refused)
+        {
+            // Nothing was tried.
+            if volume.table().get(handle).is_none_or(|known| known.give_back.is_empty()) {
+                self.journal.retire(volume.id, *handle);
             }
-            Ok(()) => Ok(()),
-        };
+            return Err(*reason);
+        }
         // Whatever the answer: an error can leave a part allocated, which has to be given back, too.
         volume.table().change(handle, |known| {
             for what in &give_back {
@@ -151,17 +169,18 @@ impl Core {
             known.stage = Stage::Growing;
             known.pattern = if half.is_some() { Pattern::Appended } else { Pattern::Scattered };
         });
-        done.map(|()| give_back)
+        done.map(|fresh| Granted { fresh, give_back })
     }
 
-    /// Opens the file for writing, for just as long as it takes to preallocate.
+    /// Opens the file for writing, for just as long as it takes to preallocate. The writer
+    /// goes on while the journal is flushed: the pieces that it makes meanwhile are not the runway's.
     fn allocate(
         &self,
         volume: &Volume,
         handle: &FileHandle,
         seen: &Opened,
-        range: ByteRange,
-    ) -> Result<(), LeaveReason> {
+        (range, half): (ByteRange, Option<Bytes>),
+    ) -> Result<Fresh, LeaveReason> {
         let writable = file::open(&volume.watched, handle, Executables::Never).map_err(reason_of)?;
         // The journal may have taken its time. Where a preallocation changes times, who has set them by now is respected.
         // Whoever sets them between this look and the kernel's own is not: no call tells (docs/hazards.md).
@@ -169,10 +188,21 @@ impl Core {
         if volume.watched.filesystem != FileSystem::Xfs && (set_since || file::times_were_set(&writable.stat)) {
             return Err(LeaveReason::TimesSet);
         }
-        longrun_sys::allocate(&writable.file, range).map_err(|errno| match errno {
+        let fresh = match half {
+            Some(_) => {
+                let range = range.not_before(Bytes(writable.stat.len())).ok_or(LeaveReason::HasRunway)?;
+                Fresh { range, was_empty: true }
+            }
+            None => {
+                let holes = file::holes(&writable.file, range, 1).map_err(refused)?;
+                Fresh { range, was_empty: holes == [range] }
+            }
+        };
+        longrun_sys::allocate(&writable.file, fresh.range).map_err(|errno| match errno {
             Errno::NOSPC | Errno::DQUOT => LeaveReason::LowSpace,
             _ => LeaveReason::Refused,
-        })
+        })?;
+        Ok(fresh)
     }
 
     /// Up to where what lies behind the end of the file will be ours. XFS may have preallocated on its own already, and will
@@ -186,26 +216,20 @@ impl Core {
         Ok(behind.map_or(end, |behind| behind.last.max(end)))
     }
 
-    /// What comes after the preallocation, or its failure.
+    /// What comes after the preallocation.
     fn reckon(
         &self,
         volume: &Volume,
         signal: &Signal,
         opened: Opened,
         facts: &FileFacts,
-        (range, half): (ByteRange, Option<Bytes>),
-        granted: Result<Vec<GiveBack>, LeaveReason>,
+        (wanted, half): (ByteRange, Option<Bytes>),
+        granted: &Granted,
     ) -> Result<(), LeaveReason> {
         let handle = &signal.file.handle;
         let now = Nanos(longrun_sys::monotonic_nanoseconds());
-        let give_back = match granted {
-            Ok(give_back) => give_back,
-            Err(reason) => {
-                volume.table().change(handle, |known| known.held = known.held.saturating_sub(range.length));
-                self.kick();
-                return Err(reason);
-            }
-        };
+        let Granted { fresh: Fresh { range, was_empty }, give_back } = granted;
+        let range = *range;
         self.reaction().add(Duration::from_nanos(now.0.saturating_sub(signal.at.0)));
         let (pieces, _) = file::pieces(&opened.file, range).map_err(refused)?;
         let pieces = u32::try_from(pieces).unwrap_or(u32::MAX).max(1);
@@ -222,11 +246,11 @@ impl Core {
                 }
                 None => {
                     known.growth.granted_window(range, pieces, now);
-                    known.held = Bytes(known.held.0.saturating_sub(range.length.0) + taken);
+                    known.held = Bytes(known.held.0.saturating_sub(wanted.length.0) + taken);
                     known.granted.0 += taken;
                 }
             });
-            if half.is_some() || taken == range.length.0 {
+            if *was_empty {
                 table.policy.granted(range.length, pieces, now);
             }
             table.figures.grants += 1;

@@ -17,7 +17,8 @@ case "${1:-}" in
     test)
         needed+=(mkfs.ext4:e2fsprogs filefrag:e2fsprogs e2freefrag:e2fsprogs e4defrag:e2fsprogs debugfs:e2fsprogs
             losetup:mount mount:mount setpriv:util-linux blockdev:util-linux setfattr:attr setfacl:acl
-            setcap:libcap2-bin mkfs.xfs:xfsprogs xfs_repair:xfsprogs mkfs.btrfs:btrfs-progs fio:fio)
+            setcap:libcap2-bin mkfs.xfs:xfsprogs xfs_repair:xfsprogs mkfs.btrfs:btrfs-progs fio:fio
+            bpftrace:bpftrace addpart:util-linux)
         ;;
     *) fail "usage: prepare.sh build|run|test" ;;
 esac

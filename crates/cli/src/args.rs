@@ -4,6 +4,7 @@ pub mod bench;
 pub mod prevent;
 pub mod sensor;
 pub mod service;
+pub mod trace;
 
 use crate::report::history::{Moment, parse_moment};
 use crate::text::{parse_duration, parse_size};
@@ -70,6 +71,12 @@ pub enum Command {
     /// Measure what Longrun brings on a volume, and what it costs
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Show what a device is asked for: sizes, latency, seeks, queue depth, split requests
+    ///
+    /// Needs root. Requests are counted inside the kernel, at the lowest devices on which the target lies (the disks below
+    /// partitions, device-mapper and RAID), whoever makes them. It works for the time of --duration or until Ctrl-C, and
+    /// ends with the totals and status 0. Nothing is changed.
+    Trace(trace::TraceArgs),
     /// Show what prevention and mending did, and what it was good for
     ///
     /// Reads the history that the service keeps, also while it runs. Times are UTC. Nothing is changed.
@@ -307,6 +314,11 @@ mod tests {
             "longrun fragment FILE",
             "longrun fragment FILE --fragments 5 --volume /mnt --recipe aged",
             "longrun prevent",
+            "longrun trace",
+            "longrun trace /mnt --duration 0",
+            "longrun trace /mnt --pid x",
+            "longrun trace --compare A",
+            "longrun trace /mnt --compare A B",
             "longrun bench",
             "longrun bench prevention",
             "longrun bench prevention /mnt --profile fast",

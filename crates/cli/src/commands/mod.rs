@@ -11,3 +11,4 @@ pub mod papers;
 pub mod prevent;
 pub mod report;
 pub mod status;
+pub mod trace;

@@ -5,6 +5,7 @@ pub mod history;
 pub mod optimization;
 pub mod prevention;
 pub mod reasons;
+pub mod trace;
 pub mod verdict;
 
 use crate::exit::Failure;

@@ -144,6 +144,61 @@ pub fn columns(chart: &Columns<'_>) -> String {
     svg
 }
 
+/// Columns beside each other, one for each part, for things that have names.
+pub struct Groups<'a> {
+    /// What it is, for those who cannot see it.
+    pub title: &'a str,
+    /// What the parts are.
+    pub parts: &'a [&'a str],
+    /// The names, and the number of each part.
+    pub groups: Vec<(String, Vec<u64>)>,
+}
+
+/// Draws numbers of things by name.
+pub fn groups(chart: &Groups<'_>) -> String {
+    let most = chart.groups.iter().flat_map(|(_, parts)| parts).max().copied().unwrap_or(0);
+    let plot = Plot::new(WIDE, most, Kind::Count);
+    let mut svg = plot.begin(chart.title);
+    let band = plot.width() / chart.groups.len().max(1) as f64;
+    let column = (band * 0.8 / chart.parts.len().max(1) as f64).min(WIDEST_COLUMN);
+    // As many names as find room beside each other.
+    let longest = chart.groups.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(1) as f64 * LETTER + 6.0;
+    let label_each = (longest / band).ceil().max(1.0) as usize;
+    for (nth, (name, parts)) in chart.groups.iter().enumerate() {
+        let middle = plot.left + band * (nth as f64 + 0.5);
+        let mut says = name.clone();
+        let mut x = middle - column * parts.len() as f64 / 2.0;
+        svg.push_str("<g class=\"slot\">");
+        _ = write!(
+            svg,
+            "<rect class=\"touch\" x=\"{:.1}\" y=\"{TOP}\" width=\"{band:.1}\" height=\"{:.1}\"/>",
+            middle - band / 2.0,
+            HEIGHT - TOP - BOTTOM
+        );
+        for (part, value) in parts.iter().enumerate() {
+            let name = chart.parts.get(part).copied().unwrap_or_default();
+            _ = write!(says, "\n{name}: {}", Kind::Count.show(*value));
+            if *value > 0 {
+                // What is there is seen, be it ever so little.
+                let height = (plot.y(0) - plot.y(*value)).max(1.0);
+                _ = write!(
+                    svg,
+                    "<rect class=\"part{part}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{height:.1}\" rx=\"1.5\"/>",
+                    plot.y(0) - height,
+                    column * 0.92
+                );
+            }
+            x += column;
+        }
+        _ = writeln!(svg, "<title>{}</title></g>", escape(&says));
+        if nth % label_each == label_each / 2 {
+            plot.below(&mut svg, middle, name);
+        }
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
 /// A line through what was found at some times.
 pub struct Line<'a> {
     /// What it is.

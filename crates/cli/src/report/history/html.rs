@@ -36,16 +36,28 @@ pub fn escape(text: &str) -> String {
     safe
 }
 
-/// The whole page.
-pub fn page(report: &Report) -> String {
-    let period = format!("{} to {} UTC", minute(report.period.from), minute(report.period.to));
-    let mut page = format!(
+/// The head of a page, up to where its content begins.
+fn head(title: &str, subtitle: &str) -> String {
+    let (title, subtitle) = (escape(title), escape(subtitle));
+    format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>Longrun report</title>\n<style>\n{STYLE}</style>\n\
-         </head>\n<body>\n<header>\n<h1>Longrun report</h1>\n<p class=\"period\">{period}</p>\n</header>\n<main>\n"
-    );
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n\
+         </head>\n<body>\n<header>\n<h1>{title}</h1>\n<p class=\"period\">{subtitle}</p>\n</header>\n<main>\n"
+    )
+}
+
+/// A whole page around `body`, which must be escaped already; title and subtitle need not be.
+pub fn shell(title: &str, subtitle: &str, body: &str) -> String {
+    let foot = format!("Made by longrun {}.", env!("CARGO_PKG_VERSION"));
+    head(title, subtitle) + body + &format!("</main>\n<footer>{foot}</footer>\n</body>\n</html>\n")
+}
+
+/// The whole page.
+pub fn page(report: &Report) -> String {
+    let period = format!("{} to {} UTC", minute(report.period.from), minute(report.period.to));
+    let mut page = head("Longrun report", &period);
     if report.has_history {
         tiles(&mut page, report);
         benefit(&mut page, &report.benefit.statements);
@@ -154,7 +166,8 @@ fn activity(page: &mut String, report: &Report) {
     page.push_str("</section>\n");
 }
 
-fn figure(page: &mut String, title: &str, drawn: &str, parts: &[&str]) {
+/// A picture with its title, and with what its colours mean where there are several. What is drawn is escaped already.
+pub fn figure(page: &mut String, title: &str, drawn: &str, parts: &[&str]) {
     _ = write!(page, "<figure class=\"card\"><figcaption>{}", escape(title));
     if parts.len() > 1 {
         page.push_str("<span class=\"legend\">");

@@ -2,9 +2,9 @@
 //!
 //! Owns which times can be asked for and how figures are named for people. Never computes a benefit: the ledger does.
 
-mod chart;
-mod html;
-mod scale;
+pub mod chart;
+pub mod html;
+pub mod scale;
 mod text;
 
 pub use html::page;

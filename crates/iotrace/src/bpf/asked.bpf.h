@@ -1,0 +1,193 @@
+/* What file systems ask for: stretches of files, and how many pieces of the device each needs. A part of trace.bpf.c. */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct trace_task);
+} tasks SEC(".maps");
+
+static __always_inline bool is_top(__u32 number)
+{
+	__u32 i;
+
+	if (config.top[0] == number)
+		return true;
+	for (i = 1; i < MAX_DEVICES && i < config.tops; i++)
+		if (config.top[i] == number)
+			return true;
+	return false;
+}
+
+static __always_inline struct trace_task *task_of(__u64 flags)
+{
+	return bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), 0, flags);
+}
+
+#define ANONYMOUS 3ul
+
+/* Whose pages the data of a bio come from or go to. */
+enum owner { OF_A_FILE, OF_A_PROGRAM, OF_THE_KERNEL };
+
+/* And which place of which file, where they are a file's in the page cache. */
+static __always_inline enum owner place_of(struct bio *bio, __u64 *file, __u64 *at)
+{
+	struct bio_vec *first = bio->bi_io_vec;
+	struct page *page;
+	struct folio *folio;
+	struct address_space *mapping;
+	struct inode *inode;
+	unsigned long head, size = bpf_core_type_size(struct page);
+
+	/* As a file system makes it, not a part of another bio. */
+	if (!first || bio->bi_iter.bi_idx || !size)
+		return OF_THE_KERNEL;
+	/* A number rather than a pointer, which the verifier would not let be reckoned with. */
+	page = BPF_CORE_READ(first, bv_page);
+	if (!page)
+		return OF_THE_KERNEL;
+	head = BPF_CORE_READ(page, compound_head);
+	folio = head & 1 ? (struct folio *)(head - 1) : (struct folio *)page;
+	mapping = BPF_CORE_READ(folio, mapping);
+	if ((unsigned long)mapping & ANONYMOUS)
+		return OF_A_PROGRAM;
+	if (!mapping)
+		return OF_THE_KERNEL;
+	inode = BPF_CORE_READ(mapping, host);
+	/* Metadata of file systems are pages of the device, or of an inode without a type. */
+	if (!inode || (BPF_CORE_READ(inode, i_mode) & 0170000) != 0100000)
+		return OF_THE_KERNEL;
+	*file = (__u64)inode;
+	*at = ((__u64)BPF_CORE_READ(folio, index) + ((unsigned long)page - (unsigned long)folio) / size) << config.page_shift;
+	*at += first->bv_offset & ((1u << config.page_shift) - 1);
+	return OF_A_FILE;
+}
+
+static __always_inline void count_asked(struct bio *bio, __u32 class)
+{
+	struct trace_asked *to = bpf_map_lookup_elem(&asked, &class);
+	struct trace_task *task = task_of(BPF_LOCAL_STORAGE_GET_F_CREATE);
+	__u64 file = 0, at = 0, sector = bio->bi_iter.bi_sector;
+	__u32 bytes = bio->bi_iter.bi_size;
+	enum owner owner;
+	bool follows;
+
+	if (!to || !task)
+		return;
+	owner = place_of(bio, &file, &at);
+	/* Maps of files are looked up during a direct transfer, too. */
+	if (owner == OF_THE_KERNEL || (owner == OF_A_PROGRAM && !task->direct)) {
+		to->other_bios += 1;
+		to->other_bytes += bytes;
+		return;
+	}
+	/* A buffer may be a file's as well, as shared memory is: what is left of the transfer says where it goes. */
+	if (task->direct && file != task->direct_file) {
+		file = task->direct_file;
+		at = task->direct_at;
+		task->direct_at += bytes;
+		task->direct = task->direct > bytes ? task->direct - bytes : 0;
+		to->direct_bytes += bytes;
+	}
+	to->file_bytes += bytes;
+	follows = task->file == file && task->class == class && task->next == at;
+	if (!follows || task->fresh) {
+		to->requests += 1;
+		to->between += follows && task->sector != sector;
+		task->fresh = 0;
+		task->split = 0;
+	} else if (task->sector != sector) {
+		to->extra += 1;
+		to->split += !task->split;
+		task->split = 1;
+	}
+	task->file = file;
+	task->class = class;
+	task->next = at + bytes;
+	task->sector = sector + (bytes >> 9);
+}
+
+/* Before it is split or merged, in the context of whoever asks. */
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(queued, struct bio *bio)
+{
+	__u32 number = disk_number(bio->bi_bdev->bd_disk);
+	__u32 slot = slot_of(number);
+	__u32 class;
+
+	if (slot != NONE) {
+		struct trace_device *device = device_of(slot);
+
+		if (device)
+			device->bios += 1;
+	}
+	if (!is_top(number))
+		return 0;
+	class = class_of(bio->bi_opf);
+	if (class <= CLASS_WRITE && bio->bi_iter.bi_size)
+		count_asked(bio, class);
+	return 0;
+}
+
+/* A new request of a file system begins with the next bio of this task. A task that has not asked for anything yet needs no
+ * reminder. */
+static __always_inline int begins(void)
+{
+	struct trace_task *task = task_of(0);
+
+	if (task) {
+		task->fresh = 1;
+		task->direct = 0;
+	}
+	return 0;
+}
+
+SEC("tp_btf/page_cache_ra_unbounded")
+int BPF_PROG(reads_ahead, struct inode *inode)
+{
+	return begins();
+}
+
+SEC("tp_btf/page_cache_ra_order")
+int BPF_PROG(reads_ahead_large, struct inode *inode)
+{
+	return begins();
+}
+
+SEC("tp_btf/writeback_single_inode_start")
+int BPF_PROG(writes_back, struct inode *inode)
+{
+	return begins();
+}
+
+SEC("tp_btf/ext4_sync_file_enter")
+int BPF_PROG(ext4_syncs, void *file)
+{
+	return begins();
+}
+
+SEC("tp_btf/xfs_file_fsync")
+int BPF_PROG(xfs_syncs, void *file)
+{
+	return begins();
+}
+
+SEC("tp_btf/btrfs_sync_file")
+int BPF_PROG(btrfs_syncs, void *file)
+{
+	return begins();
+}
+
+SEC("tp_btf/iomap_dio_rw_begin")
+int BPF_PROG(direct_begins, struct kiocb *request, struct iov_iter *data)
+{
+	struct trace_task *task = task_of(BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!task)
+		return 0;
+	task->fresh = 1;
+	task->direct = data->count;
+	task->direct_file = (__u64)request->ki_filp->f_inode;
+	task->direct_at = request->ki_pos;
+	return 0;
+}

@@ -1,0 +1,457 @@
+/* Counts, inside the kernel, what block devices are asked for. Owns the counters and the table of requests under way; tells
+ * nothing by itself, never waits, never changes anything. */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Set before loading. */
+const volatile struct trace_config config = {};
+
+/* Only so that the object's type information has them. */
+const volatile struct trace_counts counts_layout = {};
+const volatile struct trace_device device_layout = {};
+const volatile struct trace_asked asked_layout = {};
+const volatile struct trace_process process_layout = {};
+const volatile struct trace_probe probe_layout = {};
+
+/* By (device * CLASSES + class) * 2 + own. As many as there are devices: set before loading. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, CLASSES * 2);
+	__type(key, __u32);
+	__type(value, struct trace_counts);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_DEVICES);
+	__type(key, __u32);
+	__type(value, struct trace_device);
+} devices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct trace_asked);
+} asked SEC(".maps");
+
+/* By the request's address, which is its own while it is under way. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct trace_request);
+} requests SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct trace_process);
+} processes SEC(".maps");
+
+/* Shared by all processors. */
+__u64 under_way[MAX_DEVICES];
+/* Where the last request ended, in sectors: of reads, of writes, of either; 0 when there was none. */
+__u64 ended[MAX_DEVICES][3];
+
+#define NONE (~0u)
+#define REQ_OP_MASK 0xff
+
+static __always_inline __u32 disk_number(struct gendisk *disk)
+{
+	return disk ? (__u32)disk->major << 20 | disk->first_minor : NONE;
+}
+
+static __always_inline __u32 slot_of(__u32 number)
+{
+	__u32 i;
+
+	/* One device is the rule. */
+	if (config.device[0] == number)
+		return 0;
+	for (i = 1; i < MAX_DEVICES && i < config.devices; i++)
+		if (config.device[i] == number)
+			return i;
+	return NONE;
+}
+
+static __always_inline __u32 slot_of_request(struct request *rq)
+{
+	return slot_of(disk_number(rq->q->disk));
+}
+
+static __always_inline __u32 class_of(__u32 flags)
+{
+	switch (flags & REQ_OP_MASK) {
+	case 0:
+		return CLASS_READ;
+	case 1: /* write */
+	case 7: /* zone append */
+		return CLASS_WRITE;
+	case 2:
+		return CLASS_FLUSH;
+	case 3: /* discard */
+	case 5: /* secure erase */
+	case 9: /* write zeroes: no data goes to the device */
+		return CLASS_DISCARD;
+	default:
+		return CLASS_OTHER;
+	}
+}
+
+static __always_inline bool is_own(__u32 process)
+{
+	__u32 i;
+
+	for (i = 0; i < MAX_OWN && i < config.own; i++)
+		if (config.process[i] == process)
+			return true;
+	return false;
+}
+
+static __always_inline struct trace_counts *counts_of(__u32 slot, __u32 class, __u32 own)
+{
+	__u32 index = (slot * CLASSES + class) * 2 + own;
+
+	return bpf_map_lookup_elem(&counts, &index);
+}
+
+static __always_inline struct trace_device *device_of(__u32 slot)
+{
+	return bpf_map_lookup_elem(&devices, &slot);
+}
+
+/* The buckets: an upper bound belongs to its bucket. */
+static __always_inline __u32 size_bucket(__u32 bytes)
+{
+	if (bytes <= 4096)
+		return bytes <= 512 ? 0 : bytes <= 1024 ? 1 : bytes <= 2048 ? 2 : bytes <= 4095 ? 3 : 4;
+	if (bytes <= 16384)
+		return bytes <= 8191 ? 5 : bytes <= 8192 ? 6 : bytes <= 16383 ? 7 : 8;
+	if (bytes <= 65536)
+		return bytes <= 32768 ? 9 : bytes <= 49152 ? 10 : bytes <= 65535 ? 11 : 12;
+	return bytes <= 81920 ? 13 : bytes <= 131072 ? 14 : bytes <= 262144 ? 15 : bytes <= 524288 ? 16 : 17;
+}
+
+/* Up to a distance of 0 sectors the mirror image of that beyond it. */
+static __always_inline __u32 seek_bucket(__s64 sectors)
+{
+	if (sectors <= 0) {
+		__u64 back = -sectors;
+
+		return back < 2 ? 8 : back < 6 ? 7 : back < 16 ? 6 : back < 64 ? 5 : back < 500 ? 4 : back < 5000 ? 3 :
+		       back < 50000 ? 2 : back < 500000 ? 1 : 0;
+	}
+	return sectors <= 2 ? 9 : sectors <= 6 ? 10 : sectors <= 16 ? 11 : sectors <= 64 ? 12 : sectors <= 500 ? 13 :
+	       sectors <= 5000 ? 14 : sectors <= 50000 ? 15 : sectors <= 500000 ? 16 : 17;
+}
+
+static __always_inline __u32 depth_bucket(__u64 depth)
+{
+	if (depth <= 8)
+		return depth <= 1 ? 0 : depth <= 2 ? 1 : depth <= 4 ? 2 : depth <= 6 ? 3 : 4;
+	return depth <= 12 ? 5 : depth <= 16 ? 6 : depth <= 20 ? 7 : depth <= 24 ? 8 : depth <= 28 ? 9 : depth <= 32 ? 10 :
+	       depth <= 64 ? 11 : 12;
+}
+
+/* Four buckets to each doubling. */
+static __always_inline __u32 time_bucket(__u64 ns)
+{
+	__u64 us = ns / 1000;
+	__u64 rest = us;
+	__u32 log = 0;
+
+	if (us < 4)
+		return us;
+	if (us >> 26)
+		return TIME_BUCKETS - 1;
+	if (rest >> 16)
+		log += 16, rest >>= 16;
+	if (rest >> 8)
+		log += 8, rest >>= 8;
+	if (rest >> 4)
+		log += 4, rest >>= 4;
+	if (rest >> 2)
+		log += 2, rest >>= 2;
+	if (rest >> 1)
+		log += 1;
+	return (log - 1) * 4 + ((us >> (log - 2)) & 3);
+}
+
+static __always_inline void add(__u64 *field, __u32 at, __u32 size)
+{
+	/* What is compared is what is used: otherwise a copy of it may be, which the verifier does not take for bounded. */
+	asm volatile("" : "+r"(at));
+	if (at < size)
+		field[at] += 1;
+}
+
+static __always_inline void count_process(const struct trace_request *entry, __u32 slot, __u32 class, __u32 bytes)
+{
+	struct trace_process *process = bpf_map_lookup_elem(&processes, &entry->process);
+
+	if (!process) {
+		struct trace_device *device = device_of(slot);
+
+		if (device)
+			device->nameless += 1;
+		return;
+	}
+	if (class == CLASS_READ) {
+		__sync_fetch_and_add(&process->reads, 1);
+		__sync_fetch_and_add(&process->read_bytes, bytes);
+	} else if (class == CLASS_WRITE) {
+		__sync_fetch_and_add(&process->writes, 1);
+		__sync_fetch_and_add(&process->written_bytes, bytes);
+	} else {
+		__sync_fetch_and_add(&process->others, 1);
+	}
+}
+
+/* One request less is under way on a device. */
+static __always_inline void leave(__u32 slot)
+{
+	asm volatile("" : "+r"(slot));
+	if (slot < MAX_DEVICES)
+		__sync_fetch_and_add(&under_way[slot], -1);
+}
+
+/* Notes who makes a request. */
+static __always_inline void note_maker(struct trace_request *entry)
+{
+	entry->process = bpf_get_current_pid_tgid() >> 32;
+	entry->own = is_own(entry->process);
+	if (!bpf_map_lookup_elem(&processes, &entry->process)) {
+		struct trace_process fresh = {};
+
+		bpf_get_current_comm(fresh.name, sizeof(fresh.name));
+		bpf_map_update_elem(&processes, &entry->process, &fresh, BPF_NOEXIST);
+	}
+}
+
+/* A request has been made of a bio, in the context of whoever asks. */
+SEC("tp_btf/block_io_start")
+int BPF_PROG(made, struct request *rq)
+{
+	__u64 key = (__u64)rq;
+	__u32 slot = slot_of_request(rq);
+	struct trace_request entry = {};
+
+	if (slot == NONE)
+		return 0;
+	entry.made = bpf_ktime_get_ns();
+	note_maker(&entry);
+	/* Where the table is full, the issue tells. */
+	bpf_map_update_elem(&requests, &key, &entry, BPF_ANY);
+	return 0;
+}
+
+/* How far it is from where the last one ended; the first one has no distance. */
+static __always_inline void count_seek(struct trace_counts *to, struct request *rq, __u32 slot, __u32 class, __u32 bytes)
+{
+	__u64 begin = rq->__sector;
+	__u64 end = begin + (bytes >> 9);
+	__u64 before, before_any;
+
+	if (slot >= MAX_DEVICES || class > CLASS_WRITE)
+		return;
+	before = __sync_lock_test_and_set(&ended[slot][class], end);
+	before_any = __sync_lock_test_and_set(&ended[slot][2], end);
+	if (before) {
+		to->distances += 1;
+		to->sequential += begin == before;
+		add(to->seek, seek_bucket(begin - before), SEEK_BUCKETS);
+	}
+	if (before_any) {
+		to->sequential_any += begin == before_any;
+		add(to->seek_any, seek_bucket(begin - before_any), SEEK_BUCKETS);
+	}
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(issued, struct request *rq)
+{
+	__u64 key = (__u64)rq;
+	__u32 slot = slot_of_request(rq);
+	__u32 bytes, class;
+	__u64 now, depth;
+	struct trace_request fresh = {};
+	struct trace_request *entry;
+	struct trace_counts *to;
+
+	if (slot == NONE || slot >= MAX_DEVICES)
+		return 0;
+	now = bpf_ktime_get_ns();
+	class = class_of(rq->cmd_flags);
+	bytes = rq->__data_len;
+	entry = bpf_map_lookup_elem(&requests, &key);
+	if (!entry) {
+		/* Made before we came, or by the block layer itself, as flushes are. */
+		note_maker(&fresh);
+		if (bpf_map_update_elem(&requests, &key, &fresh, BPF_NOEXIST) == 0)
+			entry = bpf_map_lookup_elem(&requests, &key);
+	}
+	if (entry) {
+		depth = __sync_fetch_and_add(&under_way[slot], 1) + 1;
+	} else {
+		/* Counted, but nobody will know when it is completed. */
+		struct trace_device *device = device_of(slot);
+
+		if (device)
+			device->untracked += 1;
+		depth = under_way[slot] + 1;
+		entry = &fresh;
+	}
+	entry->issued = now;
+	entry->slot = slot;
+	entry->class = class;
+	/* What the device did not take comes again: it is one request all the same. */
+	if (entry->counted)
+		return 0;
+	entry->counted = 1;
+	to = counts_of(slot, class, entry->own);
+	if (!to)
+		return 0;
+	to->requests += 1;
+	to->bytes += bytes;
+	add(to->size, size_bucket(bytes), SIZE_BUCKETS);
+	add(to->depth, depth_bucket(depth), DEPTH_BUCKETS);
+	if (entry->made) {
+		__u64 wait = now - entry->made;
+
+		to->waited += 1;
+		to->wait_ns += wait;
+		add(to->wait, time_bucket(wait), TIME_BUCKETS);
+	}
+	count_seek(to, rq, slot, class, bytes);
+	count_process(entry, slot, class, bytes);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(completed, struct request *rq, __u8 error, __u32 bytes)
+{
+	__u64 key = (__u64)rq;
+	struct trace_request *entry;
+	struct trace_counts *to;
+
+	if (slot_of_request(rq) == NONE)
+		return 0;
+	/* A part of it: the rest is still under way. */
+	if (bytes < rq->__data_len)
+		return 0;
+	entry = bpf_map_lookup_elem(&requests, &key);
+	if (!entry)
+		return 0;
+	if (entry->issued) {
+		__u64 latency = bpf_ktime_get_ns() - entry->issued;
+
+		leave(entry->slot);
+		to = counts_of(entry->slot, entry->class, entry->own);
+		if (to) {
+			to->completed += 1;
+			to->errors += error != 0;
+			to->latency_ns += latency;
+			add(to->latency, time_bucket(latency), TIME_BUCKETS);
+		}
+	}
+	bpf_map_delete_elem(&requests, &key);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_requeue")
+int BPF_PROG(requeued, struct request *rq)
+{
+	__u64 key = (__u64)rq;
+	struct trace_request *entry;
+	struct trace_counts *to;
+
+	if (slot_of_request(rq) == NONE)
+		return 0;
+	entry = bpf_map_lookup_elem(&requests, &key);
+	if (!entry || !entry->issued)
+		return 0;
+	leave(entry->slot);
+	entry->issued = 0;
+	to = counts_of(entry->slot, entry->class, entry->own);
+	if (to)
+		to->requeued += 1;
+	return 0;
+}
+
+/* Goes into another request, and is no more. */
+SEC("tp_btf/block_rq_merge")
+int BPF_PROG(merged, struct request *rq)
+{
+	__u64 key = (__u64)rq;
+	__u32 slot = slot_of_request(rq);
+	struct trace_device *device;
+
+	if (slot == NONE)
+		return 0;
+	bpf_map_delete_elem(&requests, &key);
+	device = device_of(slot);
+	if (device)
+		device->request_merges += 1;
+	return 0;
+}
+
+static __always_inline struct trace_device *device_of_bio(struct bio *bio)
+{
+	__u32 slot = slot_of(disk_number(bio->bi_bdev->bd_disk));
+
+	return slot == NONE ? 0 : device_of(slot);
+}
+
+SEC("tp_btf/block_bio_backmerge")
+int BPF_PROG(merged_behind, struct bio *bio)
+{
+	struct trace_device *device = device_of_bio(bio);
+
+	if (device)
+		device->back_merges += 1;
+	return 0;
+}
+
+SEC("tp_btf/block_bio_frontmerge")
+int BPF_PROG(merged_before, struct bio *bio)
+{
+	struct trace_device *device = device_of_bio(bio);
+
+	if (device)
+		device->front_merges += 1;
+	return 0;
+}
+
+SEC("tp_btf/block_split")
+int BPF_PROG(split, struct bio *bio, __u32 sector)
+{
+	struct trace_device *device = device_of_bio(bio);
+
+	if (device)
+		device->splits += 1;
+	return 0;
+}
+
+#include "asked.bpf.h"
+
+/* For the test that compares the buckets here with the bounds in histogram.rs; never loaded otherwise. */
+SEC("syscall")
+int buckets(struct trace_probe *probe)
+{
+	switch (probe->scale) {
+	case 0:
+		return size_bucket(probe->value);
+	case 1:
+		return time_bucket((__u64)probe->value * 1000);
+	case 2:
+		return seek_bucket(probe->value);
+	default:
+		return depth_bucket(probe->value);
+	}
+}

@@ -1,0 +1,188 @@
+//! Loads and attaches the BPF programs. Owns which are needed, and which only add something where the kernel has the hook.
+
+use super::TraceError;
+use super::record::{self, Settings};
+use libbpf_rs::btf::{Btf, types};
+use libbpf_rs::{Link, MapCore as _, Object, ObjectBuilder, PrintLevel};
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::{Mutex, Once, PoisonError};
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
+
+/// The table that is filled before loading.
+const CONSTANTS: &str = "rodata";
+
+/// Every program and its hook in the order in which they are attached: what ends requests before what begins them, so that
+/// none seems to be under way for ever.
+const PROGRAMS: [(&str, &str, Need); 16] = [
+    ("completed", "block_rq_complete", Need::Always),
+    ("requeued", "block_rq_requeue", Need::Always),
+    ("merged", "block_rq_merge", Need::Always),
+    ("merged_behind", "block_bio_backmerge", Need::Always),
+    ("merged_before", "block_bio_frontmerge", Need::Always),
+    ("split", "block_split", Need::Always),
+    ("direct_begins", "iomap_dio_rw_begin", Need::IfThere),
+    ("reads_ahead", "page_cache_ra_unbounded", Need::IfThere),
+    ("reads_ahead_large", "page_cache_ra_order", Need::IfThere),
+    ("writes_back", "writeback_single_inode_start", Need::IfThere),
+    ("ext4_syncs", "ext4_sync_file_enter", Need::IfThere),
+    ("xfs_syncs", "xfs_file_fsync", Need::IfThere),
+    ("btrfs_syncs", "btrfs_sync_file", Need::IfThere),
+    ("queued", "block_bio_queue", Need::Always),
+    ("made", "block_io_start", Need::IfThere),
+    ("issued", "block_rq_issue", Need::Always),
+];
+
+/// Whether it goes without.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Always,
+    IfThere,
+}
+
+/// Programs that are attached until this is dropped.
+pub(super) struct Programs {
+    // Before the object: links first go down, then what they lead to.
+    _links: Vec<Link>,
+    object: Object,
+    hooks: Vec<&'static str>,
+}
+
+impl Programs {
+    /// Loads and attaches.
+    pub(super) fn load(settings: &Settings) -> Result<Self, TraceError> {
+        quieten();
+        Self::try_load(settings).map_err(|error| match error.kind() {
+            // The verifier's refusal has the same number.
+            libbpf_rs::ErrorKind::PermissionDenied if !longrun_sys::is_root() => TraceError::NotPermitted,
+            _ => TraceError::Unsupported { detail: explained(&error) },
+        })
+    }
+
+    fn try_load(settings: &Settings) -> libbpf_rs::Result<Self> {
+        let kernel = Btf::from_vmlinux()?;
+        let is_there = |hook: &str| kernel.type_by_name::<types::Typedef<'_>>(&format!("btf_trace_{hook}")).is_some();
+        let chosen: Vec<(&str, &'static str)> = PROGRAMS
+            .into_iter()
+            .filter(|(_, hook, need)| *need == Need::Always || is_there(hook))
+            .map(|(program, hook, _)| (program, hook))
+            .collect();
+        let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if name.ends_with(CONSTANTS) {
+                let value = record::constants(map.initial_value().unwrap_or_default(), settings);
+                map.set_initial_value(&value)?;
+            } else if name == "counts" {
+                map.set_max_entries(record::places(settings.devices.len()))?;
+            }
+        }
+        for mut program in open.progs_mut() {
+            let wanted = chosen.iter().any(|(name, _)| program.name() == *name);
+            program.set_autoload(wanted);
+        }
+        let object = open.load()?;
+        let mut links = Vec::new();
+        for (name, _) in &chosen {
+            for program in object.progs_mut().filter(|program| program.name() == *name) {
+                links.push(program.attach()?);
+            }
+        }
+        Ok(Self { _links: links, object, hooks: chosen.into_iter().map(|(_, hook)| hook).collect() })
+    }
+
+    /// Whether the kernel has this hook, and it is in use.
+    pub(super) fn has(&self, hook: &str) -> bool {
+        self.hooks.contains(&hook)
+    }
+
+    /// A table by its name.
+    pub(super) fn table(&self, name: &str) -> Result<libbpf_rs::Map<'_>, TraceError> {
+        let found = self.object.maps().find(|map| map.name() == name);
+        found.ok_or_else(|| TraceError::Broken { detail: format!("there is no table {name}") })
+    }
+
+    /// Events that a program missed because it was at work already on that processor, as the kernel counts them.
+    pub(super) fn misses(&self) -> u64 {
+        self.figure("recursion_misses")
+    }
+
+    /// One of the kernel's figures of all programs together.
+    fn figure(&self, name: &str) -> u64 {
+        let of_program = |program: libbpf_rs::Program<'_>| {
+            let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd())).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            line.trim().parse::<u64>().ok()
+        };
+        self.object.progs().filter(|program| program.autoload()).filter_map(of_program).sum()
+    }
+}
+
+/// The first warning of libbpf: it names what failed, which the error number does not.
+static WARNING: Mutex<String> = Mutex::new(String::new());
+
+/// What libbpf has to say goes where everything else goes.
+fn quieten() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Debug, |level, message| {
+            let message = message.trim_end();
+            tracing::debug!("{message}");
+            // The verifier's account of a whole program is for the log only; the summing-up names nothing.
+            if level == PrintLevel::Warn && message.lines().count() == 1 && !message.contains("failed to load object") {
+                let mut first = WARNING.lock().unwrap_or_else(PoisonError::into_inner);
+                if first.is_empty() {
+                    message.clone_into(&mut first);
+                }
+            }
+        })));
+    });
+}
+
+/// An error, with what libbpf said about it.
+fn explained(error: &libbpf_rs::Error) -> String {
+    let said = std::mem::take(&mut *WARNING.lock().unwrap_or_else(PoisonError::into_inner));
+    match said.trim_start_matches("libbpf: ") {
+        "" => format!("{error:#}"),
+        said => format!("{error:#} ({said})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::skeleton::types::trace_probe;
+    use super::*;
+    use crate::histogram::Scale;
+    use libbpf_rs::ProgramInput;
+    use std::mem::offset_of;
+
+    #[test]
+    fn the_kernels_side_puts_values_into_the_buckets_of_the_scales() {
+        let mut open = ObjectBuilder::default().open_memory(OBJECT).unwrap();
+        open.progs_mut().for_each(|mut program| {
+            let wanted = program.name() == "buckets";
+            program.set_autoload(wanted);
+        });
+        let object = open.load().unwrap();
+        let program = object.progs_mut().find(|program| program.name() == "buckets").unwrap();
+        let bucket_of = |scale: u32, value: i64| {
+            let mut probe = vec![0u8; size_of::<trace_probe>()];
+            probe[offset_of!(trace_probe, value)..][..8].copy_from_slice(&value.to_ne_bytes());
+            probe[offset_of!(trace_probe, scale)..][..4].copy_from_slice(&scale.to_ne_bytes());
+            let input = ProgramInput { context_in: Some(&mut probe), ..ProgramInput::default() };
+            program.test_run(input).unwrap().return_value as usize
+        };
+        for (nth, scale) in [Scale::Bytes, Scale::Microseconds, Scale::Sectors, Scale::Requests].into_iter().enumerate()
+        {
+            let bounds: Vec<i64> = (0..scale.buckets()).map_while(|bucket| scale.upto(bucket)).collect();
+            let around = bounds.iter().flat_map(|bound| [bound - 1, *bound, bound + 1]);
+            for value in around.filter(|value| *value >= 0 || scale == Scale::Sectors).chain([0, 1 << 31, 1 << 40]) {
+                // Lengths of requests have 32 bits.
+                if scale != Scale::Bytes || value < 1 << 32 {
+                    assert_eq!(bucket_of(nth as u32, value), scale.bucket_of(value), "{scale:?} {value}");
+                }
+            }
+        }
+    }
+}

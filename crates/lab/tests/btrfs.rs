@@ -155,6 +155,34 @@ fn loop_a_signal_ends_it_within_seconds_and_leaves_no_balance_behind() {
 }
 
 #[test]
+fn loop_chunks_that_hold_trees_too_or_are_striped_are_refused_and_doubled_data_moves_with_its_copy() {
+    let create = |options: &[&str]| LoopVolume::create(&VolumeSpec::btrfs(640).mkfs(options)).unwrap();
+    for (options, reason) in [(["-M"].as_slice(), "--mixed"), (["-d", "raid0", "-m", "raid0"].as_slice(), "Raid0")] {
+        let volume = create(options);
+        in_pieces(&volume.mount_point().join("file"), 20, 1);
+        let before = dump(&volume.mount_point()).unwrap();
+        let refused = common::longrun("full").start(&volume.mount_point()).unwrap().wait(LIMIT).unwrap();
+        assert!(refused.status.code() == Some(3) && refused.stderr.contains(reason), "{refused:?}");
+        compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
+    }
+    let volume = create(&["-d", "dup", "-m", "dup"]);
+    let mount = volume.mount_point();
+    for number in 0..10 {
+        in_pieces(&mount.join(format!("file{number}")), 40, number);
+    }
+    let (before, excess) = (dump(&mount).unwrap(), filefrag(&mount).unwrap().excess);
+    let used = btrfs_usage(&mount).unwrap().data;
+    common::longrun("full").run(&mount, LIMIT).unwrap();
+    volume.remount().unwrap();
+    compare(&before, &dump(&mount).unwrap()).unwrap();
+    let left = filefrag(&mount).unwrap().excess;
+    assert!(excess > 100 && left * 20 <= excess, "{excess} before, {left} after");
+    let now = btrfs_usage(&mount).unwrap().data;
+    assert!(now <= used, "{used} bytes before, {now} after");
+    volume.check().unwrap();
+}
+
+#[test]
 fn loop_a_volume_of_two_devices_or_one_that_somebody_else_works_on_is_refused() {
     let volume = LoopVolume::create(&VolumeSpec::btrfs(640)).unwrap();
     let other = LoopVolume::create(&VolumeSpec::btrfs(640)).unwrap();

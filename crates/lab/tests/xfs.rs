@@ -171,13 +171,26 @@ fn refused(volume: &LoopVolume, reason: &str) {
 }
 
 #[test]
-fn loop_xfs_that_cannot_share_or_has_small_blocks_is_refused_with_the_reason() {
+fn loop_xfs_that_cannot_share_or_has_blocks_of_another_size_is_refused_with_the_reason() {
     let without = ["-m", "reflink=0"].as_slice();
     let small = ["-b", "size=1024"].as_slice();
-    for (options, reason) in [(without, "without reflink"), (small, "blocks of 1024 bytes")] {
+    let large = ["-b", "size=65536"].as_slice();
+    let mut cases = vec![(without, "without reflink"), (small, "blocks of 1024 bytes")];
+    // Blocks that are larger than a page of memory are mounted from Linux 6.12 on.
+    if kernel() >= (6, 12) {
+        cases.push((large, "blocks of 65536 bytes"));
+    }
+    for (options, reason) in cases {
         let volume = LoopVolume::create(&VolumeSpec::xfs(320).mkfs(options)).unwrap();
         refused(&volume, reason);
     }
+}
+
+/// The version of the running kernel.
+fn kernel() -> (u32, u32) {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map(|number| number.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
 #[test]

@@ -260,8 +260,12 @@ fn traits_of_extent(extent: &DataExtent, data_length: Bytes, size: Bytes, block_
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::btrfs::{Address, SubvolumeId};
+    use crate::btrfs::chunks::ChunkMap;
+    use crate::btrfs::{Address, Chunk, ChunkKind, Profile, SubvolumeId, picture};
+    use longrun_layout::{Extent, PhysicalBlock};
     use proptest::prelude::*;
+
+    const START: u64 = 1 << 30;
 
     fn subvolume() -> Subvolume {
         Subvolume { id: SubvolumeId(256), place: None, read_only: true, is_snapshot: true, tree_bytes: Bytes(0) }
@@ -363,7 +367,47 @@ mod tests {
         assert_eq!((files.owners.len(), files.extents.files()), (2, 2));
     }
 
+    /// Items that files could be made of, were they consistent: an inode, or a part of its data.
+    fn plausible() -> impl Strategy<Value = (u64, u8, u64, Vec<u8>)> {
+        let numbers = (0u64..20, 0u64..20, 0u64..20, 0u64..20, 0u64..20);
+        (257u64..262, 0u8..6, 0u8..2, numbers).prop_map(|(object, kind, compression, (a, b, c, d, e))| {
+            let [a, b, c, d, e] = [a, b, c, d, e].map(|blocks| blocks << 12);
+            match kind {
+                0 => (object, 1, 0, inode(0o100_644, 1, a + b, 0)),
+                kind => (object, 108, e, part(kind % 3, compression, [a, START + b, c, d % (a + 1), c])),
+            }
+        })
+    }
+
     proptest! {
+        #[test]
+        fn whatever_files_say_they_lie_in_chunks_and_not_in_free_blocks(
+            mut items in prop::collection::vec(plausible(), 0..40),
+        ) {
+            items.sort();
+            let snapshot = subvolume();
+            let (files, _) = read(&snapshot, &items);
+            let chunk = Chunk {
+                start: Address(START),
+                length: Bytes(24 << 12),
+                kind: ChunkKind::Data,
+                profile: Profile::Single,
+                position: PhysicalBlock(500),
+                copies: Vec::new(),
+                used: Bytes(0),
+                free: vec![Extent::new(508, 4)],
+            };
+            let (place, free) = (Extent::new(500, 24), Extent::new(508, 4));
+            let map = ChunkMap { chunks: vec![chunk], unallocated: Vec::new(), device: 1, device_bytes: Bytes(600 << 12) };
+            let layout = picture::layout(&files, &map, BlockSize::new(4096).unwrap()).unwrap();
+            prop_assert_eq!(layout.file_count(), files.owners.len());
+            for file in layout.files().filter(|file| file.record.pin.is_none()) {
+                for run in file.runs() {
+                    prop_assert!(place.contains(&run.extent()) && free.intersection(&run.extent()).is_none());
+                }
+            }
+        }
+
         #[test]
         fn no_items_make_reading_panic(items in prop::collection::vec(
             (250u64..260, prop::sample::select(vec![1u8, 12, 84, 96, 108, 200]), any::<u64>(), prop::collection::vec(any::<u8>(), 0..170)),

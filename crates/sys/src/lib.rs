@@ -65,8 +65,8 @@ pub use rustix::param::page_size;
 pub use share::{Shared, share_blocks_of, share_if_same};
 pub use shutdown::{Shutdown, shutdown};
 pub use space::{
-    Capacity, FileSystemMagic, allocate, capacity, capacity_at, file_system_magic, free_inodes, lock_file, punch,
-    reopen_directory, set_length, sync_file, sync_file_data, sync_volume, temporary_file,
+    Capacity, FileSystemMagic, allocate, capacity, capacity_at, file_system_magic, free_inodes, is_read_only,
+    lock_file, punch, reopen_directory, set_length, sync_file, sync_file_data, sync_volume, temporary_file,
 };
 pub use wait::wait_for_change;
 pub use xfs::{

@@ -124,7 +124,16 @@ pub fn set_length(file: impl AsFd, length: Bytes) -> Result<(), Errno> {
     rustix::fs::ftruncate(file, length.0)
 }
 
-/// Makes everything done so far on the volume of `file` durable: data, metadata, one journal commit.
+/// Whether nothing can be written to the volume of `file`: it was mounted so, or an error has made it so.
+///
+/// # Errors
+/// The kernel's.
+pub fn is_read_only(file: impl AsFd) -> Result<bool, Errno> {
+    rustix::fs::fstatvfs(file).map(|stat| stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+}
+
+/// Makes everything done so far on the volume of `file` durable: data, metadata, one journal commit. Does nothing, and
+/// succeeds, where nothing can be written: see [`is_read_only`].
 ///
 /// # Errors
 /// The kernel's, including write errors since the descriptor was opened.

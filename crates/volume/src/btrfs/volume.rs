@@ -8,6 +8,7 @@ use crate::chunked::{ChunkKey, ChunkedVolume, Evacuated, Halt, Pace, Picture, Ta
 use crate::live::Named;
 use crate::{Progress, SkipReason, Target, VolumeError, VolumeInfo};
 use longrun_layout::{BlockSize, Bytes};
+use longrun_sys::Errno;
 use std::fs::File;
 
 /// A mounted btrfs volume that we may optimize. Nothing of it is held between two acts.
@@ -78,7 +79,9 @@ impl ChunkedVolume for BtrfsVolume {
     }
 
     fn commit(&mut self) -> Result<(), VolumeError> {
-        longrun_sys::sync_volume(&self.root)
-            .map_err(|errno| VolumeError::Barrier { path: self.name.0.clone(), source: errno.into() })
+        let failed = |errno: Errno| VolumeError::Barrier { path: self.name.0.clone(), source: errno.into() };
+        longrun_sys::sync_volume(&self.root).map_err(failed)?;
+        // Where an error, of whomever, has ended all writing, syncing does nothing and succeeds.
+        if longrun_sys::is_read_only(&self.root).map_err(failed)? { Err(failed(Errno::ROFS)) } else { Ok(()) }
     }
 }

@@ -11,6 +11,7 @@ use crate::text::{parse_duration, parse_size};
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use longrun_ageing::Recipe;
+use longrun_governor::Pace;
 use longrun_layout::Bytes;
 use longrun_planner::Mode;
 use std::path::PathBuf;
@@ -141,6 +142,9 @@ pub struct OptimizeArgs {
     /// Stop in good order after this time (90s, 30m, 1h30m)
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub deadline: Option<Duration>,
+    /// How much to give way to others who use the device
+    #[arg(long, value_enum, default_value_t = PaceName::Invisible)]
+    pub pace: PaceName,
     /// Only show what would be moved, why, and what it would bring
     #[arg(long)]
     pub dry_run: bool,
@@ -166,6 +170,27 @@ impl From<ModeName> for Mode {
             ModeName::Full => Self::Full,
             ModeName::Efficient => Self::Efficient,
             ModeName::Files => Self::Files,
+        }
+    }
+}
+
+/// The paces, by the names that the user types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PaceName {
+    /// Pause as soon as anybody else uses the device, and on battery
+    Invisible,
+    /// Let others go first, but go on beside a light load
+    Balanced,
+    /// Give way to nobody
+    Fast,
+}
+
+impl From<PaceName> for Pace {
+    fn from(name: PaceName) -> Self {
+        match name {
+            PaceName::Invisible => Self::Invisible,
+            PaceName::Balanced => Self::Balanced,
+            PaceName::Fast => Self::Fast,
         }
     }
 }

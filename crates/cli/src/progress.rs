@@ -6,9 +6,10 @@ use crate::exit::Failure;
 use crate::signals;
 use crate::text::{duration, size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use longrun_governor::{Governor, Loads, Verdict};
 use longrun_layout::Bytes;
 use longrun_volume::Progress;
-use longrun_volume::engine::{Observer, Phase, Status};
+use longrun_volume::engine::{Observer, Permission, Phase, Status};
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,7 @@ pub struct Watch {
     on_terminal: bool,
     stop: Arc<AtomicBool>,
     shown: Mutex<Shown>,
+    governor: Option<Governor>,
 }
 
 impl Watch {
@@ -52,7 +54,7 @@ impl Watch {
         signals::on_end(move || shown.suspend(|| say(answer(&flag)))).map_err(Failure::signals)?;
         let now = Instant::now();
         let shown = Shown { name: String::new(), unit: Unit::Steps, round: 0, started: now, last_line: now };
-        Ok(Self { bar, on_terminal, stop, shown: Mutex::new(shown) })
+        Ok(Self { bar, on_terminal, stop, shown: Mutex::new(shown), governor: None })
     }
 
     /// From now on space is held that others need: Ctrl-Z does not stop the process with it.
@@ -74,6 +76,17 @@ impl Watch {
         if self.on_terminal {
             self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
         }
+    }
+
+    /// From now on the work, done by this thread, gives way to others as `governor` says.
+    pub fn govern(&mut self, governor: Governor) {
+        governor.prepare_thread();
+        self.governor = Some(governor);
+    }
+
+    /// What the governor saw and did.
+    pub fn loads(&self) -> Option<Loads> {
+        self.governor.as_ref().map(Governor::loads)
     }
 
     /// Set when the user wants the work to stop, for workers that look at a flag.
@@ -149,6 +162,16 @@ impl Observer for Watch {
             self.rename(name);
         }
         self.at(status.done, status.total);
+    }
+
+    fn permission(&mut self, next: Bytes) -> Permission {
+        let Some(governor) = &mut self.governor else { return Permission::Go };
+        let Verdict::Wait(time) = governor.permission(next) else { return Permission::Go };
+        // Short rests are not worth a word.
+        if let Some(why) = governor.pausing() {
+            self.rename(&format!("paused: {why}"));
+        }
+        Permission::Wait(time)
     }
 
     fn cancelled(&self) -> bool {

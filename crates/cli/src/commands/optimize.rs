@@ -8,6 +8,7 @@ use crate::report::optimization::{Optimization, Plan, PlannedFile, ended};
 use crate::report::{print, print_json};
 use crate::survey::{Picture, Survey};
 use crate::text::size;
+use longrun_governor::{Governor, Pace};
 use longrun_layout::{Bytes, FileId, InodeNumber, VolumeLayout};
 use longrun_planner::Mode;
 use longrun_sys::{Errno, FileHandle};
@@ -34,7 +35,7 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     let target = Target::resolve(&args.target)?;
     let mode = mode_for(args, &target)?;
     let scope = Scope::of(&target)?;
-    let settings =
+    let mut settings =
         Settings { mode, only: scope.only(), budget: args.budget, deadline: args.deadline, ..Settings::default() };
     let mut watch = Watch::start()?;
     if args.dry_run {
@@ -48,10 +49,15 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     if !args.json {
         print(&preview(&before, &plan))?;
     }
+    let governor = Governor::new(target.device_number, args.pace.into());
+    if governor.pace() != Pace::Fast {
+        settings.chunk = governor.chunk();
+    }
+    watch.govern(governor);
     let report = carry_out(volume, scope, &settings, &mut watch)?;
     // Also of a run that was stopped the result is told: this look at the volume does not ask whether to go on.
     let after = Analysis::new(&Survey::read(&target, &NoProgress)?.findings(WORST_SHOWN)?);
-    let optimization = Optimization::new(before, after, plan, &report);
+    let optimization = Optimization::new(before, after, plan, &report, watch.loads());
     if args.json {
         print_json(&optimization)?;
     } else {

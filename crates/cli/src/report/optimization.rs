@@ -4,6 +4,7 @@ use super::analysis::Analysis;
 use super::json_name;
 use super::reasons::{skip, why, word};
 use crate::text::{count, counted, duration, percent, printable_path, size};
+use longrun_governor::{Loads, Observed, Pace};
 use longrun_layout::{Bytes, Fragmentation, FreeSpace};
 use longrun_planner::{Mode, Why};
 use longrun_volume::engine::{Expected, Report, Stop};
@@ -153,6 +154,7 @@ pub struct Optimization {
     rounds: u32,
     stopped: Option<Stop>,
     seconds: f64,
+    governor: Option<Loads>,
     #[serde(skip)]
     figures: (Fragmentation, Fragmentation),
 }
@@ -167,7 +169,7 @@ struct SkippedFiles {
 
 impl Optimization {
     /// Puts the engine's report into the form that is reported.
-    pub fn new(before: Analysis, after: Analysis, plan: Plan, report: &Report) -> Self {
+    pub fn new(before: Analysis, after: Analysis, plan: Plan, report: &Report, governor: Option<Loads>) -> Self {
         let skipped = report.skipped.iter();
         Self {
             before,
@@ -182,6 +184,7 @@ impl Optimization {
             rounds: report.rounds,
             stopped: report.stop,
             seconds: (report.seconds * 1e4).round() / 1e4,
+            governor,
             figures: (report.before.clone(), report.after.clone()),
         }
     }
@@ -201,6 +204,7 @@ impl Optimization {
             counted(self.moves, "move", "moves"),
             counted(self.barriers, "journal commit", "journal commits"),
         );
+        text.push_str(&self.governor.as_ref().map(pauses).unwrap_or_default());
         if !self.skipped.is_empty() {
             text.push_str("Left where they are:\n");
         }
@@ -211,6 +215,23 @@ impl Optimization {
             _ = writeln!(text, "{}", ended(stop));
         }
         text
+    }
+}
+
+/// How much time went by for the sake of others; nothing where there were none.
+fn pauses(loads: &Loads) -> String {
+    match loads {
+        Loads { observed: Observed::Nothing, pace, .. } if *pace != Pace::Fast => {
+            "Whether others use the device could not be seen; nothing was paused for them.\n".to_owned()
+        }
+        Loads { pauses: 0, .. } => String::new(),
+        loads => format!(
+            "Paused {} for {} in all, so as not to disturb others on {}, who moved {} meanwhile.\n",
+            counted(loads.pauses, "time", "times"),
+            duration(Duration::from_secs_f64(loads.paused_seconds)),
+            loads.devices.join(" and "),
+            size(loads.foreign_bytes),
+        ),
     }
 }
 
@@ -269,7 +290,20 @@ mod tests {
             interrupted: stop.is_some(),
             stop,
         };
-        Optimization::new(Analysis::new(&sample()), Analysis::new(&sample()), plan(), &report)
+        Optimization::new(Analysis::new(&sample()), Analysis::new(&sample()), plan(), &report, Some(loads()))
+    }
+
+    fn loads() -> Loads {
+        Loads {
+            pace: Pace::Invisible,
+            devices: vec!["loop3".to_owned(), "sda".to_owned()],
+            observed: Observed::Counters,
+            own_bytes: Bytes(1800 << 20),
+            foreign_bytes: Bytes(7 << 20),
+            pauses: 2,
+            paused_seconds: 1.25,
+            pausing: None,
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use longrun_layout::{BlockSize, Bytes, FileIndex, InodeNumber, LogicalBlock, Phy
 use longrun_sys::{Errno, FileHandle, TreeId};
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::time::Duration;
 
 /// Free space below which nothing is begun, whatever the pass says: the file system's own figure lags behind.
 const LEAST_FREE: Bytes = Bytes(8 << 20);
@@ -42,7 +43,7 @@ pub(super) fn gather(
         beside: false,
     };
     let mut written = Bytes(0);
-    let done = rewrite(&request, &mut Paced { pace, stop: None }, &mut written);
+    let done = rewrite(&request, &mut Paced { pace }, &mut written);
     pace.wrote(written);
     match done {
         Ok(()) => Ok(None),
@@ -144,17 +145,19 @@ fn refuse_other_sharers(root: &File, scan: &Remainder, task: &Task) -> Result<()
 /// A pace, asked as observers are.
 struct Paced<'a> {
     pace: &'a mut dyn Pace,
-    stop: Option<Stop>,
 }
 
 impl Observer for Paced<'_> {
     fn permission(&mut self, next: Bytes) -> Permission {
-        self.stop = self.pace.before(next).err();
-        Permission::Go
+        self.pace.permission(next)
     }
 
     fn cancelled(&self) -> bool {
-        self.stop.is_some() || self.pace.stop().is_some()
+        self.pace.stop().is_some()
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.pace.wait(time);
     }
 }
 

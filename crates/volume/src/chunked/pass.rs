@@ -3,7 +3,7 @@
 use super::model::{Experience, Model, TRIES};
 use super::tasks::Prospect;
 use super::traits::{ChunkKey, ChunkedVolume, Evacuated, Pace, Picture};
-use crate::engine::{Halt, Observer, Pacer, PassError, Phase, Report, ScanProgress, Settings, Status, Stop, Tally};
+use crate::engine::{Halt, Observer, Pacer, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally};
 use crate::{SkipReason, VolumeError};
 use longrun_layout::{Blocks, Bytes, FileId, FileIndex, Fragmentation, VolumeLayout};
 use longrun_planner::chunks::{ChunkIndex, ChunkLimits, Portion, Stage, next_stage};
@@ -101,6 +101,14 @@ struct Pass<'a> {
 }
 
 impl Pace for Pacer<'_> {
+    fn permission(&mut self, next: Bytes) -> Permission {
+        self.observer.permission(next)
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.observer.wait(time);
+    }
+
     fn before(&mut self, next: Bytes) -> Result<(), Stop> {
         self.wait_for(next)
     }

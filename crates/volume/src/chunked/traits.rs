@@ -1,9 +1,10 @@
 //! The primitives of a volume that hands out its space in chunks.
 
 use super::Task;
-use crate::engine::{Halt, Stop};
+use crate::engine::{Halt, Permission, Stop};
 use crate::{Progress, SkipReason, VolumeError, VolumeInfo};
 use longrun_layout::{Blocks, Bytes, Extent, FileIndex, VolumeLayout};
+use std::time::Duration;
 
 /// The name of a chunk: the same in each scan while it exists, and never given to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +52,12 @@ pub struct Picture {
 
 /// Asked before each part of an act, and told what was written.
 pub trait Pace {
+    /// Whether `next` bytes may be written now: for acts that have to look at something while they wait.
+    fn permission(&mut self, next: Bytes) -> Permission;
+
+    /// Lets time pass.
+    fn wait(&mut self, time: Duration);
+
     /// Returns when `next` bytes may be written.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::PlanSource;
 use super::batch::BatchRun;
 use super::ledger::Ledger;
-use super::observer::{Observer, Phase, ScanProgress, Status};
+use super::observer::{Observer, Permission, Phase, ScanProgress, Status};
 use super::pacer::{Halt, Pacer};
 use super::report::{PassError, Report, Stop, Tally};
 use super::settings::{Rule, Settings};
@@ -234,10 +234,17 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether `next` blocks may be moved now: asked before each chunk.
+    /// Whether `next` blocks may be moved now: asked before each chunk. The permission can be long in coming: meanwhile
+    /// nobody who wants the pass to stop is made to wait, and nobody who needs the space that is held.
     pub(super) fn checkpoint(&mut self, next: Blocks) -> Result<(), Halt> {
-        self.pacer.wait_for(self.bytes(next))?;
-        self.watch_space()
+        loop {
+            self.pacer.wanted_still()?;
+            self.watch_space()?;
+            match self.pacer.observer.permission(self.bytes(next)) {
+                Permission::Go => return Ok(()),
+                Permission::Wait(time) => self.pacer.observer.wait(time),
+            }
+        }
     }
 
     /// Whether the budget covers a unit of this size.

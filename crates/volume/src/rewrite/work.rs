@@ -238,6 +238,18 @@ impl Work<'_> {
         }
     }
 
+    /// The same before copies that are complete are taken: whatever ends the waiting is looked at by the caller. Space that
+    /// others need is freed by going on.
+    fn await_permission(&self, subject: &Subject, observer: &mut dyn Observer, next: Bytes) {
+        while !observer.cancelled()
+            && subject.stamp.is_on(&subject.file)
+            && self.request.floor.holds(self.request.place.root).is_ok()
+            && let Permission::Wait(time) = observer.permission(next)
+        {
+            observer.wait(time.min(LONGEST_WAIT));
+        }
+    }
+
     fn copy_part(
         &mut self,
         source: &Subject,
@@ -276,6 +288,7 @@ impl Work<'_> {
             else {
                 continue;
             };
+            self.await_permission(subject, observer, self.block_size.to_bytes(take.call.length));
             let changed = !subject.stamp.is_on(&subject.file);
             let unwanted = observer.cancelled() || changed;
             if unwanted && (position == 0 || alone && count(&maps) <= before) {

@@ -1,0 +1,126 @@
+//! Whose I/O was it? Pure: takes what we asked for off what the device did.
+//!
+//! What we read is known exactly. What we write reaches the device later, together with what the file system writes about
+//! it (journal, maps, checksums): each byte earns us a credit that the device's writes use up. What goes beyond the credit
+//! is others'.
+
+use crate::Counts;
+use longrun_layout::Bytes;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What this process has had read and written so far, on all devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Own {
+    /// Asked of devices.
+    pub read: Bytes,
+    /// Made dirty, or written past the cache.
+    pub written: Bytes,
+}
+
+/// How long a byte that we asked for may take until the device has done it.
+const READS_LIVE: Duration = Duration::from_secs(2);
+/// The same for writing: a commit of the journal is at most some seconds away, and what it says is written in place soon
+/// after the next.
+const WRITES_LIVE: Duration = Duration::from_secs(35);
+/// For each so many bytes one byte more is written about them.
+const WRITTEN_ABOUT: u64 = 16;
+/// And so much with each look at which something was written: a commit.
+const COMMIT: Bytes = Bytes(64 << 10);
+/// Below a file that serves as a device, what is written stays in memory for a while: more may be due.
+const LATE: Bytes = Bytes(64 << 20);
+/// What may be due on the volume's own device: more than any mover leaves on its way.
+const DUE: Bytes = Bytes(16 << 20);
+
+/// What the device did between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// By us.
+    pub own: Bytes,
+    /// By others.
+    pub foreign: Bytes,
+}
+
+/// Bytes that may still be done for us.
+#[derive(Clone, Debug)]
+struct Credit {
+    earned: VecDeque<(Duration, u64)>,
+    lives: Duration,
+    most: Bytes,
+}
+
+impl Credit {
+    fn new(lives: Duration, most: Bytes) -> Self {
+        Self { earned: VecDeque::new(), lives, most }
+    }
+
+    fn total(&self) -> u64 {
+        self.earned.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn earn(&mut self, now: Duration, bytes: u64) {
+        self.earned.retain(|(at, _)| now.saturating_sub(*at) <= self.lives);
+        if bytes > 0 {
+            self.earned.push_back((now, bytes));
+        }
+        // A single large amount counts in full: it is on its way.
+        let most = self.most.0.max(bytes);
+        let surplus = self.total().saturating_sub(most);
+        self.spend(surplus);
+    }
+
+    /// Takes `bytes` off, the oldest first. Returns what there was no credit for.
+    fn spend(&mut self, bytes: u64) -> u64 {
+        let mut left = bytes;
+        while left > 0 {
+            let Some((_, first)) = self.earned.front_mut() else { break };
+            let part = left.min(*first);
+            *first -= part;
+            left -= part;
+            if *first == 0 {
+                self.earned.pop_front();
+            }
+        }
+        left
+    }
+}
+
+/// The books of one device.
+#[derive(Clone, Debug)]
+pub struct Attribution {
+    reads: Credit,
+    writes: Credit,
+    below_file: bool,
+    last: Option<(Counts, Own)>,
+}
+
+impl Attribution {
+    /// Nothing seen yet. `below_file`: a file on the device serves as the device of the volume.
+    #[must_use]
+    pub fn new(below_file: bool) -> Self {
+        let (reads, writes) = if below_file { (LATE, LATE) } else { (Bytes(DUE.0 / 2), DUE) };
+        let (reads, writes) = (Credit::new(READS_LIVE, reads), Credit::new(WRITES_LIVE, writes));
+        Self { reads, writes, below_file, last: None }
+    }
+
+    /// What the device did since the last look, given its counters and, read after these, our own: what it did for us we
+    /// had asked for by then. Nothing at the first look.
+    pub fn share(&mut self, now: Duration, counts: &Counts, own: Own) -> Share {
+        let Some((counts_before, own_before)) = self.last.replace((*counts, own)) else { return Share::default() };
+        let asked = own.read.saturating_sub(own_before.read).0;
+        let dirtied = own.written.saturating_sub(own_before.written).0;
+        // Through a file everything is read ahead once more.
+        let ahead = if self.below_file && asked > 0 { asked + COMMIT.0 } else { 0 };
+        self.reads.earn(now, asked + ahead);
+        let about = if dirtied > 0 { dirtied / WRITTEN_ABOUT + COMMIT.0 } else { 0 };
+        let about = if self.below_file { about * 2 } else { about };
+        self.writes.earn(now, dirtied + about);
+        let read = counts.read.saturating_sub(counts_before.read).0;
+        let written = counts.written.saturating_sub(counts_before.written).0;
+        let foreign = self.reads.spend(read) + self.writes.spend(written);
+        Share { own: Bytes(read + written - foreign), foreign: Bytes(foreign) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

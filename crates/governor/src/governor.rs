@@ -1,0 +1,251 @@
+//! The governor of one volume: puts what is observed before the law.
+
+use crate::machine::Machine;
+use crate::{
+    Attribution, Device, DeviceCounters, DiskKind, DiskPolicy, Law, Own, Pace, Pause, Rules, Share, Signs, Stack,
+    Verdict,
+};
+use longrun_layout::Bytes;
+use longrun_sys::DeviceNumber;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+/// By what others are noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Observed {
+    /// By the counters of the devices.
+    Counters,
+    /// The system shows nothing of the devices: only the I/O priority makes way.
+    Nothing,
+}
+
+/// What the governor saw and did so far.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loads {
+    /// How much work gives way.
+    pub pace: Pace,
+    /// The devices where others are looked for.
+    pub devices: Vec<String>,
+    /// By what.
+    pub observed: Observed,
+    /// What these devices did for us.
+    pub own_bytes: Bytes,
+    /// And for others on this machine, while there was work for us.
+    pub foreign_bytes: Bytes,
+    /// How often work was paused.
+    pub pauses: u64,
+    /// And for how long in all.
+    pub paused_seconds: f64,
+    /// Why it is paused now.
+    pub pausing: Option<Pause>,
+}
+
+struct Watched {
+    device: Device,
+    counters: DeviceCounters,
+    attribution: Attribution,
+}
+
+/// Says when work on one volume may go on.
+pub struct Governor {
+    pace: Pace,
+    begun: Instant,
+    law: Law,
+    policy: DiskPolicy,
+    watched: Vec<Watched>,
+    own: OwnCounters,
+    machine: Machine,
+    loads: Share,
+}
+
+impl std::fmt::Debug for Governor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Governor").field("pace", &self.pace).finish_non_exhaustive()
+    }
+}
+
+impl Governor {
+    /// Of the volume on the device with this number; none where it has no number of a device. What cannot be observed is
+    /// done without.
+    #[must_use]
+    pub fn new(volume: Option<DeviceNumber>, pace: Pace) -> Self {
+        let stack = volume.map(Stack::below).unwrap_or_default();
+        let policy = DiskPolicy::of_all(stack.lowest.iter().map(DiskKind::of));
+        let watched: Vec<Watched> = match pace {
+            Pace::Fast => Vec::new(),
+            _ => stack.devices().filter_map(watch).collect(),
+        };
+        let mut governor = Self {
+            pace,
+            begun: Instant::now(),
+            law: Law::new(Rules::of(pace, policy.quiet)),
+            policy,
+            watched,
+            own: OwnCounters::open(),
+            machine: Machine::default(),
+            loads: Share::default(),
+        };
+        // What is done from now on is seen at the first question.
+        governor.look(Duration::ZERO);
+        governor
+    }
+
+    /// Makes the calling thread's I/O wait for everybody else's, as far as the pace wants that and the device's scheduler
+    /// heeds it.
+    pub fn prepare_thread(&self) {
+        if self.pace != Pace::Fast
+            && let Err(error) = longrun_sys::yield_io_to_others()
+        {
+            tracing::debug!(%error, "the I/O priority stays as it is");
+        }
+    }
+
+    /// How much work gives way.
+    #[must_use]
+    pub fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// The most to move without asking again.
+    #[must_use]
+    pub fn chunk(&self) -> Bytes {
+        self.policy.chunk
+    }
+
+    /// Whether `next` bytes may be moved now.
+    pub fn permission(&mut self, next: Bytes) -> Verdict {
+        if self.pace == Pace::Fast {
+            return Verdict::Go;
+        }
+        let now = self.begun.elapsed();
+        let (share, in_flight) = self.look(now);
+        let hold = self.machine.hold(now);
+        let verdict = self.law.judge(now, &Signs { foreign: share.foreign, in_flight, hold });
+        if verdict == Verdict::Go {
+            self.own.granted(next);
+        }
+        verdict
+    }
+
+    /// Why work is paused now, if it is.
+    #[must_use]
+    pub fn pausing(&self) -> Option<Pause> {
+        self.law.pause()
+    }
+
+    /// What was seen and done so far.
+    #[must_use]
+    pub fn loads(&self) -> Loads {
+        Loads {
+            pace: self.pace,
+            devices: self.watched.iter().map(|watched| watched.device.name.clone()).collect(),
+            observed: if self.watched.is_empty() { Observed::Nothing } else { Observed::Counters },
+            own_bytes: self.loads.own,
+            foreign_bytes: self.loads.foreign,
+            pauses: self.law.pauses(),
+            paused_seconds: self.law.time_paused().as_secs_f64(),
+            pausing: self.law.pause(),
+        }
+    }
+
+    /// What all devices did since the last look, and how many requests are under way that are hardly ours.
+    fn look(&mut self, now: Duration) -> (Share, u64) {
+        // First what the devices did, then what we had asked for: the other way round their work for us would look foreign.
+        let counts: Vec<_> = self.watched.iter().map(|watched| watched.counters.read()).collect();
+        let own = self.own.read();
+        let (mut sum, mut in_flight) = (Share::default(), 0);
+        for (watched, counts) in self.watched.iter_mut().zip(counts) {
+            // A device that is gone disturbs nobody.
+            let Ok(counts) = counts else { continue };
+            let share = watched.attribution.share(now, &counts, own);
+            sum.own += share.own;
+            sum.foreign += share.foreign;
+            if share.own.0 == 0 {
+                in_flight += counts.in_flight;
+            }
+        }
+        self.loads.own += sum.own;
+        self.loads.foreign += sum.foreign;
+        (sum, in_flight)
+    }
+}
+
+fn watch(device: &Device) -> Option<Watched> {
+    match DeviceCounters::open(device.number) {
+        Ok(counters) => {
+            Some(Watched { device: device.clone(), counters, attribution: Attribution::new(device.below_file) })
+        }
+        Err(error) => {
+            tracing::warn!(device = device.name, %error, "its counters cannot be read; its load is not seen");
+            None
+        }
+    }
+}
+
+/// What this process has had read and written.
+#[derive(Debug)]
+struct OwnCounters {
+    /// Kept open; none where the kernel does not count.
+    file: Option<File>,
+    granted: Own,
+}
+
+impl OwnCounters {
+    fn open() -> Self {
+        let file = File::open("/proc/self/io").ok();
+        let usable = file.filter(|file| read_own(file).is_some());
+        if usable.is_none() {
+            tracing::warn!("the kernel does not count this process's I/O; what was granted is taken for it");
+        }
+        Self { file: usable, granted: Own::default() }
+    }
+
+    /// At worst what was granted is what was done.
+    fn granted(&mut self, bytes: Bytes) {
+        self.granted.read += bytes;
+        self.granted.written += bytes;
+    }
+
+    fn read(&self) -> Own {
+        self.file.as_ref().and_then(read_own).unwrap_or(self.granted)
+    }
+}
+
+fn read_own(file: &File) -> Option<Own> {
+    let mut buffer = [0; 512];
+    let length = file.read_at(&mut buffer, 0).ok()?;
+    parse_own(std::str::from_utf8(buffer.get(..length)?).ok()?)
+}
+
+fn parse_own(text: &str) -> Option<Own> {
+    let value = |name: &str| {
+        let number = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))?;
+        number.trim().parse().ok().map(Bytes)
+    };
+    Some(Own { read: value("read_bytes")?, written: value("write_bytes")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_counts_for_this_process_is_read() {
+        let text = "rchar: 6976\nwchar: 0\nsyscr: 10\nsyscw: 0\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 5\n";
+        assert_eq!(parse_own(text), Some(Own { read: Bytes(4096), written: Bytes(8192) }));
+        assert_eq!(parse_own("rchar: 1\n"), None);
+    }
+
+    #[test]
+    fn without_a_device_or_in_haste_everything_may_go_on() {
+        for mut governor in [Governor::new(None, Pace::Invisible), Governor::new(None, Pace::Fast)] {
+            assert_eq!(governor.loads().observed, Observed::Nothing);
+            if governor.machine.hold(Duration::ZERO).is_none() {
+                assert_eq!(governor.permission(Bytes(1 << 20)), Verdict::Go);
+            }
+        }
+    }
+}

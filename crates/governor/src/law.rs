@@ -1,0 +1,235 @@
+//! The law: when the next chunk may be moved. Pure: it is told the time and what was seen, and answers.
+//!
+//! One sign of others ends the work after the present chunk. It goes on when the device was quiet for a while: a short
+//! while at first, a longer one when it is interrupted again and again, so that somebody who comes back every second meets
+//! us ever less.
+
+use crate::Pace;
+use longrun_layout::Bytes;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// The constants of the law.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// Between two looks while work is paused.
+    pub poll: Duration,
+    /// How long the device must be quiet before work goes on, at first.
+    pub quiet_first: Duration,
+    /// And at most, after many interruptions.
+    pub quiet_most: Duration,
+    /// So much foreign I/O during one chunk is no reason to pause.
+    pub tolerated: Bytes,
+    /// The share of the time that work may take.
+    pub duty: f64,
+}
+
+impl Rules {
+    /// The rules of a pace on a device that wants to be quiet for `quiet` before it counts as unused.
+    #[must_use]
+    pub fn of(pace: Pace, quiet: Duration) -> Self {
+        let poll = Duration::from_millis(10);
+        match pace {
+            Pace::Invisible => {
+                Self { poll, quiet_first: quiet, quiet_most: Duration::from_secs(2), tolerated: Bytes(0), duty: 0.97 }
+            }
+            Pace::Balanced => Self {
+                poll,
+                quiet_first: quiet / 4,
+                quiet_most: quiet * 2,
+                // A sixteenth of a chunk on a disk: beside so little others hardly notice us.
+                tolerated: Bytes(64 << 10),
+                duty: 1.0,
+            },
+            Pace::Fast => Self {
+                poll,
+                quiet_first: Duration::ZERO,
+                quiet_most: Duration::ZERO,
+                tolerated: Bytes(u64::MAX),
+                duty: 1.0,
+            },
+        }
+    }
+}
+
+/// Why work is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pause {
+    /// Others on this machine use the device.
+    Foreign,
+    /// The device is slow although nobody on this machine uses it.
+    External,
+    /// The machine is short of memory.
+    Memory,
+    /// The hypervisor gives our processors to others.
+    Steal,
+    /// The machine runs on its battery.
+    Battery,
+}
+
+impl fmt::Display for Pause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Foreign => "others use the device",
+            Self::External => "the device is busy for somebody outside this machine",
+            Self::Memory => "memory is short",
+            Self::Steal => "the host needs the processors",
+            Self::Battery => "running on battery",
+        })
+    }
+}
+
+/// What was seen since the law was asked last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signs {
+    /// What others moved.
+    pub foreign: Bytes,
+    /// Requests under way that may be anybody's. While work is paused ours are done soon, and the rest is foreign.
+    pub in_flight: u64,
+    /// A reason to pause that has nothing to do with the counters of the device.
+    pub hold: Option<Pause>,
+}
+
+/// The answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Move the next chunk.
+    Go,
+    /// Ask again after this time.
+    Wait(Duration),
+}
+
+/// Undisturbed work for so many quiet times halves the quiet time.
+const CALM_FACTOR: u32 = 10;
+/// Between two looks at a paused volume by somebody who waits lies at most this.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// Since when, and when it rested last.
+    Working { since: Duration, rested: Duration },
+    /// Work has used up its share of the time.
+    Resting { until: Duration, since: Duration },
+    /// The last sign of others.
+    Paused { last_sign: Duration, why: Pause },
+}
+
+/// The law on one volume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Law {
+    rules: Rules,
+    state: Option<State>,
+    quiet: Duration,
+    looked: Duration,
+    paused: Duration,
+    pauses: u64,
+}
+
+impl Law {
+    /// Nothing seen yet.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        let (quiet, zero) = (rules.quiet_first, Duration::ZERO);
+        Self { rules, state: None, quiet, looked: zero, paused: zero, pauses: 0 }
+    }
+
+    /// Why work is paused now, if it is.
+    #[must_use]
+    pub fn pause(&self) -> Option<Pause> {
+        match self.state {
+            Some(State::Paused { why, .. }) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// How long work has been paused in all.
+    #[must_use]
+    pub fn time_paused(&self) -> Duration {
+        self.paused
+    }
+
+    /// How often it was.
+    #[must_use]
+    pub fn pauses(&self) -> u64 {
+        self.pauses
+    }
+
+    /// How long the device must be quiet at present before work goes on.
+    #[must_use]
+    pub fn quiet(&self) -> Duration {
+        self.quiet
+    }
+
+    /// Whether the next chunk may be moved, `now` after some beginning of time.
+    pub fn judge(&mut self, now: Duration, signs: &Signs) -> Verdict {
+        if self.pause().is_some() {
+            // Nobody waits while nobody asks.
+            self.paused += now.saturating_sub(self.looked).min(LONGEST_LOOK);
+        }
+        self.looked = now;
+        let disturbed = signs.hold.or((signs.foreign > self.rules.tolerated).then_some(Pause::Foreign));
+        match self.state {
+            Some(State::Paused { last_sign, why }) => {
+                // What is in flight when work has been paused for some time is not ours.
+                let seen = disturbed.or((signs.in_flight > 0).then_some(why));
+                self.go_on_when_quiet(now, last_sign, why, seen)
+            }
+            None => self.pause_or_go(now, disturbed, now, now),
+            Some(State::Working { since, rested }) => {
+                let due = now.saturating_sub(rested).mul_f64((1.0 - self.rules.duty) / self.rules.duty.max(0.01));
+                if disturbed.is_none() && due > self.rules.poll {
+                    // Much of a long time without a question may have been no work at all.
+                    let rest = due.min(self.rules.poll * 10);
+                    self.state = Some(State::Resting { until: now + rest, since });
+                    return Verdict::Wait(rest);
+                }
+                self.pause_or_go(now, disturbed, since, rested)
+            }
+            Some(State::Resting { until, since }) if disturbed.is_none() && now < until => {
+                self.state = Some(State::Resting { until, since });
+                Verdict::Wait(until - now)
+            }
+            Some(State::Resting { since, .. }) => self.pause_or_go(now, disturbed, since, now),
+        }
+    }
+
+    fn pause_or_go(&mut self, now: Duration, disturbed: Option<Pause>, since: Duration, rested: Duration) -> Verdict {
+        let worked = now.saturating_sub(since);
+        let Some(why) = disturbed else {
+            let calm = worked >= self.quiet * CALM_FACTOR && self.quiet > self.rules.quiet_first;
+            if calm {
+                self.quiet = (self.quiet / 2).max(self.rules.quiet_first);
+            }
+            self.state = Some(State::Working { since: if calm { now } else { since }, rested });
+            return Verdict::Go;
+        };
+        // Not at the very first look: nobody was interrupted then.
+        if self.state.is_some() && worked < self.quiet * CALM_FACTOR {
+            self.quiet = (self.quiet * 2).min(self.rules.quiet_most);
+        }
+        self.pauses += 1;
+        self.state = Some(State::Paused { last_sign: now, why });
+        Verdict::Wait(self.rules.poll)
+    }
+
+    fn go_on_when_quiet(&mut self, now: Duration, last_sign: Duration, why: Pause, seen: Option<Pause>) -> Verdict {
+        // Whoever has to be quiet for long need not be looked at often.
+        let poll = self.rules.poll.max(self.quiet / 10);
+        if let Some(why) = seen {
+            self.state = Some(State::Paused { last_sign: now, why });
+            return Verdict::Wait(poll);
+        }
+        let quiet_for = now.saturating_sub(last_sign);
+        if quiet_for >= self.quiet {
+            self.state = Some(State::Working { since: now, rested: now });
+            return Verdict::Go;
+        }
+        self.state = Some(State::Paused { last_sign, why });
+        Verdict::Wait(poll.min(self.quiet - quiet_for))
+    }
+}
+
+#[cfg(test)]
+mod tests;

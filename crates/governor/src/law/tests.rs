@@ -1,0 +1,162 @@
+use super::*;
+use proptest::prelude::*;
+
+const QUIET: Duration = Duration::from_millis(100);
+const CHUNK: Bytes = Bytes(1 << 20);
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn foreign(bytes: u64) -> Signs {
+    Signs { foreign: Bytes(bytes), ..Signs::default() }
+}
+
+/// What became of a mover whose chunks take `chunk` each, beside somebody whose requests come at `arrivals`.
+struct Outcome {
+    worked: Duration,
+    /// Requests that came while a chunk was under way.
+    met: usize,
+    law: Law,
+}
+
+fn simulate(rules: Rules, chunk: Duration, arrivals: &[Duration], end: Duration) -> Outcome {
+    let mut law = Law::new(rules);
+    let (mut now, mut looked, mut worked, mut met) = (Duration::ZERO, Duration::ZERO, Duration::ZERO, 0);
+    while now < end {
+        let between = |from: Duration, to: Duration| arrivals.iter().filter(|at| **at > from && **at <= to).count();
+        let signs = foreign(between(looked, now) as u64 * 4096);
+        looked = now;
+        match law.judge(now, &signs) {
+            Verdict::Go => {
+                met += between(now, now + chunk);
+                worked += chunk;
+                now += chunk;
+            }
+            Verdict::Wait(time) => now += time,
+        }
+    }
+    Outcome { worked, met, law }
+}
+
+#[test]
+fn on_a_device_that_nobody_else_uses_work_takes_nearly_all_of_the_time() {
+    let end = ms(60_000);
+    let outcome = simulate(Rules::of(Pace::Invisible, QUIET), ms(12), &[], end);
+    assert!(outcome.worked > end.mul_f64(0.96) && outcome.worked < end.mul_f64(0.98), "{:?}", outcome.worked);
+    assert_eq!((outcome.law.pauses(), outcome.law.time_paused()), (0, Duration::ZERO));
+}
+
+#[test]
+fn beside_steady_foreign_io_no_chunk_is_moved() {
+    let arrivals: Vec<Duration> = (0..5000).map(|n| ms(4 * n + 1)).collect();
+    let outcome = simulate(Rules::of(Pace::Invisible, QUIET), ms(12), &arrivals, ms(20_000));
+    assert!(outcome.met <= 4, "{} requests met a chunk", outcome.met);
+    assert!(outcome.law.time_paused() > ms(19_900));
+}
+
+#[test]
+fn whoever_comes_a_few_times_a_second_meets_work_ever_less() {
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut at = Duration::ZERO;
+    let arrivals: Vec<Duration> = std::iter::repeat_with(|| {
+        at += Duration::from_secs_f64(-0.25 * (1.0 - random.f64()).ln());
+        at
+    })
+    .take(1200)
+    .collect();
+    let end = *arrivals.last().unwrap();
+    let outcome = simulate(Rules::of(Pace::Invisible, QUIET), ms(12), &arrivals, end);
+    assert!(outcome.met < 12, "{} of 1200 requests met a chunk", outcome.met);
+    // Without a growing quiet time every pause of a tenth of a second is taken for leave.
+    let fixed = Rules { quiet_most: QUIET, ..Rules::of(Pace::Invisible, QUIET) };
+    assert!(simulate(fixed, ms(12), &arrivals, end).met > 5 * outcome.met.max(1));
+}
+
+#[test]
+fn the_quiet_time_doubles_with_interruptions_up_to_its_bound_and_halves_in_calm() {
+    let mut law = Law::new(Rules { duty: 1.0, ..Rules::of(Pace::Invisible, QUIET) });
+    let (mut now, mut seen) = (Duration::ZERO, Vec::new());
+    law.judge(now, &Signs::default());
+    for _ in 0..6 {
+        now += ms(1);
+        law.judge(now, &foreign(1));
+        seen.push(law.quiet().as_millis());
+        while let Verdict::Wait(time) = law.judge(now, &Signs::default()) {
+            now += time;
+        }
+    }
+    assert_eq!(seen, [200, 400, 800, 1600, 2000, 2000]);
+    assert_eq!(law.pauses(), 6);
+    for _ in 0..60_000 {
+        now += ms(10);
+        assert_eq!(law.judge(now, &Signs::default()), Verdict::Go);
+    }
+    assert_eq!(law.quiet(), QUIET);
+}
+
+#[test]
+fn requests_under_way_matter_only_while_work_is_paused() {
+    let under_way = Signs { in_flight: 1, ..Signs::default() };
+    let mut law = Law::new(Rules::of(Pace::Invisible, QUIET));
+    assert_eq!(law.judge(ms(0), &under_way), Verdict::Go, "they may be ours");
+    assert!(matches!(law.judge(ms(1), &foreign(1)), Verdict::Wait(_)));
+    let mut now = ms(1);
+    for _ in 0..1000 {
+        now += ms(10);
+        assert_eq!(law.judge(now, &under_way), Verdict::Wait(ms(10)), "ours are done by now");
+    }
+}
+
+#[test]
+fn whatever_holds_work_up_is_named_and_ends_with_its_reason() {
+    let mut law = Law::new(Rules::of(Pace::Invisible, QUIET));
+    let battery = Signs { hold: Some(Pause::Battery), ..Signs::default() };
+    assert!(matches!(law.judge(ms(0), &battery), Verdict::Wait(_)));
+    assert_eq!(law.pause(), Some(Pause::Battery));
+    assert!(matches!(law.judge(ms(10), &foreign(1)), Verdict::Wait(_)));
+    assert_eq!(law.pause(), Some(Pause::Foreign));
+    assert_eq!(law.judge(ms(110), &Signs::default()), Verdict::Go);
+    assert_eq!((law.pause(), law.pauses(), law.time_paused()), (None, 1, ms(110)));
+}
+
+#[test]
+fn the_balanced_pace_goes_on_beside_a_light_load_and_the_fast_one_beside_any() {
+    let arrivals: Vec<Duration> = (0..2000).map(|n| ms(10 * n + 1)).collect();
+    let share = |pace| {
+        let outcome = simulate(Rules::of(pace, QUIET), ms(12), &arrivals, ms(20_000));
+        outcome.worked.as_secs_f64() / 20.0
+    };
+    assert!(share(Pace::Invisible) < 0.01);
+    assert!(share(Pace::Balanced) > 0.95, "4 KiB in 10 ms are little");
+    let mut law = Law::new(Rules::of(Pace::Balanced, QUIET));
+    assert!(matches!(law.judge(ms(0), &foreign(CHUNK.0)), Verdict::Wait(_)), "as much as we move is not");
+    let mut law = Law::new(Rules::of(Pace::Fast, QUIET));
+    assert_eq!(law.judge(ms(0), &foreign(u64::MAX)), Verdict::Go);
+}
+
+proptest! {
+    #[test]
+    fn no_sign_is_answered_by_leave_and_quiet_always_ends_a_pause(
+        steps in prop::collection::vec((1u64..400, 0u64..3, 0u64..2), 1..200),
+    ) {
+        let rules = Rules::of(Pace::Invisible, QUIET);
+        let mut law = Law::new(rules);
+        let mut now = Duration::ZERO;
+        for (gap, bytes, in_flight) in steps {
+            now += ms(gap);
+            let verdict = law.judge(now, &Signs { foreign: Bytes(bytes), in_flight, hold: None });
+            prop_assert!(bytes == 0 || verdict != Verdict::Go);
+            prop_assert!(law.quiet() >= rules.quiet_first && law.quiet() <= rules.quiet_most);
+            if let Verdict::Wait(time) = verdict {
+                prop_assert!(time > Duration::ZERO && time <= rules.quiet_most / 10);
+            }
+        }
+        let quiet_since = now;
+        while let Verdict::Wait(time) = law.judge(now, &Signs::default()) {
+            now += time;
+            prop_assert!(now - quiet_since <= rules.quiet_most + rules.quiet_most / 10);
+        }
+        prop_assert!(law.time_paused() <= now);
+    }
+}

@@ -1,0 +1,22 @@
+//! Lets background work run only while nobody else wants the device.
+//!
+//! Owns what is observed of a device and of the machine (counters, pressure, power), whose I/O that was, and the law by
+//! which the next chunk may be moved or must wait. Never moves anything, never knows a file system; and where something
+//! cannot be observed it goes by what is left, and says so.
+
+mod attribution;
+mod counters;
+mod disk;
+mod governor;
+mod law;
+mod machine;
+mod pace;
+mod stack;
+
+pub use attribution::{Attribution, Own, Share};
+pub use counters::{Counts, DeviceCounters};
+pub use disk::{DiskKind, DiskPolicy};
+pub use governor::{Governor, Loads, Observed};
+pub use law::{Law, Pause, Rules, Signs, Verdict};
+pub use pace::{Pace, UnknownPace};
+pub use stack::{Device, Stack};

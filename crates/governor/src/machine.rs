@@ -1,0 +1,127 @@
+//! What speaks against background work whatever the device does: memory, the host, the battery.
+//!
+//! Owns the reading of these signs, at most once a second. Processors are not among them: the scheduler gives way there by
+//! itself to whoever has the better nice value.
+
+use crate::Pause;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// Between two looks.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// When all processes have waited for memory for more than this share of the last ten seconds, in per cent, writing more
+/// into the cache would make it worse.
+const MOST_STALLED: f64 = 10.0;
+/// When the host has kept more than this share of the processors' time from us, in per cent, others need it.
+const MOST_STOLEN: u64 = 10;
+
+/// The signs, as they were seen last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Machine {
+    looked: Option<Duration>,
+    times: Option<Times>,
+    hold: Option<Pause>,
+}
+
+impl Machine {
+    /// Why work should pause, if it should.
+    pub(crate) fn hold(&mut self, now: Duration) -> Option<Pause> {
+        if self.looked.is_none_or(|looked| now.saturating_sub(looked) >= INTERVAL) {
+            self.looked = Some(now);
+            self.hold = self.look();
+        }
+        self.hold
+    }
+
+    fn look(&mut self) -> Option<Pause> {
+        let times = fs::read_to_string("/proc/stat").ok().and_then(|text| Times::parse(&text));
+        let before = std::mem::replace(&mut self.times, times);
+        let stolen = times.zip(before).is_some_and(|(now, before)| now.stolen_since(&before) > MOST_STOLEN);
+        let pressure = fs::read_to_string("/proc/pressure/memory").unwrap_or_default();
+        if is_discharging(Path::new("/sys/class/power_supply")) {
+            Some(Pause::Battery)
+        } else if full_average(&pressure).is_some_and(|share| share > MOST_STALLED) {
+            Some(Pause::Memory)
+        } else {
+            stolen.then_some(Pause::Steal)
+        }
+    }
+}
+
+/// How long the processors did what, in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Times {
+    total: u64,
+    stolen: u64,
+}
+
+impl Times {
+    fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().next()?.strip_prefix("cpu ")?;
+        let times: Vec<u64> = line.split_whitespace().map_while(|time| time.parse().ok()).collect();
+        // User, nice, system, idle, waiting, interrupts, soft interrupts, stolen; what guests had is in "user" already.
+        let first = times.get(..8)?;
+        Some(Self { total: first.iter().sum(), stolen: *first.last()? })
+    }
+
+    /// The stolen share in per cent.
+    fn stolen_since(&self, before: &Self) -> u64 {
+        let total = self.total.saturating_sub(before.total);
+        self.stolen.saturating_sub(before.stolen).saturating_mul(100).checked_div(total).unwrap_or(0)
+    }
+}
+
+/// The share of the last ten seconds, in per cent, in which nobody got on, from a file of /proc/pressure.
+fn full_average(text: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("full "))?;
+    line.split_whitespace().find_map(|field| field.strip_prefix("avg10="))?.parse().ok()
+}
+
+/// Whether the machine itself, not a mouse, lives on a battery.
+fn is_discharging(supplies: &Path) -> bool {
+    let text = |directory: &Path, file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
+    fs::read_dir(supplies).into_iter().flatten().flatten().any(|entry| {
+        let supply = entry.path();
+        text(&supply, "type").trim() == "Battery"
+            && text(&supply, "status").trim() == "Discharging"
+            && text(&supply, "scope").trim() != "Device"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stolen_time_is_a_share_of_all_time() {
+        let before = Times::parse("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n").unwrap();
+        let after = Times::parse("cpu  150 0 150 750 100 0 0 50 20 0\n").unwrap();
+        assert_eq!(after.stolen_since(&before), 25);
+        assert_eq!(before.stolen_since(&before), 0);
+        assert_eq!(Times::parse("cpu 1 2 3\n"), None);
+    }
+
+    #[test]
+    fn pressure_is_read_from_the_line_of_all() {
+        let text =
+            "some avg10=50.00 avg60=2.06 avg300=5.49 total=79\nfull avg10=12.25 avg60=0.02 avg300=1.13 total=19\n";
+        assert_eq!(full_average(text), Some(12.25));
+        assert_eq!(full_average(""), None);
+    }
+
+    #[test]
+    fn only_a_battery_of_the_machine_itself_counts() {
+        let supply = |files: &[(&str, &str)]| {
+            let root = tempfile::tempdir().unwrap();
+            fs::create_dir(root.path().join("BAT0")).unwrap();
+            files.iter().for_each(|(file, text)| fs::write(root.path().join("BAT0").join(file), text).unwrap());
+            is_discharging(root.path())
+        };
+        assert!(supply(&[("type", "Battery\n"), ("status", "Discharging\n")]));
+        assert!(!supply(&[("type", "Battery\n"), ("status", "Charging\n")]));
+        assert!(!supply(&[("type", "Battery\n"), ("status", "Discharging\n"), ("scope", "Device\n")]));
+        assert!(!supply(&[("type", "Mains\n"), ("online", "0\n")]));
+        assert!(!is_discharging(Path::new("/nonexistent")));
+    }
+}

@@ -1,0 +1,49 @@
+//! How much background work gives way: the presets that users choose from.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// How much background work gives way to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pace {
+    /// Works only while nobody else uses the device.
+    #[default]
+    Invisible,
+    /// Lets others go first, and goes on beside a light load.
+    Balanced,
+    /// Gives way to nobody.
+    Fast,
+}
+
+/// A pace that there is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPace(String);
+
+impl fmt::Display for UnknownPace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no pace; use invisible, balanced or fast", self.0)
+    }
+}
+
+impl std::error::Error for UnknownPace {}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Invisible => "invisible",
+            Self::Balanced => "balanced",
+            Self::Fast => "fast",
+        })
+    }
+}
+
+impl FromStr for Pace {
+    type Err = UnknownPace;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPace> {
+        let known = [Self::Invisible, Self::Balanced, Self::Fast];
+        known.into_iter().find(|pace| pace.to_string() == text).ok_or_else(|| UnknownPace(text.to_owned()))
+    }
+}

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Observed {
+    /// By what they ask of the devices, at the moment when they ask, and by the counters of the devices.
+    Arrivals,
     /// By the counters of the devices.
     Counters,
     /// The system shows nothing of the devices: only the I/O priority makes way.
@@ -47,7 +49,31 @@ struct Watched {
     device: Device,
     counters: DeviceCounters,
     attribution: Attribution,
+    /// What others had asked of it by the last look.
+    asked: Asked,
 }
+
+/// What a look at all devices shows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    share: Share,
+    /// What others asked for, done or not yet.
+    asked: Asked,
+    in_flight: u64,
+    /// Of these, those on devices that do nothing for us.
+    not_ours: u64,
+}
+
+impl Seen {
+    /// At least one byte where there was any request.
+    fn foreign(&self) -> Bytes {
+        Bytes(self.share.foreign.0.max(self.asked.bytes.0).max(self.asked.requests.min(1)))
+    }
+}
+
+/// How long a probe may wait for our own requests to be done, between two looks and in all.
+const DRAIN_LOOK: Duration = Duration::from_millis(2);
+const DRAIN_MOST: Duration = Duration::from_millis(60);
 
 /// Says when work on one volume may go on.
 pub struct Governor {
@@ -58,6 +84,10 @@ pub struct Governor {
     watched: Vec<Watched>,
     own: OwnCounters,
     machine: Machine,
+    arrivals: Option<Arrivals>,
+    prober: Option<Prober>,
+    /// Since when a probe waits for our own requests to be done.
+    draining: Option<Duration>,
     loads: Share,
 }
 
@@ -73,10 +103,18 @@ impl Governor {
     #[must_use]
     pub fn new(volume: Option<DeviceNumber>, pace: Pace) -> Self {
         let stack = volume.map(Stack::below).unwrap_or_default();
-        let policy = DiskPolicy::of_all(stack.lowest.iter().map(DiskKind::of));
+        let kinds: Vec<DiskKind> = stack.lowest.iter().map(DiskKind::of).collect();
+        let policy = DiskPolicy::of_all(kinds.iter().copied());
         let watched: Vec<Watched> = match pace {
             Pace::Fast => Vec::new(),
             _ => stack.devices().filter_map(watch).collect(),
+        };
+        let numbers: Vec<DeviceNumber> = watched.iter().map(|watched| watched.device.number).collect();
+        let arrivals = if numbers.is_empty() { None } else { arrivals_at(&numbers) };
+        // A disk inside this machine has no users outside it; of several disks one tells nothing about the others.
+        let prober = match (stack.lowest.as_slice(), kinds.as_slice()) {
+            ([disk], [DiskKind::Virtual]) if pace != Pace::Fast => prober_of(&disk.name),
+            _ => None,
         };
         let mut governor = Self {
             pace,
@@ -86,6 +124,9 @@ impl Governor {
             watched,
             own: OwnCounters::open(),
             machine: Machine::default(),
+            arrivals,
+            prober,
+            draining: None,
             loads: Share::default(),
         };
         // What is done from now on is seen at the first question.
@@ -121,13 +162,66 @@ impl Governor {
             return Verdict::Go;
         }
         let now = self.begun.elapsed();
-        let (share, in_flight) = self.look(now);
-        let hold = self.machine.hold(now);
-        let verdict = self.law.judge(now, &Signs { foreign: share.foreign, in_flight, hold });
+        let mut seen = self.look(now);
+        let mut hold = self.machine.hold(now);
+        if hold.is_none() {
+            match self.neighbours(now, &mut seen) {
+                Neighbours::Nobody => {}
+                Neighbours::Unknown(time) => return Verdict::Wait(time),
+                Neighbours::Somebody => hold = Some(Pause::External),
+            }
+        }
+        let signs = Signs { foreign: seen.foreign(), in_flight: seen.not_ours, hold };
+        let verdict = self.law.judge(now, &signs);
         if verdict == Verdict::Go {
             self.own.granted(next);
         }
         verdict
+    }
+
+    /// Probes when it is time for that, and tells what the probes say.
+    fn neighbours(&mut self, now: Duration, seen: &mut Seen) -> Neighbours {
+        let Some(prober) = &mut self.prober else { return Neighbours::Nobody };
+        if seen.foreign().0 > 0 || self.law.pause() == Some(Pause::Foreign) {
+            // Slow because of those whom we see anyway.
+            self.draining = None;
+            return Neighbours::Nobody;
+        }
+        if prober.is_due(now) {
+            let since = *self.draining.get_or_insert(now);
+            if seen.in_flight > 0 && now.saturating_sub(since) < DRAIN_MOST {
+                return Neighbours::Unknown(DRAIN_LOOK);
+            }
+            self.draining = None;
+            if seen.in_flight > 0 {
+                prober.skip(now);
+            } else {
+                match prober.probe(now) {
+                    Ok(took) => self.judge(took, seen),
+                    Err(error) => {
+                        tracing::warn!(%error, "the disk cannot be probed; users outside this machine are not seen");
+                        self.prober = None;
+                    }
+                }
+            }
+        }
+        match self.prober.as_ref().map(Prober::finding) {
+            None | Some(Finding::Nobody) => Neighbours::Nobody,
+            Some(Finding::Doubt) => Neighbours::Unknown(DRAIN_LOOK * 5),
+            Some(Finding::Somebody) => Neighbours::Somebody,
+        }
+    }
+
+    /// A probe counts when nobody here used the disk meanwhile.
+    fn judge(&mut self, took: Duration, seen: &mut Seen) {
+        let meanwhile = self.look(self.begun.elapsed());
+        if meanwhile.foreign().0 == 0 {
+            if let Some(prober) = &mut self.prober {
+                prober.judge(took);
+            }
+        } else {
+            *seen = meanwhile;
+        }
     }
 
     /// Why work is paused now, if it is.
@@ -142,7 +236,11 @@ impl Governor {
         Loads {
             pace: self.pace,
             devices: self.watched.iter().map(|watched| watched.device.name.clone()).collect(),
-            observed: if self.watched.is_empty() { Observed::Nothing } else { Observed::Counters },
+            observed: match &self.arrivals {
+                Some(_) => Observed::Arrivals,
+                None if self.watched.is_empty() => Observed::Nothing,
+                None => Observed::Counters,
+            },
             own_bytes: self.loads.own,
             foreign_bytes: self.loads.foreign,
             pauses: self.law.pauses(),
@@ -151,32 +249,59 @@ impl Governor {
         }
     }
 
-    /// What all devices did since the last look, and how many requests are under way that are hardly ours.
-    fn look(&mut self, now: Duration) -> (Share, u64) {
+    fn look(&mut self, now: Duration) -> Seen {
         // First what the devices did, then what we had asked for: the other way round their work for us would look foreign.
         let counts: Vec<_> = self.watched.iter().map(|watched| watched.counters.read()).collect();
         let own = self.own.read();
-        let (mut sum, mut in_flight) = (Share::default(), 0);
+        let mut seen = Seen::default();
         for (watched, counts) in self.watched.iter_mut().zip(counts) {
+            let asked = self.arrivals.as_ref().and_then(|arrivals| arrivals.asked(watched.device.number));
+            if let Some(asked) = asked {
+                seen.asked.requests += asked.requests.saturating_sub(watched.asked.requests);
+                seen.asked.bytes += asked.bytes.saturating_sub(watched.asked.bytes);
+                watched.asked = asked;
+            }
             // A device that is gone disturbs nobody.
             let Ok(counts) = counts else { continue };
             let share = watched.attribution.share(now, &counts, own);
-            sum.own += share.own;
-            sum.foreign += share.foreign;
+            seen.share.own += share.own;
+            seen.share.foreign += share.foreign;
+            seen.in_flight += counts.in_flight;
             if share.own.0 == 0 {
-                in_flight += counts.in_flight;
+                seen.not_ours += counts.in_flight;
             }
         }
-        self.loads.own += sum.own;
-        self.loads.foreign += sum.foreign;
-        (sum, in_flight)
+        self.loads.own += seen.share.own;
+        self.loads.foreign += seen.share.foreign;
+        seen
     }
+}
+
+/// What is known of users outside this machine.
+enum Neighbours {
+    Nobody,
+    /// It will be known after this time.
+    Unknown(Duration),
+    Somebody,
+}
+
+fn arrivals_at(devices: &[DeviceNumber]) -> Option<Arrivals> {
+    Arrivals::watch(devices)
+        .inspect_err(|error| tracing::info!(%error, "others are noticed by the counters of the devices, a little later"))
+        .ok()
+}
+
+fn prober_of(disk: &str) -> Option<Prober> {
+    Prober::open(disk)
+        .inspect_err(|error| tracing::info!(disk, %error, "users of the disk outside this machine are not looked for"))
+        .ok()
 }
 
 fn watch(device: &Device) -> Option<Watched> {
     match DeviceCounters::open(device.number) {
         Ok(counters) => {
-            Some(Watched { device: device.clone(), counters, attribution: Attribution::new(device.below_file) })
+            let (device, attribution) = (device.clone(), Attribution::new(device.below_file));
+            Some(Watched { device, counters, attribution, asked: Asked::default() })
         }
         Err(error) => {
             tracing::warn!(device = device.name, %error, "its counters cannot be read; its load is not seen");

@@ -4,19 +4,23 @@
 //! which the next chunk may be moved or must wait. Never moves anything, never knows a file system; and where something
 //! cannot be observed it goes by what is left, and says so.
 
+mod arrivals;
 mod attribution;
 mod counters;
 mod disk;
 mod governor;
 mod law;
 mod machine;
+mod neighbour;
 mod pace;
 mod stack;
 
+pub use arrivals::{Arrivals, Asked, Refused};
 pub use attribution::{Attribution, Own, Share};
 pub use counters::{Counts, DeviceCounters};
 pub use disk::{DiskKind, DiskPolicy};
 pub use governor::{Governor, Loads, Observed};
 pub use law::{Law, Pause, Rules, Signs, Verdict};
+pub use neighbour::{Detector, Finding};
 pub use pace::{Pace, UnknownPace};
 pub use stack::{Device, Stack};

@@ -1,0 +1,112 @@
+//! What other processes ask of the devices, told by a BPF program at the moment when they ask: the counters of a device
+//! tell only when it has been done.
+//!
+//! Owns the program and its table. What it cannot tell (I/O that kernel threads do for somebody) the counters must.
+
+mod skeleton;
+
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel};
+use longrun_layout::Bytes;
+use longrun_sys::DeviceNumber;
+use skeleton::types;
+use std::mem::offset_of;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o"));
+
+/// The kernel does not let us.
+#[derive(Debug, thiserror::Error)]
+#[error("the BPF program was refused: {0:#}")]
+pub struct Refused(#[from] libbpf_rs::Error);
+
+/// What others have asked of a device so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// How often.
+    pub requests: u64,
+    /// For how much.
+    pub bytes: Bytes,
+}
+
+/// The program, attached until this is dropped.
+pub struct Arrivals {
+    // Before the object: the link first goes down, then what it leads to.
+    _link: Link,
+    object: Object,
+}
+
+impl std::fmt::Debug for Arrivals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arrivals").finish_non_exhaustive()
+    }
+}
+
+impl Arrivals {
+    /// Counts what processes other than this one ask of `devices`, which are whole disks.
+    ///
+    /// # Errors
+    /// When the kernel is too old, or does not let this process.
+    pub fn watch(devices: &[DeviceNumber]) -> Result<Self, Refused> {
+        let arrivals = quietly(Self::load)?;
+        for device in devices {
+            let none = [0; size_of::<types::arrivals>()];
+            arrivals.table()?.update(&key(*device), &none, MapFlags::ANY)?;
+        }
+        Ok(arrivals)
+    }
+
+    fn load() -> Result<Self, Refused> {
+        let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+        for mut map in open.maps_mut() {
+            if map.name().to_string_lossy().ends_with("rodata") {
+                let mut constants = map.initial_value().unwrap_or_default().to_vec();
+                put(&mut constants, offset_of!(types::rodata, own_process), &std::process::id().to_ne_bytes());
+                map.set_initial_value(&constants)?;
+            }
+        }
+        let object = open.load()?;
+        let link = object.progs_mut().next().ok_or_else(missing)?.attach()?;
+        Ok(Self { _link: link, object })
+    }
+
+    fn table(&self) -> Result<libbpf_rs::Map<'_>, Refused> {
+        self.object.maps().find(|map| map.name() == "watched").ok_or_else(missing)
+    }
+
+    /// What others have asked of `device` since it is watched. None when it is not.
+    #[must_use]
+    pub fn asked(&self, device: DeviceNumber) -> Option<Asked> {
+        let value = self.table().ok()?.lookup(&key(device), MapFlags::ANY).ok()??;
+        let requests = u64_at(&value, offset_of!(types::arrivals, requests))?;
+        Some(Asked { requests, bytes: Bytes(u64_at(&value, offset_of!(types::arrivals, bytes))?) })
+    }
+}
+
+fn missing() -> Refused {
+    Refused(libbpf_rs::Error::from(std::io::Error::from(std::io::ErrorKind::NotFound)))
+}
+
+/// The kernel's own form of a device number, which is another one than user space sees.
+fn key(device: DeviceNumber) -> [u8; 4] {
+    const MINOR_BITS: u32 = 20;
+    (device.major << MINOR_BITS | device.minor).to_ne_bytes()
+}
+
+/// Keeps what libbpf has to say meanwhile for the log.
+fn quietly<T>(act: impl FnOnce() -> T) -> T {
+    let before = libbpf_rs::set_print(Some((PrintLevel::Debug, |_, message| {
+        tracing::debug!("{}", message.trim_end());
+    })));
+    let result = act();
+    libbpf_rs::set_print(before);
+    result
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..at + value.len()) {
+        place.copy_from_slice(value);
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}

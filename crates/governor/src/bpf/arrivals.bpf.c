@@ -1,0 +1,77 @@
+/* Counts, inside the kernel, what other processes ask of the watched disks, at the moment when they ask. Kernel threads do
+ * not count: they write back for anybody, and the counters of the disk tell what of that was not ours. */
+#include "arrivals.h"
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef signed short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u32 __wsum;
+
+enum { BPF_MAP_TYPE_HASH = 1 };
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Set before loading. */
+const volatile __u32 own_process = 0;
+
+#define MINOR_BITS 20
+#define PF_KTHREAD 0x00200000
+
+/* The kernel's own records, as far as they are read; offsets are corrected when the program is loaded. */
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct block_device {
+	struct gendisk *bd_disk;
+};
+
+struct bvec_iter {
+	unsigned int bi_size;
+};
+
+struct bio {
+	struct block_device *bi_bdev;
+	struct bvec_iter bi_iter;
+};
+
+struct task_struct {
+	unsigned int flags;
+};
+
+#pragma clang attribute pop
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, struct arrivals);
+} watched SEC(".maps");
+
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(asked, struct bio *bio)
+{
+	struct gendisk *disk = bio->bi_bdev->bd_disk;
+	__u32 device = (__u32)disk->major << MINOR_BITS | (__u32)disk->first_minor;
+	struct arrivals *arrivals = bpf_map_lookup_elem(&watched, &device);
+
+	if (!arrivals || bpf_get_current_pid_tgid() >> 32 == own_process)
+		return 0;
+	if (bpf_get_current_task_btf()->flags & PF_KTHREAD)
+		return 0;
+	__sync_fetch_and_add(&arrivals->requests, 1);
+	__sync_fetch_and_add(&arrivals->bytes, bio->bi_iter.bi_size);
+	arrivals->last = bpf_ktime_get_ns();
+	return 0;
+}

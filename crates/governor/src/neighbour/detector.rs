@@ -1,0 +1,125 @@
+//! Is the disk slow because of somebody whom we cannot see? Pure: judges the times that small reads took.
+//!
+//! All probes are alike (one small read, while nothing of ours and nothing of this machine is under way), so that one
+//! baseline serves them all. One slow probe means nothing: disks have such moments. Most of several, one soon after the
+//! other, mean somebody.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// So many probes are judged together; most of them must be slow.
+const JUDGED: usize = 5;
+/// Slow is what takes so many times as long as usual.
+const SLOW: u32 = 2;
+/// No longer slow is what takes less than so many quarters of the usual time: a little less than slow, so that the verdict
+/// does not flicker.
+const RECOVERED_QUARTERS: u32 = 6;
+/// What is usual is the middle of so many probes.
+const USUAL: usize = 61;
+/// Before so many are known, nothing is judged.
+const LEAST_KNOWN: usize = 9;
+/// Differences below this are the machine's own.
+const TRIFLE: Duration = Duration::from_micros(200);
+/// Probes come at this distance as a rule, and at this one while the last was slow.
+const INTERVAL: Duration = Duration::from_millis(250);
+const SOON: Duration = Duration::from_millis(30);
+/// After so many slow probes in a row without a quick one the disk itself has become another one: that is usual now.
+const GIVEN_UP: usize = 3000;
+
+/// What the probes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The disk is as quick as ever, or that is not known.
+    Nobody,
+    /// The last probe was slow: better not to add to the load before more is known.
+    Doubt,
+    /// Somebody else uses the disk.
+    Somebody,
+}
+
+/// Judges the probes of one disk.
+#[derive(Clone, Debug, Default)]
+pub struct Detector {
+    usual: VecDeque<Duration>,
+    recent: VecDeque<Duration>,
+    found: bool,
+    slow_in_all: usize,
+}
+
+impl Detector {
+    /// What the probes so far say.
+    #[must_use]
+    pub fn finding(&self) -> Finding {
+        if self.found {
+            Finding::Somebody
+        } else if self.baseline().is_some_and(|usual| self.recent.back().is_some_and(|last| is_slow(*last, usual))) {
+            Finding::Doubt
+        } else {
+            Finding::Nobody
+        }
+    }
+
+    /// How long after the last probe the next one should be.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        match self.finding() {
+            Finding::Doubt => SOON,
+            // Until it is known what is usual nothing else can be said.
+            Finding::Nobody if self.usual.len() < LEAST_KNOWN => SOON,
+            Finding::Nobody | Finding::Somebody => INTERVAL,
+        }
+    }
+
+    /// How long a probe usually takes, as soon as that is known.
+    #[must_use]
+    pub fn baseline(&self) -> Option<Duration> {
+        (self.usual.len() >= LEAST_KNOWN).then(|| middle(&self.usual)).flatten()
+    }
+
+    /// Another probe has taken `time`.
+    pub fn probed(&mut self, time: Duration) -> Finding {
+        let Some(usual) = self.baseline() else {
+            self.usual.push_back(time);
+            return Finding::Nobody;
+        };
+        self.recent.push_back(time);
+        if self.recent.len() > JUDGED {
+            self.recent.pop_front();
+        }
+        let typical = middle(&self.recent).unwrap_or(time);
+        let complete = self.recent.len() == JUDGED;
+        self.found = if self.found {
+            typical > (usual * RECOVERED_QUARTERS / 4).max(usual + TRIFLE / 2)
+        } else {
+            complete && is_slow(typical, usual)
+        };
+        self.learn(time, usual);
+        self.finding()
+    }
+
+    /// What is usual is learned while nobody is about; slow probes among them belong to it.
+    fn learn(&mut self, time: Duration, usual: Duration) {
+        self.slow_in_all = if is_slow(time, usual) { self.slow_in_all + 1 } else { 0 };
+        if self.slow_in_all > GIVEN_UP {
+            *self = Self::default();
+        } else if !self.found {
+            self.usual.push_back(time);
+            if self.usual.len() > USUAL {
+                self.usual.pop_front();
+            }
+        }
+    }
+}
+
+fn is_slow(time: Duration, usual: Duration) -> bool {
+    time > (usual * SLOW).max(usual + TRIFLE)
+}
+
+fn middle(times: &VecDeque<Duration>) -> Option<Duration> {
+    let mut sorted: Vec<Duration> = times.iter().copied().collect();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests;

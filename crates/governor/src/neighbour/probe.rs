@@ -1,0 +1,77 @@
+//! Probes: small reads past all caches, paced, on the disk itself.
+//!
+//! Owns when and where. Only whoever has work for the disk asks for probes, so that a disk that sleeps is left asleep.
+
+use super::{Detector, Finding};
+use longrun_sys::OFlags;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What one probe reads: 4 of them a second are 16 KB.
+const SIZE: usize = 4096;
+/// Bounded, so that a disk of any size is probed over a range that a neighbour's load slows as much as any other.
+const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Probes one disk.
+#[derive(Debug)]
+pub(crate) struct Prober {
+    disk: File,
+    blocks: u64,
+    buffer: Vec<u8>,
+    place: u64,
+    last: Option<Duration>,
+    detector: Detector,
+}
+
+impl Prober {
+    /// For the disk with this name.
+    pub(crate) fn open(name: &str) -> io::Result<Self> {
+        let node = Path::new("/dev").join(name);
+        let flags = OFlags::DIRECT.bits().cast_signed();
+        let disk = OpenOptions::new().read(true).custom_flags(flags).open(node)?;
+        let sectors: u64 = std::fs::read_to_string(Path::new("/sys/class/block").join(name).join("size"))?
+            .trim()
+            .parse()
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        let blocks = (sectors * 512 / SIZE as u64).max(1);
+        Ok(Self { disk, blocks, buffer: vec![0; 2 * SIZE], place: 0, last: None, detector: Detector::default() })
+    }
+
+    /// Whether it is time for the next probe.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.last.is_none_or(|last| now.saturating_sub(last) >= self.detector.interval())
+    }
+
+    /// What the probes say.
+    pub(crate) fn finding(&self) -> Finding {
+        self.detector.finding()
+    }
+
+    /// Reads, and returns how long it took. Whether that is to be judged the caller knows: only when nobody on this machine
+    /// used the disk meanwhile.
+    pub(crate) fn probe(&mut self, now: Duration) -> io::Result<Duration> {
+        self.last = Some(now);
+        // Multiples of an odd number visit all places in an order that looks like none.
+        self.place = self.place.wrapping_add(STRIDE);
+        let at = self.place % self.blocks * SIZE as u64;
+        // The kernel wants such buffers to begin on a page.
+        let start = self.buffer.as_ptr().align_offset(SIZE);
+        let target = self.buffer.get_mut(start..start + SIZE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let begun = Instant::now();
+        self.disk.read_exact_at(target, at)?;
+        Ok(begun.elapsed())
+    }
+
+    /// No moment was quiet enough for a probe: the next one has its own time.
+    pub(crate) fn skip(&mut self, now: Duration) {
+        self.last = Some(now);
+    }
+
+    /// The probe was undisturbed.
+    pub(crate) fn judge(&mut self, took: Duration) {
+        self.detector.probed(took);
+    }
+}

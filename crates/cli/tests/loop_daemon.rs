@@ -93,7 +93,10 @@ impl Drop for Service {
 
 fn only(mounts: &[PathBuf]) -> String {
     let rules = mounts.iter().map(|mount| format!("[[volume]]\nmount = {mount:?}\nenabled = true\n"));
-    format!("[service]\n[defaults]\nenabled = false\nmending_quiet = \"1s\"\n{}", rules.collect::<String>())
+    format!(
+        "[service]\n[defaults]\nenabled = false\nmending_quiet = \"1s\"\npace = \"fast\"\n{}",
+        rules.collect::<String>()
+    )
 }
 
 fn daemon(by: &[String], directory: &Path) -> Command {

@@ -1,9 +1,11 @@
 //! The governor of one volume: puts what is observed before the law.
 
+use crate::arrivals::{Arrivals, Asked};
 use crate::machine::Machine;
+use crate::neighbour::{Finding, Prober};
+use crate::stack::devices_below;
 use crate::{
-    Attribution, Device, DeviceCounters, DiskKind, DiskPolicy, Law, Own, Pace, Pause, Rules, Share, Signs, Stack,
-    Verdict,
+    Attribution, Device, DeviceCounters, DiskKind, DiskPolicy, Law, Own, Pace, Pause, Rules, Share, Signs, Verdict,
 };
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
@@ -22,6 +24,15 @@ pub enum Observed {
     Counters,
     /// The system shows nothing of the devices: only the I/O priority makes way.
     Nothing,
+}
+
+/// What may be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signals {
+    /// Whatever there is.
+    All,
+    /// The counters of the devices alone.
+    Counters,
 }
 
 /// What the governor saw and did so far.
@@ -102,18 +113,25 @@ impl Governor {
     /// done without.
     #[must_use]
     pub fn new(volume: Option<DeviceNumber>, pace: Pace) -> Self {
-        let stack = volume.map(Stack::below).unwrap_or_default();
-        let kinds: Vec<DiskKind> = stack.lowest.iter().map(DiskKind::of).collect();
+        Self::with_signals(volume, pace, Signals::All)
+    }
+
+    /// The same with only some of the signals, for comparing them.
+    #[must_use]
+    pub fn with_signals(volume: Option<DeviceNumber>, pace: Pace, signals: Signals) -> Self {
+        let devices = volume.map(devices_below).unwrap_or_default();
+        let lowest: Vec<&Device> = devices.iter().filter(|device| device.is_lowest).collect();
+        let kinds: Vec<DiskKind> = lowest.iter().map(|device| DiskKind::of(device)).collect();
         let policy = DiskPolicy::of_all(kinds.iter().copied());
         let watched: Vec<Watched> = match pace {
             Pace::Fast => Vec::new(),
-            _ => stack.devices().filter_map(watch).collect(),
+            _ => devices.iter().filter_map(watch).collect(),
         };
         let numbers: Vec<DeviceNumber> = watched.iter().map(|watched| watched.device.number).collect();
-        let arrivals = if numbers.is_empty() { None } else { arrivals_at(&numbers) };
+        let arrivals = if numbers.is_empty() || signals == Signals::Counters { None } else { arrivals_at(&numbers) };
         // A disk inside this machine has no users outside it; of several disks one tells nothing about the others.
-        let prober = match (stack.lowest.as_slice(), kinds.as_slice()) {
-            ([disk], [DiskKind::Virtual]) if pace != Pace::Fast => prober_of(&disk.name),
+        let prober = match (lowest.as_slice(), kinds.as_slice()) {
+            ([disk], [DiskKind::Virtual]) if pace != Pace::Fast && signals == Signals::All => prober_of(&disk.name),
             _ => None,
         };
         let mut governor = Self {
@@ -287,7 +305,9 @@ enum Neighbours {
 
 fn arrivals_at(devices: &[DeviceNumber]) -> Option<Arrivals> {
     Arrivals::watch(devices)
-        .inspect_err(|error| tracing::info!(%error, "others are noticed by the counters of the devices, a little later"))
+        .inspect_err(
+            |error| tracing::info!(%error, "others are noticed by the counters of the devices, a little later"),
+        )
         .ok()
 }
 

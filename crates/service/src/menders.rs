@@ -4,7 +4,8 @@
 
 use crate::books::{Books, lock};
 use crate::config::{Moment, VolumeSettings};
-use crate::mending::{Candidate, MendEvent, MendSettings, MendSink, Mending, Ungoverned};
+use crate::governed::Governed;
+use crate::mending::{Candidate, MendEvent, MendSettings, MendSink, Mending};
 use crate::model;
 use longrun_layout::Bytes;
 use longrun_ledger::Severity;
@@ -17,7 +18,14 @@ use std::sync::{Arc, Mutex};
 /// The menders of all volumes.
 pub struct Menders {
     books: Arc<Books>,
-    open: Mutex<BTreeMap<DeviceNumber, Arc<Mending>>>,
+    open: Mutex<BTreeMap<DeviceNumber, Mender>>,
+}
+
+/// What mends one volume.
+#[derive(Clone)]
+struct Mender {
+    mending: Arc<Mending>,
+    governed: Arc<Governed>,
 }
 
 /// What `settings` mean now.
@@ -44,13 +52,15 @@ impl Menders {
         }
         let how = mend_settings(settings, Moment::now());
         let known = lock(&self.open).get(&volume.device).cloned();
-        if let Some(mending) = known {
+        if let Some(Mender { mending, governed }) = known {
+            governed.set_pace(settings.pace);
             return mending.reconfigure(how);
         }
-        match Mending::start(how, Arc::new(Ungoverned), Arc::clone(&self.books) as Arc<dyn MendSink>) {
+        let governed = Arc::new(Governed::new(volume.point.clone(), settings.pace));
+        match Mending::start(how, Arc::clone(&governed) as _, Arc::clone(&self.books) as Arc<dyn MendSink>) {
             Ok(mending) => {
                 mending.watch(volume.clone());
-                lock(&self.open).insert(volume.device, Arc::new(mending));
+                lock(&self.open).insert(volume.device, Mender { mending: Arc::new(mending), governed });
             }
             Err(error) => tracing::error!("{}: no thread for mending: {error}", volume.point.display()),
         }
@@ -59,32 +69,41 @@ impl Menders {
     /// The volume is mended no more; returns when no file of it is.
     pub fn end(&self, device: DeviceNumber) {
         let mending = lock(&self.open).remove(&device);
-        if let Some(mending) = mending {
-            mending.unwatch(device);
+        if let Some(mender) = mending {
+            mender.mending.unwatch(device);
         }
     }
 
     /// No volume is mended any more.
     pub fn end_all(&self) {
         let all = std::mem::take(&mut *lock(&self.open));
-        for (device, mending) in all {
-            mending.unwatch(device);
+        for (device, mender) in all {
+            mender.mending.unwatch(device);
         }
     }
 
     /// What they do.
     pub fn snapshot(&self) -> model::Mending {
         let open = lock(&self.open);
-        open.values().map(|mending| mending.snapshot()).fold(model::Mending::default(), |sum, one| model::Mending {
-            queued: sum.queued + one.queued,
-            queued_excess: sum.queued_excess + one.queued_excess,
-            at_work: sum.at_work || one.at_work,
-            rests: false,
+        open.values().map(|mender| mender.mending.snapshot()).fold(model::Mending::default(), |sum, one| {
+            model::Mending {
+                queued: sum.queued + one.queued,
+                queued_excess: sum.queued_excess + one.queued_excess,
+                at_work: sum.at_work || one.at_work,
+                rests: false,
+            }
         })
     }
 
     fn of(&self, device: DeviceNumber) -> Option<Arc<Mending>> {
-        lock(&self.open).get(&device).cloned()
+        lock(&self.open).get(&device).map(|mender| Arc::clone(&mender.mending))
+    }
+
+    /// How mending of a volume gives way to others.
+    pub fn governor(&self, device: DeviceNumber, settings: &VolumeSettings) -> model::Governor {
+        let governed = lock(&self.open).get(&device).map(|mender| Arc::clone(&mender.governed));
+        let idle = || model::Governor { pace: settings.pace.to_string(), ..model::Governor::default() };
+        governed.map_or_else(idle, |governed| governed.loads())
     }
 }
 

@@ -131,6 +131,8 @@ pub struct Volume {
     pub prevented: Prevented,
     /// What mending did since the service started.
     pub mended: Mended,
+    /// How mending gives way to others.
+    pub governor: Governor,
     /// How full it is.
     pub space: Space,
     /// Figures of the last scan of the whole volume.
@@ -175,6 +177,25 @@ pub struct Mended {
     pub fragments: u64,
     /// Bytes written for that.
     pub moved_bytes: u64,
+}
+
+/// How mending gives way to others who use the devices of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Governor {
+    /// `invisible`, `balanced` or `fast`.
+    pub pace: String,
+    /// The devices where others are looked for; none before there was work.
+    pub devices: Vec<String>,
+    /// What these devices did for the service while there was work.
+    pub own_bytes: u64,
+    /// And what they did for others on this machine meanwhile.
+    pub foreign_bytes: u64,
+    /// How often work was paused.
+    pub pauses: u64,
+    /// And for how long in all.
+    pub paused_seconds: f64,
+    /// Why it is paused now, if it is.
+    pub pausing: Option<String>,
 }
 
 /// How full a volume is.

@@ -105,6 +105,17 @@ fn tell_volume(text: &mut String, volume: &Volume) {
         let (fragments, moved) = (count(mended.fragments), size(Bytes(mended.moved_bytes)));
         _ = writeln!(text, "  Mended:    {} files, {fragments} excess fragments, for {moved}", count(mended.files));
     }
+    if volume.governor.pauses > 0 {
+        let governor = &volume.governor;
+        let now = governor.pausing.as_ref().map_or_else(String::new, |why| format!("; paused now: {}", printable(why)));
+        let (times, time) = (count(governor.pauses), duration(Duration::from_secs_f64(governor.paused_seconds)));
+        let (own, foreign) = (size(Bytes(governor.own_bytes)), size(Bytes(governor.foreign_bytes)));
+        let pace = printable(&governor.pace);
+        _ = writeln!(
+            text,
+            "  Pace:      {pace}; paused {times} times, {time} in all, for others ({foreign}, we {own}){now}"
+        );
+    }
     if let Some(scan) = &volume.scan {
         let (excess, files) = (count(scan.excess_fragments), count(scan.files));
         _ = writeln!(text, "  Scan:      {excess} excess fragments in {files} files, at {}", printable(&scan.at));

@@ -74,7 +74,11 @@ fn header(app: &App) -> Vec<Line<'static>> {
         ms(status.reaction.p99_us),
         count(status.queue),
         count(status.mending.queued),
-        if status.mending.rests { " (rests)" } else { "" },
+        match status.volumes.iter().find_map(|volume| volume.governor.pausing.as_ref()) {
+            Some(why) => format!(" (paused: {})", printable(why)),
+            None if status.mending.rests => " (rests)".to_owned(),
+            None => String::new(),
+        },
     );
     let trouble = app.trouble.as_ref().or_else(|| status.troubles.first());
     let state = trouble.map_or_else(Line::default, |why| Line::styled(format!("! {}", printable(why)), loud(app)));

@@ -23,8 +23,9 @@ const TRIFLE: Duration = Duration::from_micros(200);
 /// Probes come at this distance as a rule, and at this one while the last was slow.
 const INTERVAL: Duration = Duration::from_millis(250);
 const SOON: Duration = Duration::from_millis(30);
-/// After so many slow probes in a row without a quick one the disk itself has become another one: that is usual now.
-const GIVEN_UP: usize = 3000;
+/// Somebody who stays for so many probes (ten minutes) is no visitor: the disk has become another one, and that is usual
+/// now.
+const GIVEN_UP: usize = 2400;
 
 /// What the probes say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub struct Detector {
     usual: VecDeque<Duration>,
     recent: VecDeque<Duration>,
     found: bool,
-    slow_in_all: usize,
+    found_for: usize,
 }
 
 impl Detector {
@@ -93,14 +94,14 @@ impl Detector {
         } else {
             complete && is_slow(typical, usual)
         };
-        self.learn(time, usual);
+        self.learn(time);
         self.finding()
     }
 
     /// What is usual is learned while nobody is about; slow probes among them belong to it.
-    fn learn(&mut self, time: Duration, usual: Duration) {
-        self.slow_in_all = if is_slow(time, usual) { self.slow_in_all + 1 } else { 0 };
-        if self.slow_in_all > GIVEN_UP {
+    fn learn(&mut self, time: Duration) {
+        self.found_for = if self.found { self.found_for + 1 } else { 0 };
+        if self.found_for > GIVEN_UP {
             *self = Self::default();
         } else if !self.found {
             self.usual.push_back(time);

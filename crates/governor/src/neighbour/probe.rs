@@ -7,7 +7,7 @@ use longrun_sys::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What one probe reads: 4 of them a second are 16 KB.
@@ -15,10 +15,15 @@ const SIZE: usize = 4096;
 /// Bounded, so that a disk of any size is probed over a range that a neighbour's load slows as much as any other.
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 
+fn open(node: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECT.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(node)
+}
+
 /// Probes one disk.
 #[derive(Debug)]
 pub(crate) struct Prober {
-    disk: File,
+    node: PathBuf,
     blocks: u64,
     buffer: Vec<u8>,
     place: u64,
@@ -30,14 +35,13 @@ impl Prober {
     /// For the disk with this name.
     pub(crate) fn open(name: &str) -> io::Result<Self> {
         let node = Path::new("/dev").join(name);
-        let flags = OFlags::DIRECT.bits().cast_signed();
-        let disk = OpenOptions::new().read(true).custom_flags(flags).open(node)?;
+        open(&node)?;
         let sectors: u64 = std::fs::read_to_string(Path::new("/sys/class/block").join(name).join("size"))?
             .trim()
             .parse()
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         let blocks = (sectors * 512 / SIZE as u64).max(1);
-        Ok(Self { disk, blocks, buffer: vec![0; 2 * SIZE], place: 0, last: None, detector: Detector::default() })
+        Ok(Self { node, blocks, buffer: vec![0; 2 * SIZE], place: 0, last: None, detector: Detector::default() })
     }
 
     /// Whether it is time for the next probe.
@@ -60,8 +64,10 @@ impl Prober {
         // The kernel wants such buffers to begin on a page.
         let start = self.buffer.as_ptr().align_offset(SIZE);
         let target = self.buffer.get_mut(start..start + SIZE).ok_or(io::ErrorKind::OutOfMemory)?;
+        // Not kept open: whoever takes the disk away after its volume is not to find it in use.
+        let disk = open(&self.node)?;
         let begun = Instant::now();
-        self.disk.read_exact_at(target, at)?;
+        disk.read_exact_at(target, at)?;
         Ok(begun.elapsed())
     }
 

@@ -21,7 +21,10 @@ impl Service {
         let rules: String = volumes
             .iter()
             .map(|volume| {
-                format!("[[volume]]\nmount = {:?}\nenabled = true\nmending_quiet = \"1s\"\n", volume.mount_point())
+                format!(
+                    "[[volume]]\nmount = {:?}\nenabled = true\nmending_quiet = \"1s\"\npace = \"fast\"\n",
+                    volume.mount_point()
+                )
             })
             .collect();
         let config = directory.join("longrun.toml");

@@ -115,6 +115,22 @@ fn prevention(page: &mut Page, status: &Status) {
     page.counter("fragments_mended", "Excess fragments removed after the fact", each(|v| v.mended.fragments));
     page.counter("files_mended", "Files mended", each(|v| v.mended.files));
     page.counter("mending_bytes", "Bytes written for mending", each(|v| v.mended.moved_bytes));
+    page.counter(
+        "device_own_bytes",
+        "What the devices did for the service while there was work",
+        each(|v| v.governor.own_bytes),
+    );
+    page.counter(
+        "device_foreign_bytes",
+        "What the devices did for others on this machine while there was work",
+        each(|v| v.governor.foreign_bytes),
+    );
+    page.counter("mending_pauses", "How often mending paused for others", each(|v| v.governor.pauses));
+    let paused = looked_after(status).map(|volume| (labels(volume), volume.governor.paused_seconds));
+    page.counter("mending_paused_seconds", "For how long in all", paused);
+    let pausing =
+        looked_after(status).map(|volume| (labels(volume), f64::from(u8::from(volume.governor.pausing.is_some()))));
+    page.gauge("mending_paused", "1 while mending is paused for others", pausing);
     page.gauge("runways", "Files that have a runway now", each(|v| v.prevented.runways));
     page.gauge("runway_bytes", "What runways hold beyond what is written", each(|v| v.prevented.held_bytes));
     page.counter("runways_granted", "Runways granted", each(|v| v.prevented.grants));

@@ -63,6 +63,7 @@ impl Hub {
             trouble: entry.trouble.clone(),
             prevented: prevented.unwrap_or_default(),
             mended: self.books.mending_of(point),
+            governor: self.menders.governor(entry.found.watched.device, &entry.settings),
             space: entry.space.clone(),
             scan: entry.scan.as_ref().map(|(at, gauge)| model::Scan {
                 at: at.to_string(),

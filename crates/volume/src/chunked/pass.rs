@@ -3,7 +3,9 @@
 use super::model::{Experience, Model, TRIES};
 use super::tasks::Prospect;
 use super::traits::{ChunkKey, ChunkedVolume, Evacuated, Pace, Picture};
-use crate::engine::{Halt, Observer, Pacer, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally};
+use crate::engine::{
+    Halt, Observer, Pacer, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally,
+};
 use crate::{SkipReason, VolumeError};
 use longrun_layout::{Blocks, Bytes, FileId, FileIndex, Fragmentation, VolumeLayout};
 use longrun_planner::chunks::{ChunkIndex, ChunkLimits, Portion, Stage, next_stage};

@@ -54,7 +54,8 @@ fn watch(detector: &mut Detector, disk: &mut Disk, time: Duration) -> (f64, f64,
 #[test]
 fn on_a_quiet_disk_with_stalls_hardly_ever_somebody_is_found() {
     for seed in 0..10 {
-        let (doubt, found, times, _) = watch(&mut Detector::default(), &mut Disk::quiet(seed), Duration::from_secs(1200));
+        let (doubt, found, times, _) =
+            watch(&mut Detector::default(), &mut Disk::quiet(seed), Duration::from_secs(1200));
         assert!(found <= 0.005, "seed {seed}: {found} of the time, {times} times");
         assert!(doubt < 0.04, "seed {seed}: in doubt for {doubt} of the time");
     }

@@ -3,9 +3,11 @@
 use super::support::{Impatient, for_seeds, run, small_settings, small_volume, tidy, untidy};
 use crate::VolumeError;
 use crate::engine::settings::Rule;
-use crate::engine::{PassError, Settings, Stop, optimize_with};
+use crate::engine::{Observer, PassError, Permission, Settings, Stop, optimize_with};
 use crate::sim::{Faults, Foreigners};
 use longrun_layout::{Blocks, Bytes};
+use std::cell::Cell;
+use std::time::Duration;
 
 /// Somebody filled the volume before the first move.
 fn is_too_full(error: &PassError) -> bool {
@@ -119,4 +121,39 @@ fn under_pressure_the_pass_stops_instead_of_holding_on() {
     let stops = |broken| (0..60).filter(|seed| hunger(*seed, 12, broken).2 == Some(Stop::SpaceNeeded)).count();
     assert!(stops(None) > 10, "{} passes stopped", stops(None));
     assert_eq!(stops(Some(Rule::Pressure)), 0, "the rule is what makes them stop");
+}
+
+/// Permits two chunks and then none, until it has been asked very often.
+#[derive(Default)]
+struct Reluctant {
+    asked: u64,
+}
+
+impl Observer for Reluctant {
+    fn permission(&mut self, _next: Bytes) -> Permission {
+        self.asked += 1;
+        if self.asked <= 2 { Permission::Go } else { Permission::Wait(Duration::from_millis(10)) }
+    }
+
+    fn cancelled(&self) -> bool {
+        self.asked > 5000
+    }
+
+    fn wait(&mut self, _time: Duration) {}
+}
+
+#[test]
+fn space_that_others_need_is_given_back_while_permission_is_waited_for() {
+    let given_back = Cell::new(0);
+    for_seeds("space_while_waiting", 60, |seed| {
+        let habits = Foreigners { hungry_from: Some(500), ..Foreigners::default() };
+        let mut sim = small_volume(seed).with_foreigners(habits);
+        let settings = Settings { rounds: 1, window: Bytes(1 << 30), reserve: None, ..small_settings(seed) };
+        let mut observer = Reluctant::default();
+        let report = optimize_with(&mut sim, &settings, &mut observer, &tidy(seed)).unwrap();
+        assert_ne!(report.stop, Some(Stop::Cancelled), "nobody looked at the space");
+        given_back.set(given_back.get() + u32::from(report.stop == Some(Stop::SpaceNeeded)));
+        sim.check().unwrap();
+    });
+    assert!(given_back.get() > 30, "{} of 60", given_back.get());
 }

@@ -1,0 +1,100 @@
+//! Giving way to others on a real volume, which needs root.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails loudly, in its helpers too")]
+
+mod common;
+
+use common::{LONGRUN, check, longrun};
+use longrun_lab::oracle::{compare, dump};
+use longrun_lab::{LoopVolume, VolumeSpec};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+/// A volume with a file in pieces.
+fn fragmented() -> LoopVolume {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(128).mkfs(&["-b", "4096"])).unwrap();
+    let file = volume.mount_point().join("file");
+    let arguments = ["fragment".as_ref(), file.as_os_str(), "--size".as_ref(), "24M".as_ref()];
+    check(&longrun(arguments.into_iter().chain(["--fragments".as_ref(), OsStr::new("64")])), 0, "");
+    volume
+}
+
+fn optimize(volume: &LoopVolume, more: &[&str]) -> Output {
+    let mount = volume.mount_point();
+    longrun(["optimize".as_ref(), mount.as_os_str()].into_iter().chain(more.iter().map(OsStr::new)))
+}
+
+/// Another process that reads the device without a pause, until this is dropped.
+struct Busy(Child);
+
+impl Busy {
+    fn on(device: &Path) -> Self {
+        let again = "while :; do dd if=\"$0\" of=/dev/null bs=4k iflag=direct 2>/dev/null & dd if=\"$0\" of=/dev/null bs=4k skip=9000 iflag=direct 2>/dev/null; wait; done";
+        let mut command = Command::new("sh");
+        // A group of its own, so that the shell's present child ends with it.
+        command.args(["-c", again]).arg(device).process_group(0);
+        Self(command.stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn loop_beside_another_user_of_the_device_nothing_is_moved_unless_in_haste() {
+    let volume = fragmented();
+    let before = dump(&volume.mount_point()).unwrap();
+    let json = |output: &Output| serde_json::from_str::<Value>(&check(output, 0, "")).unwrap();
+    {
+        let _busy = Busy::on(volume.device());
+        let kept = json(&optimize(&volume, &["--json", "--deadline", "3s"]));
+        let governor = &kept["governor"];
+        assert_eq!((&kept["stopped"], &governor["pace"]), (&"deadline".into(), &"invisible".into()), "{kept}");
+        assert_eq!(governor["pausing"], "foreign", "{governor}");
+        assert!(
+            governor["pauses"].as_u64() >= Some(1) && governor["paused_seconds"].as_f64() > Some(1.0),
+            "{governor}"
+        );
+        assert!(governor["foreign_bytes"].as_u64() > Some(1 << 20), "{governor}");
+        let name = volume.device().file_name().unwrap().to_str().unwrap();
+        assert!(governor["devices"].as_array().unwrap().contains(&name.into()), "{governor}");
+        // What was moved went between two of the other's requests, at the most once or twice.
+        assert!(kept["bytes_moved"].as_u64() <= Some(8 << 20), "{kept}");
+
+        let fast = json(&optimize(&volume, &["--json", "--pace", "fast"]));
+        assert_eq!((&fast["after"]["excess_fragments"], &fast["governor"]["pauses"]), (&0.into(), &0.into()), "{fast}");
+    }
+    compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
+    volume.check().unwrap();
+}
+
+#[test]
+fn loop_a_paused_run_can_be_stopped_and_gives_everything_back() {
+    let volume = fragmented();
+    let free = || {
+        let directory = fs::File::open(volume.mount_point()).unwrap();
+        longrun_sys::sync_volume(&directory).unwrap();
+        longrun_sys::capacity(&directory).unwrap().free
+    };
+    let before = free();
+    let _busy = Busy::on(volume.device());
+    let mut run = Command::new(LONGRUN);
+    let run = run.arg("optimize").arg(volume.mount_point()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let run = run.spawn().unwrap();
+    // By then it waits for the other one; if not, it is stopped at its work, which must go as well.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
+    let ended = run.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(free(), before);
+    volume.check().unwrap();
+}

@@ -35,6 +35,15 @@ pub enum Signals {
     Counters,
 }
 
+/// How long small reads take while nobody on this machine uses the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    /// As a rule, in microseconds.
+    pub usual_us: u64,
+    /// Of late, in microseconds.
+    pub recent_us: u64,
+}
+
 /// What the governor saw and did so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loads {
@@ -48,6 +57,8 @@ pub struct Loads {
     pub own_bytes: Bytes,
     /// And for others on this machine, while there was work for us.
     pub foreign_bytes: Bytes,
+    /// How long small reads take that look for users outside this machine; none where that is not done.
+    pub latency: Option<Latency>,
     /// How often work was paused.
     pub pauses: u64,
     /// And for how long in all.
@@ -84,7 +95,9 @@ impl Seen {
 
 /// How long a probe may wait for our own requests to be done, between two looks and in all.
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
-const DRAIN_MOST: Duration = Duration::from_millis(60);
+const DRAIN_MOST: Duration = Duration::from_millis(200);
+/// Before the first chunk it is learned how quick the disk is when we do nothing, for at most this long.
+const LEARN_MOST: Duration = Duration::from_secs(1);
 
 /// Says when work on one volume may go on.
 pub struct Governor {
@@ -99,6 +112,8 @@ pub struct Governor {
     prober: Option<Prober>,
     /// Since when a probe waits for our own requests to be done.
     draining: Option<Duration>,
+    /// When somebody first wanted to work.
+    asked_first: Option<Duration>,
     loads: Share,
 }
 
@@ -145,6 +160,7 @@ impl Governor {
             arrivals,
             prober,
             draining: None,
+            asked_first: None,
             loads: Share::default(),
         };
         // What is done from now on is seen at the first question.
@@ -206,15 +222,15 @@ impl Governor {
             return Neighbours::Nobody;
         }
         if prober.is_due(now) {
-            let since = *self.draining.get_or_insert(now);
-            if seen.in_flight > 0 && now.saturating_sub(since) < DRAIN_MOST {
+            let waited = now.saturating_sub(*self.draining.get_or_insert(now));
+            if seen.in_flight > 0 && waited < DRAIN_MOST {
                 return Neighbours::Unknown(DRAIN_LOOK);
             }
             self.draining = None;
             if seen.in_flight > 0 {
-                prober.skip(now);
+                prober.skip(now, waited);
             } else {
-                match prober.probe(now) {
+                match prober.probe(now, waited) {
                     Ok(took) => self.judge(took, seen),
                     Err(error) => {
                         tracing::warn!(%error, "the disk cannot be probed; users outside this machine are not seen");
@@ -222,6 +238,14 @@ impl Governor {
                     }
                 }
             }
+        }
+        if seen.foreign().0 > 0 {
+            return Neighbours::Nobody;
+        }
+        let learning = self.prober.as_ref().is_some_and(Prober::is_learning);
+        let first = *self.asked_first.get_or_insert(now);
+        if learning && now.saturating_sub(first) < LEARN_MOST {
+            return Neighbours::Unknown(DRAIN_LOOK * 5);
         }
         match self.prober.as_ref().map(Prober::finding) {
             None | Some(Finding::Nobody) => Neighbours::Nobody,
@@ -261,6 +285,7 @@ impl Governor {
             },
             own_bytes: self.loads.own,
             foreign_bytes: self.loads.foreign,
+            latency: self.prober.as_ref().and_then(Prober::latency),
             pauses: self.law.pauses(),
             paused_seconds: self.law.time_paused().as_secs_f64(),
             pausing: self.law.pause(),

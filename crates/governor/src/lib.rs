@@ -19,7 +19,7 @@ pub use arrivals::{Arrivals, Asked, Refused};
 pub use attribution::{Attribution, Own, Share};
 pub use counters::{Counts, DeviceCounters};
 pub use disk::{DiskKind, DiskPolicy};
-pub use governor::{Governor, Loads, Observed, Signals};
+pub use governor::{Governor, Latency, Loads, Observed, Signals};
 pub use law::{Law, Pause, Rules, Signs, Verdict};
 pub use neighbour::{Detector, Finding};
 pub use pace::{Pace, UnknownPace};

@@ -249,6 +249,7 @@ pub const fn ended(stop: Stop) -> &'static str {
 mod tests {
     use super::*;
     use crate::report::analysis::tests::sample;
+    use longrun_governor::Latency;
     use longrun_layout::Pin;
     use longrun_volume::SkipReason;
     use longrun_volume::engine::{ExpectedMoves, Skipped};
@@ -300,6 +301,7 @@ mod tests {
             observed: Observed::Counters,
             own_bytes: Bytes(1800 << 20),
             foreign_bytes: Bytes(7 << 20),
+            latency: Some(Latency { usual_us: 400, recent_us: 950 }),
             pauses: 2,
             paused_seconds: 1.25,
             pausing: None,

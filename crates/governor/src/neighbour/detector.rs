@@ -77,6 +77,12 @@ impl Detector {
         (self.usual.len() >= LEAST_KNOWN).then(|| middle(&self.usual)).flatten()
     }
 
+    /// How long those took that are judged.
+    #[must_use]
+    pub fn recent(&self) -> Option<Duration> {
+        middle(&self.recent)
+    }
+
     /// Another probe has taken `time`.
     pub fn probed(&mut self, time: Duration) -> Finding {
         let Some(usual) = self.baseline() else {

@@ -3,6 +3,7 @@
 //! Owns when and where. Only whoever has work for the disk asks for probes, so that a disk that sleeps is left asleep.
 
 use super::{Detector, Finding};
+use crate::Latency;
 use longrun_sys::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,7 +13,9 @@ use std::time::{Duration, Instant};
 
 /// What one probe reads: 4 of them a second are 16 KB.
 const SIZE: usize = 4096;
-/// Bounded, so that a disk of any size is probed over a range that a neighbour's load slows as much as any other.
+/// Waiting for our own requests to be done costs time: work goes on for so many times as long before the next probe.
+const WORK_FOR_WAITING: u32 = 8;
+/// The distance of two places in blocks: odd, so that all places have their turn, and far from any pattern.
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn open(node: &Path) -> io::Result<File> {
@@ -28,6 +31,8 @@ pub(crate) struct Prober {
     buffer: Vec<u8>,
     place: u64,
     last: Option<Duration>,
+    /// How long our own work stood still for the last probe.
+    waited: Duration,
     detector: Detector,
 }
 
@@ -41,12 +46,21 @@ impl Prober {
             .parse()
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         let blocks = (sectors * 512 / SIZE as u64).max(1);
-        Ok(Self { node, blocks, buffer: vec![0; 2 * SIZE], place: 0, last: None, detector: Detector::default() })
+        Ok(Self {
+            node,
+            blocks,
+            buffer: vec![0; 2 * SIZE],
+            place: 0,
+            last: None,
+            waited: Duration::ZERO,
+            detector: Detector::default(),
+        })
     }
 
     /// Whether it is time for the next probe.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
-        self.last.is_none_or(|last| now.saturating_sub(last) >= self.detector.interval())
+        let distance = self.detector.interval().max(self.waited * WORK_FOR_WAITING);
+        self.last.is_none_or(|last| now.saturating_sub(last) >= distance)
     }
 
     /// What the probes say.
@@ -54,11 +68,22 @@ impl Prober {
         self.detector.finding()
     }
 
-    /// Reads, and returns how long it took. Whether that is to be judged the caller knows: only when nobody on this machine
+    /// Whether it is not known yet how long probes usually take.
+    pub(crate) fn is_learning(&self) -> bool {
+        self.detector.baseline().is_none()
+    }
+
+    /// How long probes take, as soon as that is known.
+    pub(crate) fn latency(&self) -> Option<Latency> {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let (usual, recent) = self.detector.baseline().zip(self.detector.recent())?;
+        Some(Latency { usual_us: micros(usual), recent_us: micros(recent) })
+    }
+
+    /// Reads after our own work has `waited` for its requests to be done, and returns how long it took. Whether that is to be judged the caller knows: only when nobody on this machine
     /// used the disk meanwhile.
-    pub(crate) fn probe(&mut self, now: Duration) -> io::Result<Duration> {
-        self.last = Some(now);
-        // Multiples of an odd number visit all places in an order that looks like none.
+    pub(crate) fn probe(&mut self, now: Duration, waited: Duration) -> io::Result<Duration> {
+        (self.last, self.waited) = (Some(now), waited);
         self.place = self.place.wrapping_add(STRIDE);
         let at = self.place % self.blocks * SIZE as u64;
         // The kernel wants such buffers to begin on a page.
@@ -72,8 +97,8 @@ impl Prober {
     }
 
     /// No moment was quiet enough for a probe: the next one has its own time.
-    pub(crate) fn skip(&mut self, now: Duration) {
-        self.last = Some(now);
+    pub(crate) fn skip(&mut self, now: Duration, waited: Duration) {
+        (self.last, self.waited) = (Some(now), waited);
     }
 
     /// The probe was undisturbed.

@@ -151,7 +151,6 @@ fn space_that_others_need_is_given_back_while_permission_is_waited_for() {
         let settings = Settings { rounds: 1, window: Bytes(1 << 30), reserve: None, ..small_settings(seed) };
         let mut observer = Reluctant::default();
         let report = optimize_with(&mut sim, &settings, &mut observer, &tidy(seed)).unwrap();
-        assert_ne!(report.stop, Some(Stop::Cancelled), "nobody looked at the space");
         given_back.set(given_back.get() + u32::from(report.stop == Some(Stop::SpaceNeeded)));
         sim.check().unwrap();
     });

@@ -5,7 +5,7 @@ use crate::{AgeError, precautions};
 use longrun_layout::{BlockSize, Blocks, Bytes, LogicalBlock, Run, count_fragments};
 use longrun_sys::{ByteRange, Errno, Exchange, Mapping, OFlags};
 use serde::Serialize;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -26,6 +26,24 @@ pub struct Fragmented {
     pub bytes_moved: u64,
 }
 
+/// In which order the fragments lie on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As in the file: whoever reads it never goes back.
+    #[default]
+    AsInTheFile,
+    /// By lot, under this seed, as far as fragments are of equal size and no larger than a mebibyte.
+    Shuffled(u64),
+}
+
+/// As [`fragment_file_in`], the fragments in the order of the file.
+///
+/// # Errors
+/// As [`fragment_file_in`].
+pub fn fragment_file(path: &Path, fragments: u64) -> Result<Fragmented, AgeError> {
+    fragment_file_in(path, fragments, Order::AsInTheFile)
+}
+
 /// Lays the data of the file at `path` into `fragments` fragments of about equal size. Content, size, times and
 /// attributes stay. Needs to be the owner or root, free space for a whole copy of the data and a reserve for others while
 /// it runs, and ext4 that writes data before it commits (data=ordered).
@@ -33,7 +51,7 @@ pub struct Fragmented {
 /// # Errors
 /// [`AgeError::TooManyFragments`] and [`AgeError::Unsuitable`] before anything is changed; [`AgeError::Io`] at any
 /// time: every block then has its old or its new place.
-pub fn fragment_file(path: &Path, fragments: u64) -> Result<Fragmented, AgeError> {
+pub fn fragment_file_in(path: &Path, fragments: u64, order: Order) -> Result<Fragmented, AgeError> {
     let unsuitable = |reason| AgeError::Unsuitable { path: path.to_owned(), reason };
     // Reading it must not change its time of access.
     let mut options = File::options();
@@ -65,7 +83,11 @@ pub fn fragment_file(path: &Path, fragments: u64) -> Result<Fragmented, AgeError
     longrun_sys::drop_cache(&file, ByteRange::ALL).map_err(|e| AgeError::io("drop the cache of", path, e))?;
     longrun_sys::expect_random_reads(&file).map_err(|e| AgeError::io("advise on", path, e))?;
     let mut buffer = vec![0; block_size.to_bytes(Blocks(EXCHANGE_AT_ONCE)).0 as usize];
-    for (at, place) in choose_places(&before, &mut room, fragments) {
+    let mut places = choose_places(&before, &mut room, fragments);
+    if let Order::Shuffled(seed) = order {
+        shuffle(&mut places, room.alignment, seed);
+    }
+    for (at, place) in places {
         let wanted = block_size.to_bytes(place.length).0 as usize;
         file.read_at(buffer.get_mut(..wanted).unwrap_or_default(), block_size.to_bytes(Blocks(at.0)).0)
             .map_err(|e| AgeError::io("read", path, e))?;
@@ -197,6 +219,34 @@ fn choose_places(file: &[Run], room: &mut Room, fragments: u64) -> Vec<(LogicalB
     places
 }
 
+/// Gives the places of equal length to other blocks of the file. Between any two places a block is free, so that none touch
+/// in their new order either.
+fn shuffle(places: &mut [(LogicalBlock, Run)], alignment: Blocks, seed: u64) {
+    let mut alike: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
+    for (index, (at, place)) in places.iter().enumerate() {
+        // What continues at the next place is part of a longer piece, which stays as it is.
+        let touches = |other: Option<&(LogicalBlock, Run)>| {
+            other.is_some_and(|(_, o)| {
+                o.physical + o.length == place.physical || place.physical + place.length == o.physical
+            })
+        };
+        let before = index.checked_sub(1).and_then(|i| places.get(i));
+        if !touches(before) && !touches(places.get(index + 1)) {
+            alike.entry((place.length.0, at.0 % alignment.0.max(1))).or_default().push(index);
+        }
+    }
+    let mut random = fastrand::Rng::with_seed(seed);
+    for indices in alike.into_values() {
+        let mut runs: Vec<Run> = indices.iter().filter_map(|i| places.get(*i)).map(|(_, run)| *run).collect();
+        random.shuffle(&mut runs);
+        for (index, run) in indices.into_iter().zip(runs) {
+            if let Some((_, place)) = places.get_mut(index) {
+                *place = run;
+            }
+        }
+    }
+}
+
 /// Exchanges the blocks of `file` from `at` with those of the donor at `place`.
 fn exchange(file: &File, donor: &File, at: LogicalBlock, place: Run, path: &Path) -> Result<(), AgeError> {
     let unsuitable = |reason| AgeError::Unsuitable { path: path.to_owned(), reason };
@@ -259,6 +309,25 @@ mod tests {
                 assert_eq!(check(&[Run::new(3, 100, blocks)], &donor, alignment, fragments), fragments);
             }
         }
+    }
+
+    #[test]
+    fn shuffled_places_are_the_same_places_in_another_order_and_none_touch() {
+        let donor = [Run::new(0, 5000, 1200)];
+        let mut room = Room { runs: donor.to_vec().into(), alignment: Blocks(1) };
+        let ordered = choose_places(&[Run::new(0, 100, 1000)], &mut room, 100);
+        let mut shuffled = ordered.clone();
+        shuffle(&mut shuffled, Blocks(1), 3);
+        assert_ne!(shuffled, ordered);
+        assert_eq!(count_fragments(shuffled.iter().map(|(at, p)| Run { logical: *at, ..*p })), 100);
+        shuffled.sort_by_key(|(_, place)| place.physical);
+        assert!(shuffled.iter().map(|(_, place)| place).eq(ordered.iter().map(|(_, place)| place)));
+        // Pieces that are longer than one exchange stay as they are.
+        let mut room = Room { runs: vec![Run::new(0, 5000, 1200)].into(), alignment: Blocks(1) };
+        let long = choose_places(&[Run::new(0, 100, 1000)], &mut room, 2);
+        let mut same = long.clone();
+        shuffle(&mut same, Blocks(1), 3);
+        assert_eq!(same, long);
     }
 
     #[test]

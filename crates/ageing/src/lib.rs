@@ -16,5 +16,5 @@ mod tree;
 pub use buffer::AlignedBuffer;
 pub use content::fill_block;
 pub use error::AgeError;
-pub use fragment::{Fragmented, fragment_file};
+pub use fragment::{Fragmented, Order, fragment_file, fragment_file_in};
 pub use recipe::{ParseRecipeError, Progress, Recipe, Summary, age};

@@ -171,6 +171,12 @@ impl Activity {
         per(self.bytes() / 1e6, self.seconds)
     }
 
+    /// MB (millions of bytes) written a second.
+    #[must_use]
+    pub fn written_mb_per_second(&self) -> f64 {
+        per(self.written_bytes.0 as f64 / 1e6, self.seconds)
+    }
+
     /// How many transfers were under way on average.
     #[must_use]
     pub fn queue_length(&self) -> f64 {

@@ -7,7 +7,10 @@
 pub mod device;
 mod error;
 mod extents;
+pub mod invisibility;
+mod lay;
 pub mod protocol;
+pub mod reads;
 pub mod report;
 mod reread;
 mod scratch;
@@ -17,6 +20,7 @@ pub mod workload;
 
 pub use error::BenchError;
 pub use extents::{Layout, Splits, glance, layout_of};
+pub use protocol::median;
 pub use reread::{READ_REQUEST, Reread, reread};
 pub use scratch::Scratch;
 pub use service::{Service, Usage};

@@ -10,12 +10,14 @@ mod crash;
 pub mod disk;
 mod full;
 mod furnish;
+mod invisibility;
 mod optimizer;
 pub mod oracle;
 mod pieces;
 mod plug;
 mod pressure;
 mod prevention;
+mod reads;
 mod soak;
 mod spec;
 pub mod tool;
@@ -27,6 +29,7 @@ pub use bench::{BenchSettings, Phase, bench, scan};
 pub use crash::{CrashRun, CrashSettings, Cut, crash};
 pub use full::{FullReport, Got, Pace, fill_beside};
 pub use furnish::{furnish, snapshots};
+pub use invisibility::{InvisibilityCampaign, invisibility};
 pub use optimizer::{Finished, Optimizer, Running, longrun_binary};
 pub use pieces::write_in_pieces;
 pub use pressure::{Pressure, PressureReport, pressure};
@@ -34,6 +37,7 @@ pub use prevention::{
     FreeSpaceKind, Measured, PreventionResults, PreventionSettings, Watching, prevention, replace_section,
     report as prevention_report,
 };
+pub use reads::{ReadsCampaign, reads};
 pub use soak::{Sample, SoakReport, SoakSettings, soak};
 pub use spec::{FileSystemKind, VolumeSpec};
 pub use torture::{TortureReport, TortureSettings, torture};

@@ -1,19 +1,20 @@
 //! `longrun-lab`: the laboratory from the command line.
 
+mod on_disks;
+
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use longrun_ageing::Recipe;
 use longrun_bench::{Parameters, Profile};
-use longrun_lab::disk::{DiskModel, ModelledDisk};
 use longrun_lab::{
     BenchSettings, CrashSettings, FileSystemKind, FreeSpaceKind, LoopVolume, Optimizer, Pace, Phase,
     PreventionSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash, fill_beside,
     longrun_binary, prevention, prevention_report, replace_section, scan, soak, torture, trim_torture,
 };
 use longrun_layout::Bytes;
+use on_disks::{DiskArguments, InvisibilityArguments, ReadsArguments, run_disk, run_invisibility, run_reads};
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Loop volumes, crash and torture tests, benchmarks. Needs root; touches only volumes that it makes itself.
@@ -115,6 +116,10 @@ enum Command {
     },
     /// A block device as slow as a real disk, until interrupted; everything measured on one is modelled.
     Disk(DiskArguments),
+    /// Read the same bytes laid in several ways, on modelled disks.
+    Reads(ReadsArguments),
+    /// Work beside an optimizer in several modes, on modelled disks.
+    Invisibility(InvisibilityArguments),
     /// What serves such a device; started by the laboratory itself.
     #[command(name = longrun_lab::disk::SERVE_COMMAND, hide = true)]
     ServeDisk,
@@ -177,28 +182,6 @@ enum Command {
 }
 
 #[derive(Args)]
-struct DiskArguments {
-    /// What it is like: cloud, hdd, ssd, san.
-    #[arg(long, value_parser = disk_model, default_value = "hdd")]
-    model: DiskModel,
-    /// Size of each client's part in MiB.
-    #[arg(long, default_value_t = 2048)]
-    mebibytes: u64,
-    /// How many share it: each gets a block device of its own.
-    #[arg(long, default_value_t = 1)]
-    clients: usize,
-    /// Make and mount such a file system for each: ext4, xfs, btrfs.
-    #[arg(long, value_parser = file_system)]
-    filesystem: Option<FileSystemKind>,
-    /// Compare what fio measures on it with what the model says, in place of waiting.
-    #[arg(long)]
-    validate: bool,
-    /// Seed of whatever the model draws by lot.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-}
-
-#[derive(Args)]
 struct PreventionArguments {
     /// Only these file systems: ext4, xfs, btrfs.
     #[arg(long, value_parser = file_system)]
@@ -233,10 +216,6 @@ struct PreventionArguments {
     /// Put the report into this document instead of to standard output.
     #[arg(long)]
     output: Option<PathBuf>,
-}
-
-fn disk_model(name: &str) -> Result<DiskModel, String> {
-    DiskModel::by_name(name).ok_or_else(|| DiskModel::NAMES.join(", "))
 }
 
 fn file_system(name: &str) -> Result<FileSystemKind, String> {
@@ -317,6 +296,8 @@ fn run() -> Result<()> {
             }
         }
         Command::Disk(arguments) => run_disk(&arguments)?,
+        Command::Reads(arguments) => run_reads(arguments)?,
+        Command::Invisibility(arguments) => run_invisibility(arguments)?,
         Command::ServeDisk => longrun_lab::disk::serve()?,
         Command::Prevention(arguments) => run_prevention(arguments)?,
         Command::Full { seed, burst, after, filesystem, mebibytes, optimizer } => {
@@ -358,31 +339,6 @@ fn run() -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Makes a modelled disk, and holds it until a signal takes it down.
-fn run_disk(arguments: &DiskArguments) -> Result<()> {
-    let sizes = vec![Bytes(arguments.mebibytes << 20); arguments.clients.max(1)];
-    let disk = Arc::new(ModelledDisk::start(arguments.model, arguments.seed, &sizes)?);
-    let mut out = std::io::stdout();
-    writeln!(out, "{}", arguments.model.describe())?;
-    if arguments.validate {
-        return Ok(());
-    }
-    let mut volumes = Vec::new();
-    for client in 0..sizes.len() {
-        write!(out, "{}", disk.device(client)?.display())?;
-        if let Some(kind) = arguments.filesystem {
-            let volume = LoopVolume::create_on(&disk, client, &plain(kind, arguments.mebibytes))?;
-            write!(out, " {}", volume.mount_point().display())?;
-            volumes.push(volume);
-        }
-        writeln!(out)?;
-    }
-    writeln!(out, "Ctrl-C takes it down.")?;
-    loop {
-        std::thread::park();
-    }
 }
 
 fn run_prevention(arguments: PreventionArguments) -> Result<()> {

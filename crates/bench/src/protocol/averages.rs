@@ -171,7 +171,9 @@ fn averages<'a>(iterations: impl Iterator<Item = &'a Iteration>) -> Averages {
 }
 
 /// The middle of the values; of an even number, the mean of the two in the middle.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
+/// The middle value, or the mean of the two in the middle; 0 of none.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = |index: usize| values.get(index).copied();
     match (at(values.len().saturating_sub(1) / 2), at(values.len() / 2)) {

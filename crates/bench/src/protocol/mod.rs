@@ -7,6 +7,7 @@
 
 mod averages;
 
+pub use averages::median;
 pub use averages::{Averages, Comparison, Verdict};
 
 use crate::device::{Activity, Device, mount_of};

@@ -18,6 +18,13 @@ pub enum Bench {
     /// only into a new directory in TARGETDIR, which it removes in the end, also when it is interrupted. Needs root. Take a
     /// volume that nobody else uses meanwhile: what others do there is measured too.
     Prevention(PreventionArgs),
+    /// Compare reading files that lie in one piece and in many
+    ///
+    /// Writes the same bytes several times into a new directory in TARGETDIR, lays each copy differently (whole, in fragments
+    /// of several sizes, shuffled, and optimized after that), and reads them one after the other from a cold cache by requests
+    /// of 128 KiB. Tells time, MB/s and what the device had to do. Removes what it made, also when it is interrupted. Needs
+    /// root.
+    Reads(ReadsArgs),
     /// Write files in one of the ways that fragment them, and watch them grow
     ///
     /// For looking at what a running service does: the same work as in "prevention", once, with a line now and then about how
@@ -69,6 +76,26 @@ pub struct PreventionArgs {
     /// Write a page with tables and charts, too
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
+}
+
+/// Arguments of `bench reads`.
+#[derive(Debug, Args)]
+pub struct ReadsArgs {
+    /// A directory on the volume to measure (ext4, XFS or btrfs)
+    #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
+    pub target: PathBuf,
+    /// How large each of the six files is (k, M, G: powers of 1024)
+    #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = file_size)]
+    pub bytes: Bytes,
+    /// How often each is read
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub iterations: u32,
+    /// The same seed shuffles the same way
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `bench write`.

@@ -1,5 +1,6 @@
 //! `bench`: measures what the service brings, and what it costs.
 
+mod reads;
 mod write;
 
 use crate::args::bench::{Bench as Benchmark, PreventionArgs};
@@ -19,14 +20,13 @@ use std::time::Instant;
 pub fn run(benchmark: &Benchmark) -> Result<(), Failure> {
     match benchmark {
         Benchmark::Prevention(args) => prevention(args),
+        Benchmark::Reads(args) => reads::run(args),
         Benchmark::Write(args) => write::run(args),
     }
 }
 
 fn prevention(args: &PreventionArgs) -> Result<(), Failure> {
-    if !longrun_sys::is_root() {
-        return Err(Failure::new(Status::Refused, "the service that is measured needs root; run it with sudo"));
-    }
+    refuse_without_root("the service that is measured")?;
     let mut profiles: Vec<Profile> = args.profiles.iter().flat_map(|profiles| profiles.list()).collect();
     profiles.sort();
     profiles.dedup();
@@ -67,6 +67,13 @@ fn finish(
             .map_err(|e| Failure::io(path, "writing the page", &e))?;
     }
     if args.json { print_json(&report) } else { print(&report.summary()) }
+}
+
+fn refuse_without_root(what: &str) -> Result<(), Failure> {
+    if longrun_sys::is_root() {
+        return Ok(());
+    }
+    Err(Failure::new(Status::Refused, format!("{what} needs root; run it with sudo")))
 }
 
 const fn side_name(side: Side) -> &'static str {

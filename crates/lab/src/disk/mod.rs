@@ -9,10 +9,12 @@ pub mod model;
 mod server;
 mod station;
 mod statistics;
+mod validate;
 
 pub use model::DiskModel;
 pub use server::serve;
 pub use statistics::{Counts, Statistics};
+pub use validate::{Validation, validate};
 
 use crate::{cleanup, tool};
 use anyhow::{Context, Result, ensure};
@@ -93,7 +95,7 @@ impl ModelledDisk {
     }
 
     fn serve(&mut self) -> Result<()> {
-        let mut command = Command::new(lab_binary()?);
+        let mut command = before_others(&lab_binary()?);
         // In a group of its own: a Ctrl-C is for us, who need the disk for taking things down.
         command.arg(SERVE_COMMAND).stdin(Stdio::piped()).stdout(Stdio::piped()).current_dir("/").process_group(0);
         let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
@@ -125,7 +127,6 @@ impl ModelledDisk {
 
     /// Has the kernel treat it as what it models.
     fn describe_to_kernel(&self, device: &Path) -> Result<()> {
-        let queue = Path::new("/sys/block").join(device.file_name().context("the device has no name")?).join("queue");
         let (rotational, scheduler) =
             if self.spec.model.is_rotational() { ("1", "mq-deadline") } else { ("0", "none") };
         let settings = [
@@ -134,11 +135,15 @@ impl ModelledDisk {
             ("scheduler", scheduler),
             ("read_ahead_kb", READ_AHEAD_KIB),
         ];
-        for (name, value) in settings {
-            let path = queue.join(name);
-            fs::write(&path, value).with_context(|| format!("cannot write {value} to {}", path.display()))?;
-        }
-        Ok(())
+        settings.iter().try_for_each(|(name, value)| set_queue(device, name, value))
+    }
+
+    /// Has the kernel order requests by another scheduler: none, mq-deadline, bfq.
+    ///
+    /// # Errors
+    /// When the kernel has none of that name.
+    pub fn set_scheduler(&self, name: &str) -> Result<()> {
+        self.devices.iter().try_for_each(|device| set_queue(device, "scheduler", name))
     }
 
     /// What it models.
@@ -204,6 +209,24 @@ impl Drop for ModelledDisk {
             _ = server.wait();
         }
     }
+}
+
+fn set_queue(device: &Path, name: &str, value: &str) -> Result<()> {
+    let device = device.file_name().context("the device has no name")?;
+    let path = Path::new("/sys/block").join(device).join("queue").join(name);
+    fs::write(&path, value).with_context(|| format!("cannot write {value} to {}", path.display()))
+}
+
+/// A command that is scheduled before everything ordinary, where that is allowed: on a busy machine a disk that waits for the
+/// processor is slower than it should be.
+fn before_others(program: &Path) -> Command {
+    const FIFO: [&str; 2] = ["--fifo", "10"];
+    if tool::run("chrt", FIFO.into_iter().chain(["true"])).is_err() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("chrt");
+    command.args(FIFO).arg(program);
+    command
 }
 
 /// The `longrun-lab` binary, which serves disks: this program, `LONGRUN_LAB_BIN`, or the one built beside this program.

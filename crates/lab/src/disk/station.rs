@@ -60,6 +60,11 @@ struct Line {
     complete: HashMap<u64, Completion>,
     buffers: Vec<Vec<u8>>,
     statistics: Statistics,
+    /// Requests that the model has and has not done, and since when there are any.
+    under_way: u64,
+    busy_since: Nanos,
+    /// Done, and not answered yet.
+    done: Vec<Completion>,
     /// Until when the one who answers sleeps; for good when there was nothing to wait for.
     asleep_until: Option<Nanos>,
 }
@@ -75,6 +80,9 @@ impl Station {
             complete: HashMap::new(),
             buffers: Vec::new(),
             statistics: Statistics::default(),
+            under_way: 0,
+            busy_since: Nanos(0),
+            done: Vec::new(),
             asleep_until: None,
         };
         Self { line: Mutex::new(line), changed: Condvar::new(), start: Instant::now() }
@@ -102,6 +110,11 @@ impl Station {
         line.access.insert(id, request.access);
         // Under the lock, so that times never go back.
         let now = self.now();
+        line.advance(now);
+        if line.under_way == 0 {
+            line.busy_since = now;
+        }
+        line.under_way += 1;
         line.device.submit(now, Request { id, ..request });
         Ticket(Some(id))
     }
@@ -115,7 +128,7 @@ impl Station {
         let mut line = self.line();
         let Some(completion) = line.complete.remove(&id) else {
             line.answers.insert(id, answer);
-            let due = line.device.due();
+            let due = if line.done.is_empty() { line.device.due() } else { Some(Nanos(0)) };
             if due.is_some_and(|due| line.asleep_until.is_none_or(|until| due < until)) {
                 drop(line);
                 self.changed.notify_one();
@@ -176,7 +189,7 @@ impl Station {
     }
 
     fn wait<'a>(&self, mut line: MutexGuard<'a, Line>) -> MutexGuard<'a, Line> {
-        line.asleep_until = line.device.due();
+        line.asleep_until = if line.done.is_empty() { line.device.due() } else { Some(Nanos(0)) };
         match line.asleep_until {
             None => self.changed.wait(line).unwrap_or_else(PoisonError::into_inner),
             Some(due) => {
@@ -188,10 +201,22 @@ impl Station {
 }
 
 impl Line {
+    /// Lets the model come to this moment.
+    fn advance(&mut self, now: Nanos) {
+        for completion in self.device.take_done(now) {
+            self.under_way = self.under_way.saturating_sub(1);
+            if self.under_way == 0 {
+                self.statistics.busy_nanos += completion.at.since(self.busy_since).0;
+            }
+            self.done.push(completion);
+        }
+    }
+
     /// The answers to what is complete by now.
     fn take_due(&mut self, now: Nanos) -> Vec<Answer> {
         let mut due = Vec::new();
-        for completion in self.device.take_done(now) {
+        self.advance(now);
+        for completion in std::mem::take(&mut self.done) {
             match self.answers.remove(&completion.id) {
                 Some(answer) => {
                     self.account(&completion, now);

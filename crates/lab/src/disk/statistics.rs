@@ -31,6 +31,8 @@ pub struct Statistics {
     pub flushes: u64,
     /// Discards, and ranges that were zeroed.
     pub discards: u64,
+    /// How long, by the model, at least one request was under way: what a load takes on a host that takes no time.
+    pub busy_nanos: u64,
 }
 
 impl Counts {
@@ -62,6 +64,7 @@ impl Statistics {
             writes: self.writes.since(earlier.writes),
             flushes: self.flushes.saturating_sub(earlier.flushes),
             discards: self.discards.saturating_sub(earlier.discards),
+            busy_nanos: self.busy_nanos.saturating_sub(earlier.busy_nanos),
         }
     }
 

@@ -5,12 +5,14 @@
 
 mod cloud;
 mod hdd;
+mod load;
 mod queue;
 mod san;
 mod ssd;
 
 pub use cloud::Cloud;
 pub use hdd::Hdd;
+pub use load::closed_loop;
 pub use queue::{Completion, Device};
 pub use san::San;
 pub use ssd::Ssd;

@@ -13,24 +13,6 @@ fn read(id: u64, at: u64, length: u64) -> Request {
     Request { id, access: Access::Read, at: Bytes(at), length: Bytes(length) }
 }
 
-/// Keeps `depth` requests at the disk until all are done; when the last one was.
-fn run(device: &mut Device, requests: &[Request], depth: usize) -> Nanos {
-    let (mut now, mut next, mut open) = (Nanos(0), requests.iter(), 0);
-    loop {
-        while open < depth {
-            let Some(request) = next.next() else { break };
-            device.submit(now, *request);
-            open += 1;
-        }
-        let Some(due) = device.due() else { return now };
-        for done in device.take_done(due) {
-            assert!(done.at <= due && done.arrived <= done.at);
-            (now, open) = (done.at, open - 1);
-        }
-        now = now.max(due);
-    }
-}
-
 fn random_reads(count: u64, span: u64, length: u64) -> Vec<Request> {
     let mut random = fastrand::Rng::with_seed(7);
     (0..count).map(|id| read(id, random.u64(0..(span - length) / 4096) * 4096, length)).collect()
@@ -45,7 +27,7 @@ fn a_hard_disk_streams_at_the_rate_of_its_zone() {
     for (start, rate) in [(0, 160e6), (15 * GIB / 16, 80e6)] {
         for depth in [1, 4] {
             let requests: Vec<_> = (0..120).map(|n| read(n, start + n * 512 * 1024, 512 << 10)).collect();
-            let took = seconds(run(&mut hdd().device(Bytes(GIB), 1), &requests, depth));
+            let took = seconds(closed_loop(&mut hdd().device(Bytes(GIB), 1), &requests, depth));
             let wanted = (120 * 512 * 1024) as f64 / rate;
             assert!(took > wanted && took < wanted * 1.1 + 0.03, "{took} s at depth {depth} against {wanted} s");
         }
@@ -54,7 +36,7 @@ fn a_hard_disk_streams_at_the_rate_of_its_zone() {
 
 #[test]
 fn a_hard_disk_takes_a_seek_and_half_a_turn_for_a_random_place() {
-    let took = run(&mut hdd().device(Bytes(GIB), 1), &random_reads(2000, GIB, 4096), 1);
+    let took = closed_loop(&mut hdd().device(Bytes(GIB), 1), &random_reads(2000, GIB, 4096), 1);
     let each = seconds(took) * 1000.0 / 2000.0;
     let wanted = 8.1 + 4.17 + 0.1;
     assert!((each - wanted).abs() < 0.7, "{each} ms against {wanted}");
@@ -63,8 +45,8 @@ fn a_hard_disk_takes_a_seek_and_half_a_turn_for_a_random_place() {
 #[test]
 fn a_hard_disk_that_may_choose_is_faster_than_one_that_may_not() {
     let requests = random_reads(1000, GIB, 4096);
-    let alone = run(&mut hdd().device(Bytes(GIB), 1), &requests, 1);
-    let chosen = run(&mut hdd().device(Bytes(GIB), 1), &requests, 32);
+    let alone = closed_loop(&mut hdd().device(Bytes(GIB), 1), &requests, 1);
+    let chosen = closed_loop(&mut hdd().device(Bytes(GIB), 1), &requests, 32);
     assert!(chosen.0 * 4 < alone.0 * 3, "{chosen:?} against {alone:?}");
 }
 
@@ -125,10 +107,10 @@ fn take_one(device: &mut Device) -> Nanos {
 fn writes_that_follow_each_other_lose_no_turn_when_the_next_is_there_in_time() {
     let write = |n: u64| Request { access: Access::Write, ..read(n, n << 18, 1 << 18) };
     let requests: Vec<_> = (0..200).map(write).collect();
-    let took = seconds(run(&mut hdd().device(Bytes(GIB), 3), &requests, 4));
+    let took = seconds(closed_loop(&mut hdd().device(Bytes(GIB), 3), &requests, 4));
     let wanted = (200_u64 << 18) as f64 / 160e6;
     assert!(took < wanted * 1.05 + 0.03, "{took} s against {wanted} s");
-    let took = seconds(run(&mut hdd().device(Bytes(GIB), 3), &requests, 1));
+    let took = seconds(closed_loop(&mut hdd().device(Bytes(GIB), 3), &requests, 1));
     assert!(took > 200.0 * 8.3e-3, "with none in line, each waits for its place to come round: {took} s");
 }
 

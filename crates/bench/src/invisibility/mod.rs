@@ -1,0 +1,200 @@
+//! What somebody at work notices of an optimizer beside them: a copy of a large file, and small reads at random times.
+//!
+//! Owns the files, the order of things, and the figures. Each mode of the optimizer (none, unthrottled, in the idle I/O class,
+//! invisible) takes its turn in every round, each round beginning with another. The optimizer has fragmented files of its own
+//! to work on, which are fragmented again when it has come too far with them.
+
+mod background;
+mod foreground;
+mod report;
+
+pub use background::Mode;
+pub use report::{InvisibilityReport, Line};
+
+use crate::device::{Device, mount_of};
+use crate::{BenchError, Scratch, lay, layout_of};
+use background::Background;
+use longrun_layout::Bytes;
+use longrun_volume::target::Mount;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What the optimizer has to do: so many files of this size in pieces of that size.
+const WORK_FILES: u64 = 12;
+const WORK_FILE: Bytes = Bytes(16 << 20);
+const PIECE: Bytes = Bytes(8 << 10);
+/// Until it is in full swing.
+const UNDER_WAY: Duration = Duration::from_millis(1500);
+/// Space that stays free for others.
+const SPARE: u64 = 256 << 20;
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct InvisibilitySettings {
+    /// The `longrun` that optimizes.
+    pub program: PathBuf,
+    /// In which modes.
+    pub modes: Vec<Mode>,
+    /// How large the copied file is.
+    pub copy: Bytes,
+    /// How many small reads there are in a round.
+    pub reads: u32,
+    /// How many of them come in a second, on average.
+    pub reads_per_second: f64,
+    /// Rounds.
+    pub iterations: u32,
+    /// Of everything random.
+    pub seed: u64,
+}
+
+/// Does what is not measured.
+pub type Aside<'a> = &'a mut dyn FnMut(&dyn Fn() -> Result<(), BenchError>) -> Result<(), BenchError>;
+
+/// One turn of one mode.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Turn {
+    /// How long the copy took, until it was durable.
+    pub copy_seconds: f64,
+    /// MB a second that the device wrote for the optimizer meanwhile.
+    pub beside_copy: f64,
+    /// How long each small read took, in milliseconds.
+    pub reads: Vec<f64>,
+    /// MB a second that the device wrote for the optimizer while nobody else wanted anything.
+    pub alone: f64,
+    /// Whether the optimizer had something to do all the time.
+    pub busy: bool,
+}
+
+/// A volume where it is measured.
+#[derive(Debug)]
+pub struct Invisibility<'a> {
+    settings: InvisibilitySettings,
+    mount: Mount,
+    device: Device,
+    stop: &'a AtomicBool,
+    scratch: Scratch,
+}
+
+impl<'a> Invisibility<'a> {
+    /// Makes the files in a new directory in `target`.
+    ///
+    /// # Errors
+    /// [`BenchError`]; what was made has been removed then.
+    pub fn prepare(target: &Path, settings: InvisibilitySettings, stop: &'a AtomicBool) -> Result<Self, BenchError> {
+        let target = target.canonicalize().map_err(|e| BenchError::io("finding it", target, e))?;
+        let mount = mount_of(&target)?;
+        let device = Device::under(&mount)?;
+        refuse_too_little_space(&target, settings.copy)?;
+        let scratch = Scratch::new(&target)?;
+        lay::whole(&scratch.path().join(foreground::SOURCE), settings.copy, settings.seed)?;
+        let work = scratch.fresh()?;
+        for number in 0..WORK_FILES {
+            lay::whole(&work.join(number.to_string()), WORK_FILE, settings.seed + number)?;
+        }
+        Ok(Self { settings, mount, device, stop, scratch })
+    }
+
+    /// The mount that is measured.
+    #[must_use]
+    pub fn mount(&self) -> &Mount {
+        &self.mount
+    }
+
+    /// The device that is measured.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Measures every mode in every round. `aside` does what is not measured (on a modelled disk: in no time); `progress` is
+    /// told what comes.
+    ///
+    /// # Errors
+    /// [`BenchError`].
+    pub fn measure(
+        &self,
+        aside: Aside<'_>,
+        progress: &mut dyn FnMut(Mode, u32),
+    ) -> Result<InvisibilityReport, BenchError> {
+        let modes = &self.settings.modes;
+        let mut turns: Vec<Vec<Turn>> = vec![Vec::new(); modes.len()];
+        for round in 0..self.settings.iterations.max(1) {
+            for turn in 0..modes.len() {
+                let index = (turn + round as usize) % modes.len();
+                let (Some(mode), Some(turns)) = (modes.get(index), turns.get_mut(index)) else { continue };
+                progress(*mode, round);
+                turns.push(self.turn(*mode, round, aside)?);
+            }
+        }
+        let lines = modes.iter().zip(turns).map(|(mode, turns)| Line::of(*mode, turns)).collect();
+        Ok(InvisibilityReport::of(&self.settings, lines))
+    }
+
+    fn turn(&self, mode: Mode, round: u32, aside: Aside<'_>) -> Result<Turn, BenchError> {
+        let mut turn = Turn { busy: true, ..Turn::default() };
+        let directory = self.scratch.path();
+        let seed = self.settings.seed + u64::from(round);
+
+        aside(&|| self.fragment())?;
+        let mut background = Background::start(mode, &self.settings.program, &self.work())?;
+        std::thread::sleep(UNDER_WAY / 2);
+        let before = self.device.sample()?;
+        std::thread::sleep(UNDER_WAY);
+        turn.alone = self.device.sample()?.since(&before).written_mb_per_second();
+        let before = self.device.sample()?;
+        turn.copy_seconds = foreground::copy(directory, self.stop)?;
+        let device = self.device.sample()?.since(&before);
+        let own = self.settings.copy.0 as f64 / 1e6;
+        turn.beside_copy = ((device.written_bytes.0 as f64 / 1e6 - own) / device.seconds).max(0.0);
+        turn.busy &= background.is_at_work()?;
+        background.stop()?;
+        aside(&|| foreground::remove_copy(directory))?;
+
+        aside(&|| self.fragment())?;
+        let mut background = Background::start(mode, &self.settings.program, &self.work())?;
+        std::thread::sleep(UNDER_WAY);
+        let (count, rate) = (self.settings.reads, self.settings.reads_per_second);
+        turn.reads = foreground::sparse_reads(directory, count, rate, seed, self.stop)?;
+        turn.busy &= background.is_at_work()?;
+        background.stop()?;
+        if self.stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(turn) }
+    }
+
+    fn work(&self) -> PathBuf {
+        self.scratch.path().join("work")
+    }
+
+    /// Fragments the files again if too little of that is left.
+    fn fragment(&self) -> Result<(), BenchError> {
+        let work = self.work();
+        let (layout, _) = layout_of(&work, &[])?;
+        let all = WORK_FILES * (WORK_FILE.0 / PIECE.0);
+        if layout.fragments < all * 9 / 10 {
+            for number in 0..WORK_FILES {
+                let path = work.join(number.to_string());
+                lay::in_pieces(&path, WORK_FILE, PIECE, true, self.settings.seed + number)?;
+            }
+        }
+        // Nothing of it in memory: the optimizer has to read it, as it would long after.
+        for entry in fs::read_dir(&work).map_err(|e| BenchError::io("listing it", &work, e))?.flatten() {
+            let path = entry.path();
+            let failed = |e| BenchError::io("reading it", &path, e);
+            let file = File::open(&path).map_err(failed)?;
+            longrun_sys::drop_cache(&file, longrun_sys::ByteRange::ALL).map_err(|e| failed(e.into()))?;
+        }
+        Ok(())
+    }
+}
+
+fn refuse_too_little_space(target: &Path, copy: Bytes) -> Result<(), BenchError> {
+    let failed = |e| BenchError::io("asking for the free space of", target, e);
+    let known = longrun_sys::capacity(File::open(target).map_err(failed)?).map_err(|e| failed(e.into()))?;
+    let free = known.block_size.to_bytes(known.available);
+    let needed = Bytes(copy.0 * 2 + WORK_FILES * WORK_FILE.0 * 2 + SPARE);
+    if free < needed {
+        return Err(BenchError::TooLittleSpace { path: target.to_owned(), needed, free });
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! `longrun bench invisibility` on modelled disks.
+//!
+//! Owns the disks and the volumes; what is measured, and how, is `longrun-bench`'s.
+
+use crate::disk::{DiskModel, ModelledDisk};
+use crate::{FileSystemKind, LoopVolume, VolumeSpec};
+use anyhow::{Context, Result};
+use longrun_bench::BenchError;
+use longrun_bench::invisibility::{Invisibility, InvisibilityReport, InvisibilitySettings};
+use longrun_layout::Bytes;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct InvisibilityCampaign {
+    /// On which disks.
+    pub models: Vec<DiskModel>,
+    /// On which file system.
+    pub kind: FileSystemKind,
+    /// Whose I/O scheduler disks with one arm get; the others have none.
+    pub scheduler: String,
+    /// How, but for the rate of small reads, which a slow disk gets fewer of.
+    pub settings: InvisibilitySettings,
+    /// Where each result goes as JSON.
+    pub json: Option<PathBuf>,
+}
+
+/// Makes the disks one after the other and measures on each; the report in Markdown.
+///
+/// # Errors
+/// When a disk, volume or file cannot be made, or the optimizer cannot be run.
+pub fn invisibility(campaign: &InvisibilityCampaign, progress: &mut dyn FnMut(&str)) -> Result<String> {
+    let InvisibilitySettings { copy, reads, iterations, .. } = &campaign.settings;
+    let mut text = format!(
+        "# Working beside an optimizer\n\nWritten by `make bench-invisibility`; do not edit. Every figure here is measured on a \
+         *modelled* disk (`crates/lab/src/disk`). `longrun bench invisibility DIR` measures the same on a disk of yours.\n\n{}, \
+         I/O scheduler of the hard disk {}. A cold copy of {} MiB until it is durable, median of {iterations} turns; {reads} reads \
+         of 4 KiB past the page cache at random times in each turn, all turns together. The optimizer mends files in shuffled 8 KiB \
+         fragments. Modes take turns.\n",
+        campaign.kind.name(),
+        campaign.scheduler,
+        copy.0 >> 20,
+    );
+    for model in &campaign.models {
+        progress(&format!("{}: making files", model.describe()));
+        let (report, late) = on_disk(campaign, *model, progress)?;
+        if let Some(directory) = &campaign.json {
+            fs::create_dir_all(directory)?;
+            let path = directory.join(format!("invisibility-{}-{}.json", campaign.kind.name(), model.name()));
+            let json = serde_json::json!({ "disk": model.describe(), "late_micros": late, "report": report });
+            fs::write(&path, serde_json::to_vec_pretty(&json)?)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let rate = report.reads_per_second;
+        write!(text, "\n## {}, {rate} small reads a second\n\n{}", model.describe(), table(&report))?;
+        write!(text, "\nAnswers came {late:.0} µs later than the model has them, on average.\n")?;
+    }
+    Ok(text)
+}
+
+fn on_disk(
+    campaign: &InvisibilityCampaign,
+    model: DiskModel,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(InvisibilityReport, f64)> {
+    let size = Bytes(campaign.settings.copy.0 * 2 + (1536 << 20));
+    let disk = Arc::new(ModelledDisk::start(model, campaign.settings.seed, &[size])?);
+    if model.is_rotational() {
+        disk.set_scheduler(&campaign.scheduler)?;
+    }
+    let volume = LoopVolume::create_on(&disk, 0, &VolumeSpec::of(campaign.kind, size.0 >> 20).mount("noatime"))?;
+    let stop = AtomicBool::new(false);
+    // A load that the disk alone hardly notices.
+    let reads_per_second = if model.is_rotational() { 4.0 } else { 10.0 };
+    let settings = InvisibilitySettings { reads_per_second, ..campaign.settings.clone() };
+    let bench = disk.without_model(|| Ok(Invisibility::prepare(&volume.mount_point(), settings, &stop)?))?;
+    let start = disk.statistics()?;
+    let mut aside = |act: &dyn Fn() -> Result<(), BenchError>| {
+        let done = disk.without_model(|| Ok(act()));
+        done.map_err(|e| BenchError::Unsuitable { path: volume.mount_point(), problem: format!("{e:#}") })?
+    };
+    let report = bench.measure(&mut aside, &mut |mode, round| progress(&format!("  round {}: {mode}", round + 1)))?;
+    Ok((report, disk.statistics()?.since(start).late_micros()))
+}
+
+fn table(report: &InvisibilityReport) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let header = InvisibilityReport::COLUMNS.map(str::to_owned);
+    let rows: String = report.rows().iter().map(|row| line(row)).collect();
+    format!("{}|---|{}\n{rows}", line(&header), "---:|".repeat(header.len() - 1))
+}

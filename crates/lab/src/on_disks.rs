@@ -1,0 +1,181 @@
+//! Commands of `longrun-lab` about modelled disks: making one, and the benchmarks that run on them.
+
+use crate::{all_unless, file_system, plain};
+use anyhow::Result;
+use clap::Args;
+use longrun_bench::invisibility::{InvisibilitySettings, Mode};
+use longrun_lab::disk::{DiskModel, ModelledDisk, Validation, validate};
+use longrun_lab::{
+    FileSystemKind, InvisibilityCampaign, LoopVolume, ReadsCampaign, invisibility, longrun_binary, reads,
+    replace_section,
+};
+use longrun_layout::Bytes;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Arguments of `disk`.
+#[derive(Args)]
+pub struct DiskArguments {
+    /// What it is like: cloud, hdd, ssd, san.
+    #[arg(long, value_parser = disk_model, default_value = "hdd")]
+    model: DiskModel,
+    /// Size of each client's part in MiB.
+    #[arg(long, default_value_t = 2048)]
+    mebibytes: u64,
+    /// How many share it: each gets a block device of its own.
+    #[arg(long, default_value_t = 1)]
+    clients: usize,
+    /// Make and mount such a file system for each: ext4, xfs, btrfs.
+    #[arg(long, value_parser = file_system)]
+    filesystem: Option<FileSystemKind>,
+    /// Compare what fio measures on it with what the model says, in place of waiting.
+    #[arg(long)]
+    validate: bool,
+    /// Seed of whatever the model draws by lot.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Arguments of `reads`.
+#[derive(Args)]
+pub struct ReadsArguments {
+    /// Only these disks: cloud, hdd, ssd, san; the first three otherwise.
+    #[arg(long, value_parser = disk_model)]
+    model: Vec<DiskModel>,
+    /// On which file system: ext4, xfs, btrfs.
+    #[arg(long, value_parser = file_system, default_value = "ext4")]
+    filesystem: FileSystemKind,
+    /// Size of the files in MiB.
+    #[arg(long, default_value_t = 128)]
+    file_mebibytes: u64,
+    /// Iterations.
+    #[arg(long, default_value_t = 3)]
+    iterations: u32,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write each result as JSON into this directory, too.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Put the report into this document instead of to standard output.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// Arguments of `invisibility`.
+#[derive(Args)]
+pub struct InvisibilityArguments {
+    /// Only these disks: cloud, hdd, ssd, san; the first two otherwise.
+    #[arg(long, value_parser = disk_model)]
+    model: Vec<DiskModel>,
+    /// Only these: alone, unthrottled, ionice, invisible.
+    #[arg(long)]
+    mode: Vec<Mode>,
+    /// On which file system: ext4, xfs, btrfs.
+    #[arg(long, value_parser = file_system, default_value = "ext4")]
+    filesystem: FileSystemKind,
+    /// I/O scheduler of disks with one arm: mq-deadline, bfq.
+    #[arg(long, default_value = "mq-deadline")]
+    scheduler: String,
+    /// Size of the copied file in MiB.
+    #[arg(long, default_value_t = 500)]
+    copy_mebibytes: u64,
+    /// Small reads in each turn.
+    #[arg(long, default_value_t = 40)]
+    reads: u32,
+    /// Turns of each mode.
+    #[arg(long, default_value_t = 5)]
+    iterations: u32,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write each result as JSON into this directory, too.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Put the report into this document instead of to standard output.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+fn disk_model(name: &str) -> Result<DiskModel, String> {
+    DiskModel::by_name(name).ok_or_else(|| DiskModel::NAMES.join(", "))
+}
+
+/// Makes a modelled disk, and holds it until a signal takes it down.
+pub fn run_disk(arguments: &DiskArguments) -> Result<()> {
+    let sizes = vec![Bytes(arguments.mebibytes << 20); arguments.clients.max(1)];
+    let disk = Arc::new(ModelledDisk::start(arguments.model, arguments.seed, &sizes)?);
+    let mut out = std::io::stdout();
+    writeln!(out, "{}", arguments.model.describe())?;
+    if arguments.validate {
+        writeln!(out, "{}", Validation::HEADER)?;
+        for line in validate(&disk, Bytes(arguments.mebibytes << 20), arguments.seed)? {
+            writeln!(out, "{line}")?;
+        }
+        return Ok(());
+    }
+    let mut volumes = Vec::new();
+    for client in 0..sizes.len() {
+        write!(out, "{}", disk.device(client)?.display())?;
+        if let Some(kind) = arguments.filesystem {
+            let volume = LoopVolume::create_on(&disk, client, &plain(kind, arguments.mebibytes))?;
+            write!(out, " {}", volume.mount_point().display())?;
+            volumes.push(volume);
+        }
+        writeln!(out)?;
+    }
+    writeln!(out, "Ctrl-C takes it down.")?;
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The disks that benchmarks run on.
+fn measured_disks(chosen: Vec<DiskModel>) -> Vec<DiskModel> {
+    let usual = ["cloud", "hdd", "ssd"].iter().filter_map(|name| DiskModel::by_name(name));
+    all_unless(chosen, &usual.collect::<Vec<_>>())
+}
+
+/// Reads the same bytes laid in several ways.
+pub fn run_reads(arguments: ReadsArguments) -> Result<()> {
+    let campaign = ReadsCampaign {
+        program: longrun_binary()?,
+        models: measured_disks(arguments.model),
+        kind: arguments.filesystem,
+        bytes: Bytes(arguments.file_mebibytes << 20),
+        iterations: arguments.iterations,
+        seed: arguments.seed,
+        json: arguments.json,
+    };
+    let text = reads(&campaign, &mut |what| eprintln!("{what}"))?;
+    match arguments.output {
+        Some(path) => replace_section(&path, "reads", &text),
+        None => Ok(std::io::stdout().write_all(text.as_bytes())?),
+    }
+}
+
+/// Works beside an optimizer.
+pub fn run_invisibility(arguments: InvisibilityArguments) -> Result<()> {
+    let usual = ["cloud", "hdd"].iter().filter_map(|name| DiskModel::by_name(name));
+    let campaign = InvisibilityCampaign {
+        models: all_unless(arguments.model, &usual.collect::<Vec<_>>()),
+        kind: arguments.filesystem,
+        scheduler: arguments.scheduler,
+        settings: InvisibilitySettings {
+            program: longrun_binary()?,
+            modes: all_unless(arguments.mode, &Mode::ALL),
+            copy: Bytes(arguments.copy_mebibytes << 20),
+            reads: arguments.reads,
+            reads_per_second: 0.0,
+            iterations: arguments.iterations,
+            seed: arguments.seed,
+        },
+        json: arguments.json,
+    };
+    let text = invisibility(&campaign, &mut |what| eprintln!("{what}"))?;
+    match arguments.output {
+        Some(path) => replace_section(&path, "invisibility", &text),
+        None => Ok(std::io::stdout().write_all(text.as_bytes())?),
+    }
+}

@@ -11,5 +11,7 @@ mod tracer;
 
 pub use figures::{Change, Comparison, Figure, Pair, Unit};
 pub use histogram::{Histogram, Scale};
-pub use recording::{Asked, AskedClass, Bios, Class, Device, Layer, Missed, Process, Recording, Requests, VERSION};
+pub use recording::{
+    Asked, AskedClass, Bios, Class, Cost, Device, Layer, Missed, Process, Recording, Requests, VERSION,
+};
 pub use tracer::{Options, TraceError, Tracer};

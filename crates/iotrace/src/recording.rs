@@ -32,6 +32,17 @@ pub struct Recording {
     pub processes: Vec<Process>,
     /// What could not be counted.
     pub missed: Missed,
+    /// What the counting took of the processors; none unless the kernel keeps account (`kernel.bpf_stats_enabled`).
+    pub cost: Option<Cost>,
+}
+
+/// What the programs in the kernel took.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// How often one ran.
+    pub runs: u64,
+    /// Processor time of all.
+    pub seconds: f64,
 }
 
 /// A device of the stack.

@@ -153,6 +153,7 @@ impl Tracer {
             asked,
             processes: self.processes()?,
             missed,
+            cost: self.programs.cost(),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use super::TraceError;
 use super::record::{self, Settings};
+use crate::recording::Cost;
 use libbpf_rs::btf::{Btf, types};
 use libbpf_rs::{Link, MapCore as _, Object, ObjectBuilder, PrintLevel};
 use std::fs;
@@ -106,6 +107,12 @@ impl Programs {
     /// Events that a program missed because it was at work already on that processor, as the kernel counts them.
     pub(super) fn misses(&self) -> u64 {
         self.figure("recursion_misses")
+    }
+
+    /// What the programs took, where the kernel keeps account of it.
+    pub(super) fn cost(&self) -> Option<Cost> {
+        let runs = self.figure("run_cnt");
+        (runs > 0).then(|| Cost { runs, seconds: self.figure("run_time_ns") as f64 / 1e9 })
     }
 
     /// One of the kernel's figures of all programs together.

@@ -39,13 +39,22 @@ struct {
 	__type(value, struct trace_asked);
 } asked SEC(".maps");
 
-/* By the request's address, which is its own while it is under way. */
+/* Requests under way, at a place that follows from the address, which is the request's own while it is under way. A table of our
+ * own making: the kernel's hash tables take locks, which cost more than all the rest. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u64);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, REQUESTS);
+	__type(key, __u32);
 	__type(value, struct trace_request);
 } requests SEC(".maps");
+
+/* The process that made the last request on this processor: it has its place in the table already. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} last_maker SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -60,6 +69,8 @@ __u64 under_way[MAX_DEVICES];
 __u64 ended[MAX_DEVICES][3];
 
 #define NONE (~0u)
+/* So many places are tried for a request. */
+#define TRIES 4
 #define REQ_OP_MASK 0xff
 
 static __always_inline __u32 disk_number(struct gendisk *disk)
@@ -221,16 +232,76 @@ static __always_inline void leave(__u32 slot)
 		__sync_fetch_and_add(&under_way[slot], -1);
 }
 
+/* The address of the request that an event is about, its first argument, as a number that may be reckoned with. */
+static __always_inline __u64 address_of(unsigned long long *event)
+{
+	__u64 address = 0;
+
+	bpf_probe_read_kernel(&address, sizeof(address), event);
+	return address;
+}
+
+/* The nth place for a request with this address. */
+static __always_inline struct trace_request *place_for(__u64 address, __u32 nth)
+{
+	__u32 index = (((address >> 6) * 0x9e3779b97f4a7c15ull >> 32) + nth) & (REQUESTS - 1);
+
+	return bpf_map_lookup_elem(&requests, &index);
+}
+
+static __always_inline struct trace_request *find(__u64 address)
+{
+	__u32 nth;
+
+	for (nth = 0; nth < TRIES; nth++) {
+		struct trace_request *entry = place_for(address, nth);
+
+		if (entry && entry->address == address)
+			return entry;
+	}
+	return 0;
+}
+
+/* A place for a request that begins; what stands there of an earlier one with this address has ended unnoticed. */
+static __always_inline struct trace_request *claim(__u64 address)
+{
+	struct trace_request *entry = find(address);
+	__u32 nth;
+
+	for (nth = 0; nth < TRIES && !entry; nth++) {
+		struct trace_request *place = place_for(address, nth);
+
+		if (place && !place->address && !__sync_val_compare_and_swap(&place->address, 0, address))
+			entry = place;
+	}
+	if (!entry)
+		return 0;
+	if (entry->issued)
+		leave(entry->slot);
+	entry->made = 0;
+	entry->issued = 0;
+	entry->counted = 0;
+	return entry;
+}
+
 /* Notes who makes a request. */
 static __always_inline void note_maker(struct trace_request *entry)
 {
-	entry->process = bpf_get_current_pid_tgid() >> 32;
-	entry->own = is_own(entry->process);
-	if (!bpf_map_lookup_elem(&processes, &entry->process)) {
+	__u32 process = bpf_get_current_pid_tgid() >> 32;
+	__u32 zero = 0, *last;
+
+	entry->process = process;
+	entry->own = is_own(process);
+	last = bpf_map_lookup_elem(&last_maker, &zero);
+	if (last && *last == process)
+		return;
+	if (last)
+		*last = process;
+	if (!bpf_map_lookup_elem(&processes, &process)) {
 		struct trace_process fresh = {};
 
 		bpf_get_current_comm(fresh.name, sizeof(fresh.name));
-		bpf_map_update_elem(&processes, &entry->process, &fresh, BPF_NOEXIST);
+		bpf_map_update_elem(&processes, &process, &fresh, BPF_NOEXIST);
 	}
 }
 
@@ -238,16 +309,16 @@ static __always_inline void note_maker(struct trace_request *entry)
 SEC("tp_btf/block_io_start")
 int BPF_PROG(made, struct request *rq)
 {
-	__u64 key = (__u64)rq;
-	__u32 slot = slot_of_request(rq);
-	struct trace_request entry = {};
+	struct trace_request *entry;
 
-	if (slot == NONE)
+	if (slot_of_request(rq) == NONE)
 		return 0;
-	entry.made = bpf_ktime_get_ns();
-	note_maker(&entry);
-	/* Where the table is full, the issue tells. */
-	bpf_map_update_elem(&requests, &key, &entry, BPF_ANY);
+	/* Where there is no room, the issue tells. */
+	entry = claim(address_of(ctx));
+	if (entry) {
+		entry->made = bpf_ktime_get_ns();
+		note_maker(entry);
+	}
 	return 0;
 }
 
@@ -276,10 +347,9 @@ static __always_inline void count_seek(struct trace_counts *to, struct request *
 SEC("tp_btf/block_rq_issue")
 int BPF_PROG(issued, struct request *rq)
 {
-	__u64 key = (__u64)rq;
 	__u32 slot = slot_of_request(rq);
 	__u32 bytes, class;
-	__u64 now, depth;
+	__u64 address, now, depth;
 	struct trace_request fresh = {};
 	struct trace_request *entry;
 	struct trace_counts *to;
@@ -289,12 +359,12 @@ int BPF_PROG(issued, struct request *rq)
 	now = bpf_ktime_get_ns();
 	class = class_of(rq->cmd_flags);
 	bytes = rq->__data_len;
-	entry = bpf_map_lookup_elem(&requests, &key);
+	address = address_of(ctx);
+	entry = find(address);
 	if (!entry) {
 		/* Made before we came, or by the block layer itself, as flushes are. */
-		note_maker(&fresh);
-		if (bpf_map_update_elem(&requests, &key, &fresh, BPF_NOEXIST) == 0)
-			entry = bpf_map_lookup_elem(&requests, &key);
+		entry = claim(address);
+		note_maker(entry ? entry : &fresh);
 	}
 	if (entry) {
 		depth = __sync_fetch_and_add(&under_way[slot], 1) + 1;
@@ -336,7 +406,6 @@ int BPF_PROG(issued, struct request *rq)
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(completed, struct request *rq, __u8 error, __u32 bytes)
 {
-	__u64 key = (__u64)rq;
 	struct trace_request *entry;
 	struct trace_counts *to;
 
@@ -345,7 +414,7 @@ int BPF_PROG(completed, struct request *rq, __u8 error, __u32 bytes)
 	/* A part of it: the rest is still under way. */
 	if (bytes < rq->__data_len)
 		return 0;
-	entry = bpf_map_lookup_elem(&requests, &key);
+	entry = find(address_of(ctx));
 	if (!entry)
 		return 0;
 	if (entry->issued) {
@@ -360,20 +429,20 @@ int BPF_PROG(completed, struct request *rq, __u8 error, __u32 bytes)
 			add(to->latency, time_bucket(latency), TIME_BUCKETS);
 		}
 	}
-	bpf_map_delete_elem(&requests, &key);
+	entry->issued = 0;
+	entry->address = 0;
 	return 0;
 }
 
 SEC("tp_btf/block_rq_requeue")
 int BPF_PROG(requeued, struct request *rq)
 {
-	__u64 key = (__u64)rq;
 	struct trace_request *entry;
 	struct trace_counts *to;
 
 	if (slot_of_request(rq) == NONE)
 		return 0;
-	entry = bpf_map_lookup_elem(&requests, &key);
+	entry = find(address_of(ctx));
 	if (!entry || !entry->issued)
 		return 0;
 	leave(entry->slot);
@@ -388,13 +457,15 @@ int BPF_PROG(requeued, struct request *rq)
 SEC("tp_btf/block_rq_merge")
 int BPF_PROG(merged, struct request *rq)
 {
-	__u64 key = (__u64)rq;
 	__u32 slot = slot_of_request(rq);
+	struct trace_request *entry;
 	struct trace_device *device;
 
 	if (slot == NONE)
 		return 0;
-	bpf_map_delete_elem(&requests, &key);
+	entry = find(address_of(ctx));
+	if (entry)
+		entry->address = 0;
 	device = device_of(slot);
 	if (device)
 		device->request_merges += 1;

@@ -10,6 +10,8 @@ typedef unsigned long long __u64;
 
 #define MAX_DEVICES 16
 #define MAX_OWN 16
+/* A power of two, far above what can be under way, so that places are rarely taken. */
+#define REQUESTS 32768
 
 /* What a request is for. */
 enum trace_class { CLASS_READ, CLASS_WRITE, CLASS_DISCARD, CLASS_FLUSH, CLASS_OTHER, CLASSES };
@@ -88,6 +90,7 @@ struct trace_probe {
 
 /* A request under way. */
 struct trace_request {
+	__u64 address;                /* 0: the place is free */
 	__u64 made;                   /* ns; 0 not known */
 	__u64 issued;                 /* ns; 0 not yet */
 	__u32 process;

@@ -10,6 +10,11 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a checker waits for whoever has the device open for himself.
+const BUSY: Duration = Duration::from_secs(30);
 
 /// Sectors that a block device has transferred since it was attached, as bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -305,7 +310,16 @@ impl LoopVolume {
         let (checker, arguments) = self.spec.kind.checker();
         let mut command = Command::new(checker);
         command.args(arguments).arg(&self.device);
-        let output = tool::output(&mut command)?;
+        let until = Instant::now() + BUSY;
+        let output = loop {
+            let output = tool::output(&mut command)?;
+            // Somebody looks at the device, as whoever identifies devices does: that tells nothing of the file system.
+            let busy = String::from_utf8_lossy(&output.stderr).contains("Device or resource busy");
+            if !busy || Instant::now() >= until {
+                break output;
+            }
+            thread::sleep(Duration::from_millis(100));
+        };
         if !output.status.success() {
             bail!("the file system is not clean: {}", tool::describe(&command, &output));
         }

@@ -6,7 +6,7 @@ use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, tool};
 use longrun_layout::Bytes;
 use std::fs;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 #[test]
@@ -127,6 +127,21 @@ fn loop_a_damaged_volume_of_any_kind_is_not_called_clean() {
         image.sync_all().unwrap();
         assert!(volume.check().is_err(), "{kind:?}");
     }
+}
+
+#[test]
+fn loop_a_device_that_somebody_looks_at_is_checked_when_he_has_done() {
+    let volume = LoopVolume::create(&VolumeSpec::btrfs(256)).unwrap();
+    volume.unmount().unwrap();
+    let exclusively = rustix::fs::OFlags::EXCL.bits().cast_signed();
+    let looking = fs::File::options().read(true).custom_flags(exclusively).open(volume.device()).unwrap();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            drop(looking);
+        });
+        volume.check().unwrap();
+    });
 }
 
 fn range(start: u64, length: u64) -> longrun_sys::ByteRange {

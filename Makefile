@@ -14,7 +14,7 @@ test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention bench-reads torture crash fuzz install clean
+.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention bench-reads bench-invisibility torture crash fuzz install clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -71,6 +71,11 @@ bench-reads: ## Reading fragmented and optimized files on modelled disks (ARGS="
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) reads --output docs/benchmarks.md $(ARGS)
+
+bench-invisibility: ## Working beside an optimizer, unthrottled and invisible, on modelled disks (ARGS="--model hdd --scheduler bfq")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	$(as_root) $(lab) invisibility --output docs/benchmarks.md $(ARGS)
 
 torture: ## Every kind of writer beside an optimizer, on each file system (ARGS="--seconds 600 --seed 7 --filesystem xfs")
 	@scripts/prepare.sh test

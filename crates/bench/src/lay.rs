@@ -29,27 +29,33 @@ pub(crate) fn whole(path: &Path, bytes: Bytes, seed: u64) -> Result<(), BenchErr
     write().map_err(|e| BenchError::io("writing it", path, e))
 }
 
-/// Lays what [`whole`] made into pieces of a size, on the device in the order of the file or in any order.
-pub(crate) fn in_pieces(path: &Path, bytes: Bytes, piece: Bytes, shuffled: bool, seed: u64) -> Result<(), BenchError> {
+/// Lays what [`whole`] made into pieces of a size, on the device in the order of the file or in any order; whether that could
+/// be done. Elsewhere than on ext4 pieces cannot be told their places: those in order are put together by the allocator.
+pub(crate) fn in_pieces(
+    path: &Path,
+    bytes: Bytes,
+    piece: Bytes,
+    shuffled: bool,
+    seed: u64,
+) -> Result<bool, BenchError> {
     let order = if shuffled { Order::Shuffled(seed) } else { Order::AsInTheFile };
     match fragment_file_in(path, bytes.0.div_ceil(piece.0), order) {
-        Ok(_) => Ok(()),
-        // Not ext4: pieces must be written so.
+        Ok(_) => Ok(true),
+        Err(AgeError::Unsuitable { .. }) if !shuffled => Ok(false),
         Err(AgeError::Unsuitable { .. }) => {
-            write_in_pieces(path, bytes, piece, shuffled, seed).map_err(|e| BenchError::io("writing it", path, e))
+            let written = write_in_pieces(path, bytes, piece, seed);
+            written.map(|()| true).map_err(|e| BenchError::io("writing it", path, e))
         }
         Err(error) => Err(BenchError::Unsuitable { path: path.to_owned(), problem: error.to_string() }),
     }
 }
 
-/// Writes the file anew piece by piece, each durable before the next, another file growing between them.
-fn write_in_pieces(path: &Path, bytes: Bytes, piece: Bytes, shuffled: bool, seed: u64) -> io::Result<()> {
+/// Writes the file anew piece by piece in any order, each durable before the next, another file growing between them.
+fn write_in_pieces(path: &Path, bytes: Bytes, piece: Bytes, seed: u64) -> io::Result<()> {
     let wedge_path = path.with_extension("between");
     let (file, wedge) = (File::create(path)?, File::create_new(&wedge_path)?);
     let mut order: Vec<u64> = (0..bytes.0.div_ceil(piece.0)).collect();
-    if shuffled {
-        fastrand::Rng::with_seed(seed).shuffle(&mut order);
-    }
+    fastrand::Rng::with_seed(seed).shuffle(&mut order);
     file.set_len(bytes.0)?;
     for (turn, number) in order.into_iter().enumerate() {
         let at = number * piece.0;

@@ -37,7 +37,7 @@ pub fn invisibility(campaign: &InvisibilityCampaign, progress: &mut dyn FnMut(&s
     let InvisibilitySettings { copy, reads, iterations, .. } = &campaign.settings;
     let mut text = format!(
         "# Working beside an optimizer\n\nWritten by `make bench-invisibility`; do not edit. Every figure here is measured on a \
-         *modelled* disk (`crates/lab/src/disk`). `longrun bench invisibility DIR` measures the same on a disk of yours.\n\n{}, \
+         *modelled* disk (`crates/lab/src/disk`).\n\n{}, \
          I/O scheduler of the hard disk {}. A cold copy of {} MiB until it is durable, median of {iterations} turns; {reads} reads \
          of 4 KiB past the page cache at random times in each turn, all turns together. The optimizer mends files in shuffled 8 KiB \
          fragments. Modes take turns.\n",

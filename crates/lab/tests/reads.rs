@@ -24,21 +24,22 @@ fn loop_the_files_of_bench_reads_lie_as_they_are_called_and_are_gone_afterwards(
             Ok(())
         };
         let report = reads.measure(&mut cold, &mut |_, _| {}).unwrap();
-        assert_eq!(report.lines.len(), Lie::ALL.len());
+        let made = if kind == FileSystemKind::Ext4 { Lie::ALL.len() } else { 3 };
+        assert_eq!(report.lines.len(), made, "{kind:?}");
         for line in &report.lines {
             let pieces = match line.lie {
                 Lie::Whole | Lie::Optimized(_) => 1,
                 Lie::Fragments(piece) | Lie::Shuffled(piece) => bytes / piece.0,
             };
             // An allocator that is not told where may put two pieces together now and then.
-            let least = if kind == FileSystemKind::Ext4 { pieces } else { pieces / 2 };
+            let least = if kind == FileSystemKind::Ext4 { pieces } else { pieces.div_ceil(4) };
             let most = if pieces == 1 { 2 } else { pieces + 1 };
             assert!((least..=most).contains(&line.fragments), "{kind:?} {}: {}", line.lie, line.fragments);
             assert!(line.reads.iter().all(|read| read.device.read_bytes.0 >= bytes), "{kind:?} {}", line.lie);
         }
         let requests = |wanted| report.lines.iter().find(|line| line.lie == wanted).unwrap().requests;
-        let small = requests(Lie::Fragments(Bytes(4096)));
-        assert!(small > 4.0 * requests(Lie::Whole), "{kind:?}: {small} requests");
+        let scattered = requests(Lie::Shuffled(Bytes(16 << 10)));
+        assert!(scattered > 1.5 * requests(Lie::Whole), "{kind:?}: {scattered} requests");
         drop(reads);
         let left = fs::read_dir(volume.mount_point()).unwrap().flatten().map(|entry| entry.file_name());
         assert_eq!(left.filter(|name| name != "lost+found").count(), 0, "{kind:?}");

@@ -174,7 +174,7 @@ impl<'a> Invisibility<'a> {
         if layout.fragments < all * 9 / 10 {
             for number in 0..WORK_FILES {
                 let path = work.join(number.to_string());
-                lay::in_pieces(&path, WORK_FILE, PIECE, true, self.settings.seed + number)?;
+                _ = lay::in_pieces(&path, WORK_FILE, PIECE, true, self.settings.seed + number)?;
             }
         }
         // Nothing of it in memory: the optimizer has to read it, as it would long after.

@@ -63,20 +63,22 @@ pub(super) struct Laid {
 }
 
 impl Laid {
-    /// Makes it in a directory of its own in `parent`.
-    pub(super) fn make(parent: &Path, lie: Lie, settings: &ReadsSettings) -> Result<Self, BenchError> {
+    /// Makes it in a directory of its own in `parent`; none where the file system cannot be brought to lay it so.
+    pub(super) fn make(parent: &Path, lie: Lie, settings: &ReadsSettings) -> Result<Option<Self>, BenchError> {
         let directory = parent.join(lie.to_string().replace([' ', ','], "-"));
         fs::create_dir(&directory).map_err(|e| BenchError::io("making a directory", &directory, e))?;
         let path = directory.join("file");
         lay::whole(&path, settings.bytes, settings.seed)?;
-        if let Some((piece, shuffled)) = lie.piece() {
-            lay::in_pieces(&path, settings.bytes, piece, shuffled, settings.seed)?;
+        if let Some((piece, shuffled)) = lie.piece()
+            && !lay::in_pieces(&path, settings.bytes, piece, shuffled, settings.seed)?
+        {
+            return Ok(None);
         }
         if matches!(lie, Lie::Optimized(_)) {
             optimize(&settings.program, &path)?;
         }
         let (layout, _) = layout_of(&directory, &[])?;
-        Ok(Self { lie, path, fragments: layout.fragments })
+        Ok(Some(Self { lie, path, fragments: layout.fragments }))
     }
 }
 

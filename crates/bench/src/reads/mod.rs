@@ -64,7 +64,7 @@ pub struct Reads<'a> {
 }
 
 impl<'a> Reads<'a> {
-    /// Makes the files in a new directory in `target`; `progress` is told what is being made.
+    /// Makes the files in a new directory in `target` (elsewhere than on ext4 only whole and shuffled ones); `progress` is told what is being made.
     ///
     /// # Errors
     /// [`BenchError`]; what was made has been removed then.
@@ -85,7 +85,7 @@ impl<'a> Reads<'a> {
                 return Err(BenchError::Interrupted);
             }
             progress(lie);
-            files.push(Laid::make(scratch.path(), lie, &settings)?);
+            files.extend(Laid::make(scratch.path(), lie, &settings)?);
         }
         Ok(Self { settings, mount, device, files, stop, _scratch: scratch })
     }

@@ -14,7 +14,7 @@ test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention bench-reads bench-invisibility torture crash fuzz install clean
+.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention bench-reads bench-invisibility bench-trace torture crash fuzz install clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -76,6 +76,11 @@ bench-invisibility: ## Working beside an optimizer, unthrottled and invisible, o
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) invisibility --output docs/benchmarks.md $(ARGS)
+
+bench-trace: ## What the I/O trace costs at 20,000 requests a second (ARGS="ITERATIONS SECONDS IOPS")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-cli
+	$(as_root) env LONGRUN=$(longrun) scripts/measure-trace.sh $(ARGS)
 
 torture: ## Every kind of writer beside an optimizer, on each file system (ARGS="--seconds 600 --seed 7 --filesystem xfs")
 	@scripts/prepare.sh test

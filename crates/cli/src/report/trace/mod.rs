@@ -151,3 +151,34 @@ fn missed(recording: &Recording) -> Vec<String> {
     say(missed.events, "events were missed");
     said
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_called_by_what_they_hold() {
+        let name = |scale: Scale, value: i64| {
+            let mut histogram = Histogram::new(scale);
+            histogram.count(value);
+            rows(&histogram, &Histogram::new(scale)).first().map(|row| row.0.clone()).unwrap()
+        };
+        let sizes = [512, 3000, 4096, 5000, 40_000, 131_072, 1 << 20].map(|bytes| name(Scale::Bytes, bytes));
+        assert_eq!(sizes, ["≤ 512 B", "< 4 KiB", "= 4 KiB", "< 8 KiB", "≤ 48 KiB", "≤ 128 KiB", "> 512 KiB"]);
+        let times = [0, 900, 3_000_000, i64::MAX].map(|us| name(Scale::Microseconds, us));
+        assert_eq!(times, ["< 4.0 µs", "< 1.0 ms", "< 4.2 s", "≥ 33.6 s"]);
+        let seeks = [-600_000, -1, 0, 1, 600_000].map(|sectors| name(Scale::Sectors, sectors));
+        assert_eq!(seeks, ["≤ -500,000", "≤ 0", "≤ 0", "≤ 2", "> 500,000"]);
+        assert_eq!(name(Scale::Requests, 100), "> 64");
+    }
+
+    #[test]
+    fn what_is_not_known_is_said_and_not_shown_as_nothing() {
+        let unknown = AskedClass { breaks: 7, file_bytes: 4096, ..AskedClass::default() };
+        let metadata =
+            AskedClass { requests: Some(0), split: Some(0), wasted_seeks: Some(0), other_bytes: 9, ..unknown };
+        let said = asked(&Asked { reads: unknown, writes: metadata }, &Requests::new());
+        assert!(said.iter().all(|sentence| sentence.contains(NOT_KNOWN)), "{said:?}");
+        assert_eq!(show(None, Unit::Count), "-");
+    }
+}

@@ -37,7 +37,7 @@ fn help_and_version_are_no_errors_and_a_wrong_use_is() {
 #[test]
 fn help_shows_only_commands_that_exist() {
     let help = check(&longrun(["--help"]), 0, "");
-    for missing in ["trace", "reclaim", "fleet"] {
+    for missing in ["reclaim", "boot", "fleet"] {
         assert!(!help.contains(&format!("\n  {missing} ")), "{help}");
     }
 }

@@ -25,8 +25,6 @@ pub struct Options {
     pub sensor: Choice,
     /// How many threads grant and trim.
     pub workers: usize,
-    /// Their priority, as `nice` counts it; what the system does not permit is left as it is.
-    pub nice: i32,
     /// How long after the close of a file its excess is taken back: whoever executes what he has just written is not to meet
     /// us.
     pub debounce: Duration,
@@ -39,7 +37,7 @@ impl Options {
     /// The defaults, with the journal in `state_directory`.
     #[must_use]
     pub fn new(state_directory: PathBuf) -> Self {
-        Self { state_directory, sensor: Choice::default(), workers: 8, nice: -20, debounce: Duration::from_millis(500) }
+        Self { state_directory, sensor: Choice::default(), workers: 8, debounce: Duration::from_millis(500) }
     }
 }
 

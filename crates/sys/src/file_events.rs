@@ -59,6 +59,8 @@ pub enum FileEvent {
         changed: bool,
         /// A descriptor that could write was closed.
         closed: bool,
+        /// By this process; 0 when it is of another name space.
+        process: u32,
     },
 }
 
@@ -179,7 +181,9 @@ fn parse(mut bytes: &[u8]) -> Vec<FileEvent> {
             events.push(FileEvent::Overflow);
         } else if let Some((filesystem, handle)) = event.get(fixed..).and_then(identity) {
             let changed = mask & libc::FAN_MODIFY != 0;
-            events.push(FileEvent::File { filesystem, handle, changed, closed: mask & libc::FAN_CLOSE_WRITE != 0 });
+            let closed = mask & libc::FAN_CLOSE_WRITE != 0;
+            let process = number(event, 20).unwrap_or(0);
+            events.push(FileEvent::File { filesystem, handle, changed, closed, process });
         }
     }
     events
@@ -241,6 +245,7 @@ mod tests {
             handle: FileHandle::new(0x81, &vec![byte; length]).unwrap(),
             changed,
             closed: true,
+            process: 1,
         };
         assert_eq!(parse(&bytes), [file(5, 12, false), FileEvent::Overflow, file(6, 10, true)]);
     }

@@ -186,7 +186,7 @@ impl Sensor for Fanotify {
                     self.lost.fetch_add(1, Ordering::Relaxed);
                     closes.extend(state.armed.keys().copied());
                 }
-                FileEvent::File { filesystem, handle, changed, closed } => {
+                FileEvent::File { filesystem, handle, changed, closed, .. } => {
                     let device = state.volumes.iter().find(|(_, (id, _))| *id == filesystem).map(|(device, _)| *device);
                     let Some(volume) = device else { continue };
                     let key = FileKey { volume, handle };

@@ -5,16 +5,13 @@
 
 use crate::BenchError;
 use longrun_layout::Bytes;
-use longrun_sys::DeviceNumber;
+use longrun_sys::{DeviceCounters, DeviceCounts, DeviceNumber};
 use longrun_volume::target::{MOUNT_TABLE, Mount};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// The kernel counts in sectors of this size, whatever the device has.
-const SECTOR: u64 = 512;
+use std::time::Instant;
 
 /// The mount that a directory is reached through.
 ///
@@ -32,10 +29,11 @@ pub fn mount_of(directory: &Path) -> Result<Mount, BenchError> {
 }
 
 /// A block device whose counters are read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Device {
     number: DeviceNumber,
     name: String,
+    counters: DeviceCounters,
 }
 
 impl Device {
@@ -56,7 +54,8 @@ impl Device {
 
     fn numbered(number: DeviceNumber) -> Option<Self> {
         let link = fs::read_link(format!("/sys/dev/block/{number}")).ok()?;
-        let device = Self { number, name: link.file_name()?.to_string_lossy().into_owned() };
+        let name = link.file_name()?.to_string_lossy().into_owned();
+        let device = Self { number, name, counters: DeviceCounters::open(number).ok()? };
         device.sample().is_ok().then_some(device)
     }
 
@@ -71,21 +70,12 @@ impl Device {
     /// # Errors
     /// [`BenchError::Io`] when the device is gone.
     pub fn sample(&self) -> Result<Sample, BenchError> {
-        let path = PathBuf::from(format!("/sys/dev/block/{}/stat", self.number));
         let at = Instant::now();
-        // Containers may hide /sys; the same fields stand in /proc/diskstats behind number and name.
-        let fields = fs::read_to_string(&path).or_else(|error| {
-            let table = fs::read_to_string("/proc/diskstats")?;
-            let wanted = [self.number.major.to_string(), self.number.minor.to_string()];
-            let line = table.lines().find(|line| line.split_whitespace().take(2).eq(&wanted)).ok_or(error)?;
-            Ok(line.split_whitespace().skip(3).collect::<Vec<_>>().join(" "))
-        });
-        let fields =
-            fields.map_err(|e: std::io::Error| BenchError::io("reading the counters of the device", &path, e))?;
-        Sample::parse(at, &fields).ok_or_else(|| BenchError::Unsuitable {
-            path,
-            problem: format!("counters of an unknown form: {}", fields.trim()),
-        })
+        let counts = self.counters.read().map_err(|e| {
+            let path = PathBuf::from(format!("/sys/dev/block/{}", self.number));
+            BenchError::io("reading the counters of the device", &path, e)
+        })?;
+        Ok(Sample { at, counts })
     }
 }
 
@@ -93,36 +83,22 @@ impl Device {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     at: Instant,
-    reads: u64,
-    read_sectors: u64,
-    writes: u64,
-    written_sectors: u64,
-    busy: Duration,
-    waited: Duration,
+    counts: DeviceCounts,
 }
 
 impl Sample {
-    fn parse(at: Instant, text: &str) -> Option<Self> {
-        let fields: Vec<u64> = text.split_whitespace().map_while(|field| field.parse().ok()).collect();
-        let &[reads, _, read_sectors, _, writes, _, written_sectors, _, _, busy, waited, ..] = fields.as_slice() else {
-            return None;
-        };
-        let (busy, waited) = (Duration::from_millis(busy), Duration::from_millis(waited));
-        Some(Self { at, reads, read_sectors, writes, written_sectors, busy, waited })
-    }
-
     /// What the device did since an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Activity {
-        let bytes = |now: u64, then: u64| Bytes(now.saturating_sub(then) * SECTOR);
+        let (now, then) = (&self.counts, &earlier.counts);
         Activity {
             seconds: self.at.saturating_duration_since(earlier.at).as_secs_f64(),
-            reads: self.reads.saturating_sub(earlier.reads),
-            writes: self.writes.saturating_sub(earlier.writes),
-            read_bytes: bytes(self.read_sectors, earlier.read_sectors),
-            written_bytes: bytes(self.written_sectors, earlier.written_sectors),
-            busy_seconds: self.busy.saturating_sub(earlier.busy).as_secs_f64(),
-            waited_seconds: self.waited.saturating_sub(earlier.waited).as_secs_f64(),
+            reads: now.reads.saturating_sub(then.reads),
+            writes: now.writes.saturating_sub(then.writes),
+            read_bytes: now.read.saturating_sub(then.read),
+            written_bytes: now.written.saturating_sub(then.written),
+            busy_seconds: now.busy.saturating_sub(then.busy).as_secs_f64(),
+            waited_seconds: now.waited.saturating_sub(then.waited).as_secs_f64(),
         }
     }
 }
@@ -202,13 +178,17 @@ pub(crate) fn per(amount: f64, unit: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn counters_become_rates() {
         let start = Instant::now();
-        let before = Sample::parse(start, "  10 1 80 5 20 2 160 9 0 1000 14 0 0 0 0 0 0\n").unwrap();
-        let after =
-            Sample::parse(start + Duration::from_secs(2), "110 1 1680 5 120 2 1760 9 0 1500 6014 0 0 0 0 0 0").unwrap();
+        let sample = |seconds, text| Sample {
+            at: start + Duration::from_secs(seconds),
+            counts: DeviceCounts::parse(text).unwrap(),
+        };
+        let before = sample(0, "  10 1 80 5 20 2 160 9 0 1000 14 0 0 0 0 0 0\n");
+        let after = sample(2, "110 1 1680 5 120 2 1760 9 0 1500 6014 0 0 0 0 0 0");
         let activity = after.since(&before);
         assert_eq!((activity.reads, activity.writes), (100, 100));
         assert_eq!(activity.transfers_per_second(), 100.0);
@@ -217,13 +197,6 @@ mod tests {
         assert_eq!(activity.idle_percent(), 75.0);
         assert!((activity.mb_per_second() - 0.8192).abs() < 1e-9);
         assert_eq!(Activity::default().kib_per_transfer(), 0.0);
-    }
-
-    #[test]
-    fn counters_of_another_form_are_not_taken_for_something() {
-        for text in ["", "1 2 3", "a b c d e f g h i j k", "1 2 3 4 5 6 7 8 9 10"] {
-            assert_eq!(Sample::parse(Instant::now(), text), None, "{text}");
-        }
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! it (journal, maps, checksums): each byte earns us a credit that the device's writes use up. What goes beyond the credit
 //! is others'.
 
-use crate::Counts;
 use longrun_layout::Bytes;
+use longrun_sys::DeviceCounts;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ pub struct Attribution {
     reads: Credit,
     writes: Credit,
     below_file: bool,
-    last: Option<(Counts, Own)>,
+    last: Option<(DeviceCounts, Own)>,
 }
 
 impl Attribution {
@@ -105,7 +105,7 @@ impl Attribution {
 
     /// What the device did since the last look, given its counters and, read after these, our own: what it did for us we
     /// had asked for by then. Nothing at the first look.
-    pub fn share(&mut self, now: Duration, counts: &Counts, own: Own) -> Share {
+    pub fn share(&mut self, now: Duration, counts: &DeviceCounts, own: Own) -> Share {
         let Some((counts_before, own_before)) = self.last.replace((*counts, own)) else { return Share::default() };
         let asked = own.read.saturating_sub(own_before.read).0;
         let dirtied = own.written.saturating_sub(own_before.written).0;

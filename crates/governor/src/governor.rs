@@ -4,11 +4,9 @@ use crate::arrivals::{Arrivals, Asked};
 use crate::machine::Machine;
 use crate::neighbour::{Finding, Prober};
 use crate::stack::devices_below;
-use crate::{
-    Attribution, Device, DeviceCounters, DiskKind, DiskPolicy, Law, Own, Pace, Pause, Rules, Share, Signs, Verdict,
-};
+use crate::{Attribution, Device, DiskKind, DiskPolicy, Law, Own, Pace, Pause, Rules, Share, Signs, Verdict};
 use longrun_layout::Bytes;
-use longrun_sys::DeviceNumber;
+use longrun_sys::{DeviceCounters, DeviceNumber};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

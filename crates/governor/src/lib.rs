@@ -6,7 +6,6 @@
 
 mod arrivals;
 mod attribution;
-mod counters;
 mod disk;
 mod governor;
 mod law;
@@ -17,7 +16,6 @@ mod stack;
 
 pub use arrivals::{Arrivals, Asked, Refused};
 pub use attribution::{Attribution, Own, Share};
-pub use counters::{Counts, DeviceCounters};
 pub use disk::{DiskKind, DiskPolicy};
 pub use governor::{Governor, Latency, Loads, Observed, Signals};
 pub use law::{Law, Pause, Rules, Signs, Verdict};

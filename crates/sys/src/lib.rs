@@ -14,6 +14,7 @@ mod btrfs_balance;
 mod bulkstat;
 mod cache;
 mod device;
+mod device_counters;
 mod exchange;
 mod fiemap;
 mod file_events;
@@ -43,6 +44,7 @@ pub use cache::{
     CacheState, cache_state, drop_cache, expect_random_reads, read_ahead, start_writeback, wait_writeback,
 };
 pub use device::{DeviceNumber, device_number_of_file};
+pub use device_counters::{DeviceCounters, DeviceCounts};
 pub use exchange::{Exchange, MoveFailure, Moved, exchange_with_donor};
 pub use fiemap::{ExtentFlags, FileExtent, Mapping, for_each_extent, map_file};
 pub use file_events::{FileEvent, FileEvents, FileSystemId, Interest, file_system_id, wait_readable};

@@ -7,15 +7,15 @@ fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn did(read: u64, written: u64) -> Counts {
-    Counts { read: Bytes(read), written: Bytes(written), ..Counts::default() }
+fn did(read: u64, written: u64) -> DeviceCounts {
+    DeviceCounts { read: Bytes(read), written: Bytes(written), ..DeviceCounts::default() }
 }
 
 fn asked(read: u64, written: u64) -> Own {
     Own { read: Bytes(read), written: Bytes(written) }
 }
 
-fn foreign(books: &mut Attribution, now: Duration, counts: Counts, own: Own) -> u64 {
+fn foreign(books: &mut Attribution, now: Duration, counts: DeviceCounts, own: Own) -> u64 {
     books.share(now, &counts, own).foreign.0
 }
 

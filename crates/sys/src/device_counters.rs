@@ -1,9 +1,9 @@
 //! What a block device has done: the kernel's own counters.
 //!
-//! Owns their form. Never touches the device.
+//! Owns their form, and where they stand. Never touches the device.
 
+use crate::DeviceNumber;
 use longrun_layout::Bytes;
-use longrun_sys::DeviceNumber;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ const SECTOR: u64 = 512;
 
 /// The counters of a device at a moment: totals since it came to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct DeviceCounts {
     /// Requests that read.
     pub reads: u64,
     /// What these read.
@@ -31,7 +31,7 @@ pub struct Counts {
     pub waited: Duration,
 }
 
-impl Counts {
+impl DeviceCounts {
     /// Reads the fields of a `stat` file in sysfs.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -86,14 +86,14 @@ impl DeviceCounters {
     ///
     /// # Errors
     /// When the device is gone, or its counters have an unknown form.
-    pub fn read(&self) -> io::Result<Counts> {
+    pub fn read(&self) -> io::Result<DeviceCounts> {
         let strange = || io::Error::new(io::ErrorKind::InvalidData, "counters of an unknown form");
         match &self.source {
             Source::Stat(file) => {
                 let mut buffer = [0; 512];
                 let length = file.read_at(&mut buffer, 0)?;
                 let text = buffer.get(..length).and_then(|bytes| std::str::from_utf8(bytes).ok());
-                text.and_then(Counts::parse).ok_or_else(strange)
+                text.and_then(DeviceCounts::parse).ok_or_else(strange)
             }
             Source::Table(device) => {
                 let table = fs::read_to_string("/proc/diskstats")?;
@@ -101,7 +101,7 @@ impl DeviceCounters {
                 let line = table.lines().find(|line| line.split_whitespace().take(2).eq(&wanted));
                 let line = line.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
                 let fields: Vec<&str> = line.split_whitespace().skip(3).collect();
-                Counts::parse(&fields.join(" ")).ok_or_else(strange)
+                DeviceCounts::parse(&fields.join(" ")).ok_or_else(strange)
             }
         }
     }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_fields_are_read_by_their_places() {
-        let counts = Counts::parse("  10 1 80 5 20 2 160 9 3 1000 14 0 0 0 0 0 0\n").unwrap();
+        let counts = DeviceCounts::parse("  10 1 80 5 20 2 160 9 3 1000 14 0 0 0 0 0 0\n").unwrap();
         assert_eq!((counts.reads, counts.read), (10, Bytes(40_960)));
         assert_eq!((counts.writes, counts.written), (20, Bytes(81_920)));
         assert_eq!((counts.in_flight, counts.busy), (3, Duration::from_secs(1)));
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn counters_of_another_form_are_not_taken_for_something() {
         for text in ["", "1 2 3", "a b c d e f g h i j k", "1 2 3 4 5 6 7 8 9 10"] {
-            assert_eq!(Counts::parse(text), None, "{text}");
+            assert_eq!(DeviceCounts::parse(text), None, "{text}");
         }
     }
 

@@ -5,7 +5,7 @@ mod simulator;
 
 use longrun_layout::Bytes;
 use longrun_prevention::FileSystem;
-use longrun_prevention::policy::{Decision, Settings};
+use longrun_prevention::policy::{Decision, Policy, Settings, SpaceFacts};
 use simulator::{Condition, Load, Outcome, Scenario};
 use std::time::Duration;
 
@@ -119,6 +119,23 @@ fn more_writers_than_runways_at_once_are_served_one_after_the_other() {
         let many = Scenario { writers, size, ..Scenario::new(FileSystem::Xfs, Condition::Healthy, ms(2)) };
         check(&many, 70.0);
     }
+}
+
+#[test]
+fn of_hundreds_that_fragment_at_once_each_gets_something() {
+    let (policy, first) = (Policy::new(Settings::default()).unwrap(), Settings::default().first_runway);
+    let mut space = SpaceFacts { total: Bytes(8192 * MIB), free: Bytes(7000 * MIB), held: Bytes(0) };
+    let mut served = 0;
+    loop {
+        let runway = policy.room(space).min(first);
+        if runway < Bytes(MIB) {
+            break;
+        }
+        served += 1;
+        space.held.0 += runway.0;
+        space.free.0 -= runway.0;
+    }
+    assert!(served >= 130, "{served} files get a runway of 1 MiB at least");
 }
 
 #[test]

@@ -20,8 +20,8 @@ const SMALL_EVIDENCE: u64 = 3;
 const SLACK: u64 = 4 * MIB;
 /// A sparse file of so many windows is small.
 const SMALL_WINDOWS: u64 = 8;
-/// So many files can get a runway at once, however little space there is.
-const FILES_AT_ONCE: u64 = 16;
+/// One file gets at most such a part of what is left of the share, so that hundreds that fragment at once all get something.
+const PART_OF_SHARE: u64 = 16;
 
 /// The policy of one volume: its settings, and what was learned about its free space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,10 +141,8 @@ impl Policy {
     /// The most that one runway may have now.
     #[must_use]
     pub fn room(&self, space: SpaceFacts) -> Bytes {
-        let share = self.share(space);
-        // One gets a part of the share only, so that the next ones find something.
-        Bytes(share.saturating_sub(space.held).0.min(share.0 / FILES_AT_ONCE))
-            .min(space.free.saturating_sub(self.floor(space)))
+        let left = self.share(space).saturating_sub(space.held);
+        Bytes(left.0 / PART_OF_SHARE).min(space.free.saturating_sub(self.floor(space)))
     }
 
     /// What all runways and windows may hold together: a share of what would be free without them, above the floor.

@@ -327,7 +327,7 @@ fn without_bpf_the_fallback_is_taken_and_says_why() {
 fn loop_the_fallback_tells_of_growth_in_pieces_of_half_used_runways_and_of_closes() {
     for kind in FileSystemKind::ALL {
         let (volume, watched) = volume(kind, 512);
-        let opened = open(Choice::Fanotify).unwrap();
+        let opened = open_with(Choice::Fanotify, Settings { own_writes: true, ..Settings::default() }).unwrap();
         assert!(opened.refused.is_none(), "it was asked for");
         let sensor = opened.sensor;
         assert_eq!(sensor.kind(), SensorKind::Fanotify);

@@ -3,7 +3,7 @@
 //! Owns one fanotify queue with a mark on each such file, and on no other: whatever else is closed costs nothing. Where the
 //! kernel refuses a mark (btrfs subvolumes before Linux 6.8), arming says so, and only the caller's own looking is left.
 
-use super::SensorError;
+use super::{SensorError, Settings};
 use crate::{FileKey, Nanos, ProcessName, Signal, SignalKind, Watched};
 use longrun_layout::Bytes;
 use longrun_sys::{
@@ -20,18 +20,17 @@ pub(super) struct CloseNotice {
     queue: FileEvents,
     files: Mutex<BTreeMap<(FileSystemId, FileHandle), FileKey>>,
     lost: AtomicU64,
-    /// Not told of when it closes a file; none in tests, whose writers are threads of theirs.
-    own_process: Option<u32>,
+    /// What it closes is not told.
+    silent: Option<u32>,
 }
 
 impl CloseNotice {
-    /// A queue that no file is marked for yet. Unless `own` is wanted, what this process closes is not told: it opens files
-    /// too, to look whether their space can be given back, and told of that it would look again for ever.
-    pub(super) fn new(own: bool) -> Result<Self, SensorError> {
+    /// A queue that no file is marked for yet.
+    pub(super) fn new(settings: Settings) -> Result<Self, SensorError> {
         let queue = FileEvents::new()
             .map_err(|source| SensorError::Refused { act: "to tell when files are closed (fanotify)", source })?;
-        let own_process = (!own).then(std::process::id);
-        Ok(Self { queue, files: Mutex::default(), lost: AtomicU64::new(0), own_process })
+        let silent = settings.silent_process();
+        Ok(Self { queue, files: Mutex::default(), lost: AtomicU64::new(0), silent })
     }
 
     /// Marks `file`, which is `key`. Marking it again is no error.
@@ -77,7 +76,7 @@ impl CloseNotice {
                     self.lost.fetch_add(1, Ordering::Relaxed);
                     self.files().values().copied().collect()
                 }
-                FileEvent::File { process, .. } if Some(process) == self.own_process => Vec::new(),
+                FileEvent::File { process, .. } if Some(process) == self.silent => Vec::new(),
                 FileEvent::File { filesystem, handle, .. } => {
                     self.files().get(&(filesystem, handle)).copied().into_iter().collect()
                 }
@@ -109,7 +108,7 @@ mod tests {
 
     #[test]
     fn after_an_overflow_every_armed_file_may_have_been_closed() {
-        let notice = CloseNotice::new(false).unwrap();
+        let notice = CloseNotice::new(Settings::default()).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let mut keys: Vec<FileKey> = (0..3)
             .map(|number| {
@@ -128,14 +127,15 @@ mod tests {
         assert_eq!(told, expected);
         assert_eq!(notice.lost(), 1);
     }
+
     /// Looking whether the space of a file could be given back, in a hurry since the volume was near its floor, closed it,
     /// which was told, and so on: one core and a half for 200 files that somebody had open.
     #[test]
     fn nobody_is_told_of_his_own_closes_unless_he_wants_that() {
         let file = tempfile::tempfile().unwrap();
         let key = FileKey { volume: DeviceNumber { major: 0, minor: 1 }, handle: FileHandle::of_file(&file).unwrap() };
-        for own in [false, true] {
-            let notice = CloseNotice::new(own).unwrap();
+        for own_writes in [false, true] {
+            let notice = CloseNotice::new(Settings { own_writes, ..Settings::default() }).unwrap();
             notice.add(&key, &file).unwrap();
             let closed = |process| {
                 let filesystem = file_system_id(&file).unwrap();
@@ -143,7 +143,7 @@ mod tests {
             };
             let mut told = 0;
             notice.tell(vec![closed(std::process::id()), closed(1)], &mut |_| told += 1);
-            assert_eq!(told, 1 + usize::from(own));
+            assert_eq!(told, 1 + usize::from(own_writes));
         }
     }
 }

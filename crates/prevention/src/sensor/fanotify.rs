@@ -6,7 +6,7 @@
 //! scattered writes into holes, and does not know who wrote; subvolumes of btrfs can only be watched through the top one.
 
 use super::tail::{LOOK_PAUSE, Tail};
-use super::{Sensor, SensorError};
+use super::{Sensor, SensorError, Settings};
 use crate::{FileKey, Nanos, ProcessName, SensorKind, Signal, SignalKind, Watched};
 use longrun_layout::Bytes;
 use longrun_sys::{
@@ -31,6 +31,8 @@ pub(super) struct Fanotify {
     queue: FileEvents,
     state: Mutex<State>,
     lost: AtomicU64,
+    /// What it does is not told.
+    silent: Option<u32>,
 }
 
 #[derive(Default)]
@@ -49,14 +51,43 @@ struct Mark {
 }
 
 impl Fanotify {
-    pub(super) fn open() -> Result<Self, SensorError> {
+    pub(super) fn open(settings: Settings) -> Result<Self, SensorError> {
         let queue = FileEvents::new()
             .map_err(|source| SensorError::Refused { act: "to tell of changes of files (fanotify)", source })?;
-        Ok(Self { queue, state: Mutex::default(), lost: AtomicU64::new(0) })
+        Ok(Self { queue, state: Mutex::default(), lost: AtomicU64::new(0), silent: settings.silent_process() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, events: Vec<FileEvent>, sink: &mut dyn FnMut(Signal)) {
+        let at = Nanos(monotonic_nanoseconds());
+        let closed = |file| Signal { at, file, size: Bytes(0), by: ProcessName::default(), kind: SignalKind::Closed };
+        let mut closes = Vec::new();
+        for event in events {
+            let mut state = self.state();
+            match event {
+                FileEvent::Overflow => {
+                    self.lost.fetch_add(1, Ordering::Relaxed);
+                    closes.extend(state.armed.keys().copied());
+                }
+                FileEvent::File { process, .. } if Some(process) == self.silent => {}
+                FileEvent::File { filesystem, handle, changed, closed, .. } => {
+                    let device = state.volumes.iter().find(|(_, (id, _))| *id == filesystem).map(|(device, _)| *device);
+                    let Some(volume) = device else { continue };
+                    let key = FileKey { volume, handle };
+                    if changed {
+                        state.waiting.insert(key);
+                    }
+                    if closed && state.armed.contains_key(&key) {
+                        closes.push(key);
+                    }
+                }
+            }
+        }
+        self.look(sink);
+        closes.into_iter().map(closed).for_each(sink);
     }
 
     /// Looks at the files that are due, volume by volume.
@@ -176,35 +207,39 @@ impl Sensor for Fanotify {
     fn poll(&self, timeout: Duration, sink: &mut dyn FnMut(Signal)) -> Result<(), SensorError> {
         let refused = |source| SensorError::Refused { act: "to tell which files were changed (fanotify)", source };
         wait_readable(&[self.queue.as_fd()], self.shortened(timeout)).map_err(refused)?;
-        let at = Nanos(monotonic_nanoseconds());
-        let closed = |file| Signal { at, file, size: Bytes(0), by: ProcessName::default(), kind: SignalKind::Closed };
-        let mut closes = Vec::new();
-        for event in self.queue.read().map_err(refused)? {
-            let mut state = self.state();
-            match event {
-                FileEvent::Overflow => {
-                    self.lost.fetch_add(1, Ordering::Relaxed);
-                    closes.extend(state.armed.keys().copied());
-                }
-                FileEvent::File { filesystem, handle, changed, closed, .. } => {
-                    let device = state.volumes.iter().find(|(_, (id, _))| *id == filesystem).map(|(device, _)| *device);
-                    let Some(volume) = device else { continue };
-                    let key = FileKey { volume, handle };
-                    if changed {
-                        state.waiting.insert(key);
-                    }
-                    if closed && state.armed.contains_key(&key) {
-                        closes.push(key);
-                    }
-                }
-            }
-        }
-        self.look(sink);
-        closes.into_iter().map(closed).for_each(sink);
+        self.tell(self.queue.read().map_err(refused)?, sink);
         Ok(())
     }
 
     fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use longrun_sys::FileHandle;
+
+    /// As [`super::super::closes`] has it for BPF: who is told of his own closes looks for ever.
+    #[test]
+    fn nobody_is_told_of_his_own_closes_unless_he_wants_that() {
+        let file = tempfile::tempfile().unwrap();
+        let key = FileKey { volume: DeviceNumber { major: 0, minor: 1 }, handle: FileHandle::of_file(&file).unwrap() };
+        let filesystem = file_system_id(&file).unwrap();
+        let xfs = crate::FileSystem::Xfs;
+        let watched = Watched { device: key.volume, mount: 0, filesystem: xfs, point: "/".into() };
+        for own_writes in [false, true] {
+            let sensor = Fanotify::open(Settings { own_writes, ..Settings::default() }).unwrap();
+            sensor.state().volumes.insert(key.volume, (filesystem, watched.clone()));
+            sensor.arm(&key, &file, Bytes(0)).unwrap();
+            let closed =
+                |process| FileEvent::File { filesystem, handle: key.handle, changed: false, closed: true, process };
+            let mut told = 0;
+            sensor.tell(vec![closed(std::process::id()), closed(1)], &mut |_| told += 1);
+            assert_eq!(told, 1 + usize::from(own_writes));
+        }
     }
 }

@@ -39,9 +39,17 @@ pub struct Opened {
 pub struct Settings {
     /// The size of the queue between the kernel and us: rounded up to a power of two of whole pages. BPF only.
     pub queue: Bytes,
-    /// Also tells of files that this process writes to: preallocations by itself would otherwise look like growth. For tests
-    /// and recordings. BPF only.
+    /// Also tells of what this process does: its preallocations look like growth, and its looks at a file like closes of it.
+    /// For tests and recordings, whose writers are threads of theirs.
     pub own_writes: bool,
+}
+
+impl Settings {
+    /// The process that nothing is told of: we, who open files to look whether their space can be given back, and told of the
+    /// close would look again for ever.
+    fn silent_process(&self) -> Option<u32> {
+        (!self.own_writes).then(std::process::id)
+    }
 }
 
 impl Default for Settings {
@@ -65,7 +73,8 @@ pub fn open(choice: Choice) -> Result<Opened, SensorError> {
 /// [`SensorError`] when nothing of what was chosen works.
 pub fn open_with(choice: Choice, settings: Settings) -> Result<Opened, SensorError> {
     let bpf = || bpf::Bpf::open(settings).map(|sensor| Opened { sensor: Arc::new(sensor), refused: None });
-    let fanotify = |refused| fanotify::Fanotify::open().map(|sensor| Opened { sensor: Arc::new(sensor), refused });
+    let fanotify =
+        |refused| fanotify::Fanotify::open(settings).map(|sensor| Opened { sensor: Arc::new(sensor), refused });
     match choice {
         Choice::Bpf => bpf(),
         Choice::Fanotify => fanotify(None),

@@ -44,7 +44,7 @@ struct Volume {
 impl Bpf {
     /// Loads and attaches what all volumes need: the proof that the kernel lets us.
     pub(super) fn open(settings: Settings) -> Result<Self, SensorError> {
-        let closes = CloseNotice::new(settings.own_writes)?;
+        let closes = CloseNotice::new(settings)?;
         let core = Group::core(settings)?;
         let events = Arc::new(Mutex::new(Vec::new()));
         let strange = Arc::new(AtomicU64::new(0));

@@ -46,7 +46,7 @@ impl Group {
     /// The programs that every volume needs, with the tables that all groups share.
     pub(super) fn core(settings: Settings) -> Result<Self, SensorError> {
         quieten();
-        let own = if settings.own_writes { NOBODY } else { std::process::id() };
+        let own = settings.silent_process().unwrap_or(NOBODY);
         load(CORE, own, |name, map| match name {
             "events" => map.set_max_entries(u32::try_from(settings.queue.0).unwrap_or(u32::MAX)),
             _ => Ok(()),

@@ -2,8 +2,9 @@
 //!
 //! Owns the order, the names and the rounding. Never decides how a table is drawn.
 
+use crate::Verdict;
 use crate::device::per;
-use crate::protocol::{Averages, Comparison, Verdict};
+use crate::protocol::{Averages, Comparison};
 use longrun_layout::Bytes;
 
 /// A measure without the service and with it.

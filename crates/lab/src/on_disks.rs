@@ -37,21 +37,15 @@ pub struct DiskArguments {
     seed: u64,
 }
 
-/// Arguments of `reads`.
+/// What benchmarks on modelled disks have in common.
 #[derive(Args)]
-pub struct ReadsArguments {
-    /// Only these disks: cloud, hdd, ssd, san; the first three otherwise.
+pub struct OnDisks {
+    /// Only these disks: cloud, hdd, ssd, san; the usual ones of the benchmark otherwise.
     #[arg(long, value_parser = disk_model)]
     model: Vec<DiskModel>,
     /// On which file system: ext4, xfs, btrfs.
     #[arg(long, value_parser = file_system, default_value = "ext4")]
     filesystem: FileSystemKind,
-    /// Size of the files in MiB.
-    #[arg(long, default_value_t = 128)]
-    file_mebibytes: u64,
-    /// Iterations.
-    #[arg(long, default_value_t = 3)]
-    iterations: u32,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -63,18 +57,42 @@ pub struct ReadsArguments {
     output: Option<PathBuf>,
 }
 
+impl OnDisks {
+    /// The disks that were chosen, or these.
+    fn models(&self, usual: &[&str]) -> Vec<DiskModel> {
+        let usual: Vec<_> = usual.iter().filter_map(|name| DiskModel::by_name(name)).collect();
+        all_unless(self.model.clone(), &usual)
+    }
+
+    /// Puts a report where it was asked for.
+    fn publish(&self, section: &str, text: &str) -> Result<()> {
+        match &self.output {
+            Some(path) => replace_section(path, section, text),
+            None => Ok(std::io::stdout().write_all(text.as_bytes())?),
+        }
+    }
+}
+
+/// Arguments of `reads`.
+#[derive(Args)]
+pub struct ReadsArguments {
+    /// Size of the files in MiB.
+    #[arg(long, default_value_t = 128)]
+    file_mebibytes: u64,
+    /// Iterations.
+    #[arg(long, default_value_t = 3)]
+    iterations: u32,
+    /// Where, and where to.
+    #[command(flatten)]
+    on: OnDisks,
+}
+
 /// Arguments of `invisibility`.
 #[derive(Args)]
 pub struct InvisibilityArguments {
-    /// Only these disks: cloud, hdd, ssd, san; the first two otherwise.
-    #[arg(long, value_parser = disk_model)]
-    model: Vec<DiskModel>,
     /// Only these: alone, unthrottled, ionice, invisible.
     #[arg(long)]
     mode: Vec<Mode>,
-    /// On which file system: ext4, xfs, btrfs.
-    #[arg(long, value_parser = file_system, default_value = "ext4")]
-    filesystem: FileSystemKind,
     /// I/O scheduler of disks with one arm: mq-deadline, bfq.
     #[arg(long, default_value = "mq-deadline")]
     scheduler: String,
@@ -87,15 +105,9 @@ pub struct InvisibilityArguments {
     /// Turns of each mode.
     #[arg(long, default_value_t = 5)]
     iterations: u32,
-    /// Seed of everything random.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Write each result as JSON into this directory, too.
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Put the report into this document instead of to standard output.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    /// Where, and where to.
+    #[command(flatten)]
+    on: OnDisks,
 }
 
 fn disk_model(name: &str) -> Result<DiskModel, String> {
@@ -131,36 +143,27 @@ pub fn run_disk(arguments: &DiskArguments) -> Result<()> {
     }
 }
 
-/// The disks that benchmarks run on.
-fn measured_disks(chosen: Vec<DiskModel>) -> Vec<DiskModel> {
-    let usual = ["cloud", "hdd", "ssd"].iter().filter_map(|name| DiskModel::by_name(name));
-    all_unless(chosen, &usual.collect::<Vec<_>>())
-}
-
 /// Reads the same bytes laid in several ways.
 pub fn run_reads(arguments: ReadsArguments) -> Result<()> {
+    let on = &arguments.on;
     let campaign = ReadsCampaign {
         program: longrun_binary()?,
-        models: measured_disks(arguments.model),
-        kind: arguments.filesystem,
+        models: on.models(&["cloud", "hdd", "ssd"]),
+        kind: on.filesystem,
         bytes: Bytes(arguments.file_mebibytes << 20),
         iterations: arguments.iterations,
-        seed: arguments.seed,
-        json: arguments.json,
+        seed: on.seed,
+        json: on.json.clone(),
     };
-    let text = reads(&campaign, &mut |what| eprintln!("{what}"))?;
-    match arguments.output {
-        Some(path) => replace_section(&path, "reads", &text),
-        None => Ok(std::io::stdout().write_all(text.as_bytes())?),
-    }
+    on.publish("reads", &reads(&campaign, &mut |what| eprintln!("{what}"))?)
 }
 
 /// Works beside an optimizer.
 pub fn run_invisibility(arguments: InvisibilityArguments) -> Result<()> {
-    let usual = ["cloud", "hdd"].iter().filter_map(|name| DiskModel::by_name(name));
+    let on = &arguments.on;
     let campaign = InvisibilityCampaign {
-        models: all_unless(arguments.model, &usual.collect::<Vec<_>>()),
-        kind: arguments.filesystem,
+        models: on.models(&["cloud", "hdd"]),
+        kind: on.filesystem,
         scheduler: arguments.scheduler,
         settings: InvisibilitySettings {
             program: longrun_binary()?,
@@ -169,13 +172,9 @@ pub fn run_invisibility(arguments: InvisibilityArguments) -> Result<()> {
             reads: arguments.reads,
             reads_per_second: 0.0,
             iterations: arguments.iterations,
-            seed: arguments.seed,
+            seed: on.seed,
         },
-        json: arguments.json,
+        json: on.json.clone(),
     };
-    let text = invisibility(&campaign, &mut |what| eprintln!("{what}"))?;
-    match arguments.output {
-        Some(path) => replace_section(&path, "invisibility", &text),
-        None => Ok(std::io::stdout().write_all(text.as_bytes())?),
-    }
+    on.publish("invisibility", &invisibility(&campaign, &mut |what| eprintln!("{what}"))?)
 }

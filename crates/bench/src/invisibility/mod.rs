@@ -11,11 +11,9 @@ mod report;
 pub use background::Mode;
 pub use report::{InvisibilityReport, Line};
 
-use crate::device::{Device, mount_of};
-use crate::{BenchError, Scratch, lay, layout_of};
+use crate::{BenchError, Place, lay, layout_of};
 use background::Background;
 use longrun_layout::Bytes;
-use longrun_volume::target::Mount;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,10 +69,8 @@ pub struct Turn {
 #[derive(Debug)]
 pub struct Invisibility<'a> {
     settings: InvisibilitySettings,
-    mount: Mount,
-    device: Device,
+    place: Place,
     stop: &'a AtomicBool,
-    scratch: Scratch,
 }
 
 impl<'a> Invisibility<'a> {
@@ -83,29 +79,21 @@ impl<'a> Invisibility<'a> {
     /// # Errors
     /// [`BenchError`]; what was made has been removed then.
     pub fn prepare(target: &Path, settings: InvisibilitySettings, stop: &'a AtomicBool) -> Result<Self, BenchError> {
-        let target = target.canonicalize().map_err(|e| BenchError::io("finding it", target, e))?;
-        let mount = mount_of(&target)?;
-        let device = Device::under(&mount)?;
-        refuse_too_little_space(&target, settings.copy)?;
-        let scratch = Scratch::new(&target)?;
+        let needed = Bytes(settings.copy.0 * 2 + WORK_FILES * WORK_FILE.0 * 2 + SPARE);
+        let place = Place::with_room(target, needed)?;
+        let scratch = place.scratch();
         lay::whole(&scratch.path().join(foreground::SOURCE), settings.copy, settings.seed)?;
         let work = scratch.fresh()?;
         for number in 0..WORK_FILES {
             lay::whole(&work.join(number.to_string()), WORK_FILE, settings.seed + number)?;
         }
-        Ok(Self { settings, mount, device, stop, scratch })
+        Ok(Self { settings, place, stop })
     }
 
-    /// The mount that is measured.
+    /// Where it is measured.
     #[must_use]
-    pub fn mount(&self) -> &Mount {
-        &self.mount
-    }
-
-    /// The device that is measured.
-    #[must_use]
-    pub fn device(&self) -> &Device {
-        &self.device
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Measures every mode in every round. `aside` does what is not measured (on a modelled disk: in no time); `progress` is
@@ -134,18 +122,18 @@ impl<'a> Invisibility<'a> {
 
     fn turn(&self, mode: Mode, round: u32, aside: Aside<'_>) -> Result<Turn, BenchError> {
         let mut turn = Turn { busy: true, ..Turn::default() };
-        let directory = self.scratch.path();
+        let directory = self.place.scratch().path();
         let seed = self.settings.seed + u64::from(round);
 
         aside(&|| self.fragment())?;
         let mut background = Background::start(mode, &self.settings.program, &self.work())?;
         std::thread::sleep(UNDER_WAY / 2);
-        let before = self.device.sample()?;
+        let before = self.place.device().sample()?;
         std::thread::sleep(UNDER_WAY);
-        turn.alone = self.device.sample()?.since(&before).written_mb_per_second();
-        let before = self.device.sample()?;
+        turn.alone = self.place.device().sample()?.since(&before).written_mb_per_second();
+        let before = self.place.device().sample()?;
         turn.copy_seconds = foreground::copy(directory, self.stop)?;
-        let device = self.device.sample()?.since(&before);
+        let device = self.place.device().sample()?.since(&before);
         let own = self.settings.copy.0 as f64 / 1e6;
         turn.beside_copy = ((device.written_bytes.0 as f64 / 1e6 - own) / device.seconds).max(0.0);
         turn.busy &= background.is_at_work()?;
@@ -163,7 +151,7 @@ impl<'a> Invisibility<'a> {
     }
 
     fn work(&self) -> PathBuf {
-        self.scratch.path().join("work")
+        self.place.scratch().path().join("work")
     }
 
     /// Fragments the files again if too little of that is left.
@@ -186,15 +174,4 @@ impl<'a> Invisibility<'a> {
         }
         Ok(())
     }
-}
-
-fn refuse_too_little_space(target: &Path, copy: Bytes) -> Result<(), BenchError> {
-    let failed = |e| BenchError::io("asking for the free space of", target, e);
-    let known = longrun_sys::capacity(File::open(target).map_err(failed)?).map_err(|e| failed(e.into()))?;
-    let free = known.block_size.to_bytes(known.available);
-    let needed = Bytes(copy.0 * 2 + WORK_FILES * WORK_FILE.0 * 2 + SPARE);
-    if free < needed {
-        return Err(BenchError::TooLittleSpace { path: target.to_owned(), needed, free });
-    }
-    Ok(())
 }

@@ -3,6 +3,7 @@
 //! Owns what is averaged and how the result is judged. Never rounds in anybody's favour.
 
 use super::{Iteration, Side};
+use crate::Verdict;
 use crate::device::per;
 use crate::workload::{Parameters, Profile};
 use longrun_layout::Bytes;
@@ -57,18 +58,6 @@ pub struct Averages {
     pub failed_executions: u64,
     /// Opens that were refused, in all iterations.
     pub refused_opens: u64,
-}
-
-/// What the comparison comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// There is less excess with the service.
-    Benefit,
-    /// There is no less, or there was none to prevent.
-    NoBenefit,
-    /// There is more.
-    Harm,
 }
 
 /// The result for one profile.
@@ -170,7 +159,6 @@ fn averages<'a>(iterations: impl Iterator<Item = &'a Iteration>) -> Averages {
     }
 }
 
-/// The middle of the values; of an even number, the mean of the two in the middle.
 /// The middle value, or the mean of the two in the middle; 0 of none.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {

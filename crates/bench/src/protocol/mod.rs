@@ -8,14 +8,13 @@
 mod averages;
 
 pub use averages::median;
-pub use averages::{Averages, Comparison, Verdict};
+pub use averages::{Averages, Comparison};
 
-use crate::device::{Activity, Device, mount_of};
+use crate::device::Activity;
 use crate::reread::{Reread, reread};
 use crate::workload::{self, Done, Job, Parameters, Profile};
-use crate::{BenchError, Layout, Scratch, Service, SpaceState, Splits, layout_of};
+use crate::{BenchError, Layout, Place, Service, SpaceState, Splits, layout_of};
 use longrun_layout::Bytes;
-use longrun_volume::target::Mount;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -89,9 +88,7 @@ pub struct Iteration {
 #[derive(Debug)]
 pub struct Bench<'a> {
     settings: Settings,
-    mount: Mount,
-    device: Device,
-    scratch: Scratch,
+    place: Place,
     stop: &'a AtomicBool,
 }
 
@@ -107,33 +104,17 @@ impl<'a> Bench<'a> {
         settings: Settings,
         stop: &'a AtomicBool,
     ) -> Result<Self, BenchError> {
-        let target = target.canonicalize().map_err(|e| BenchError::io("finding it", target, e))?;
-        let mount = mount_of(&target)?;
-        let device = Device::under(&mount)?;
         let needed =
             profiles.iter().map(|profile| profile.space_needed(&settings.parameters).0).max().unwrap_or_default();
         // Runways hold as much again for a moment, and a file system that is nearly full behaves differently.
         let needed = Bytes(needed.saturating_mul(2).saturating_add(SPARE));
-        let free = std::fs::File::open(&target)
-            .and_then(|opened| Ok(longrun_sys::capacity(opened)?))
-            .map(|known| known.block_size.to_bytes(known.available))
-            .map_err(|e| BenchError::io("asking for the free space of", &target, e))?;
-        if free < needed {
-            return Err(BenchError::TooLittleSpace { path: target, needed, free });
-        }
-        Ok(Self { settings, mount, device, scratch: Scratch::new(&target)?, stop })
+        Ok(Self { settings, place: Place::with_room(target, needed)?, stop })
     }
 
-    /// The mount that is measured.
+    /// Where it is measured.
     #[must_use]
-    pub fn mount(&self) -> &Mount {
-        &self.mount
-    }
-
-    /// The device that is measured.
-    #[must_use]
-    pub fn device(&self) -> &Device {
-        &self.device
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Compares one profile; `progress` is told before each iteration.
@@ -146,12 +127,12 @@ impl<'a> Bench<'a> {
         progress: &mut dyn FnMut(Profile, Side, u32),
     ) -> Result<Comparison, BenchError> {
         let mut iterations = Vec::new();
-        let first = SpaceState::at_rest(self.scratch.path())?;
+        let first = SpaceState::at_rest(self.place.scratch().path())?;
         for pair in 0..self.settings.iterations.max(1) {
             let order = if pair % 2 == 0 { [Side::On, Side::Off] } else { [Side::Off, Side::On] };
             for side in order {
                 progress(profile, side, pair);
-                let space = SpaceState::settled(self.scratch.path(), &first)?;
+                let space = SpaceState::settled(self.place.scratch().path(), &first)?;
                 iterations.push(self.iterate(profile, side, space, space.is_like(&first))?);
             }
         }
@@ -165,17 +146,17 @@ impl<'a> Bench<'a> {
         space: SpaceState,
         same_state: bool,
     ) -> Result<Iteration, BenchError> {
-        let directory = self.scratch.fresh()?;
+        let directory = self.place.scratch().fresh()?;
         let job = Job { directory: &directory, parameters: self.settings.parameters, stop: self.stop };
         let mut service = match side {
-            Side::On => Some(Service::start(&self.settings.program, &self.mount.point)?),
+            Side::On => Some(Service::start(&self.settings.program, &self.place.mount().point)?),
             Side::Off => None,
         };
         let usage = service.as_mut().map(Service::usage).transpose()?;
-        let (before, start) = (self.device.sample()?, Instant::now());
+        let (before, start) = (self.place.device().sample()?, Instant::now());
         let done = workload::run(profile, &job)?;
         let seconds = start.elapsed().as_secs_f64();
-        let device = self.device.sample()?.since(&before);
+        let device = self.place.device().sample()?.since(&before);
         let service = match (service, usage) {
             (Some(mut service), Some(before)) => {
                 let after = service.usage()?;
@@ -195,10 +176,10 @@ impl<'a> Bench<'a> {
         let (layout, splits) = layout_of(&directory, &[request])?;
         let splits = splits.into_iter().next().unwrap_or_default();
         let reread = match self.settings.reread {
-            true => Some(reread(&directory, &self.device, self.stop)?),
+            true => Some(reread(&directory, self.place.device(), self.stop)?),
             false => None,
         };
-        self.scratch.clear()?;
+        self.place.scratch().clear()?;
         Ok(Iteration { side, seconds, done, layout, splits, device, reread, service, space, same_state })
     }
 }

@@ -9,14 +9,13 @@ mod layouts;
 mod report;
 
 pub use layouts::Lie;
-pub use report::{Line, ReadsReport, Verdict};
+pub use report::{Line, ReadsReport};
 
-use crate::device::{Activity, Device, mount_of};
-use crate::{BenchError, Scratch};
+use crate::device::Activity;
+use crate::{BenchError, Place};
 use layouts::Laid;
 use longrun_layout::Bytes;
 use longrun_sys::ByteRange;
-use longrun_volume::target::Mount;
 use serde::Serialize;
 use std::fs::File;
 use std::io::Read;
@@ -55,12 +54,9 @@ pub struct ColdRead {
 #[derive(Debug)]
 pub struct Reads<'a> {
     settings: ReadsSettings,
-    mount: Mount,
-    device: Device,
+    place: Place,
     files: Vec<Laid>,
     stop: &'a AtomicBool,
-    /// Gone with everything in it when this is dropped.
-    _scratch: Scratch,
 }
 
 impl<'a> Reads<'a> {
@@ -74,32 +70,24 @@ impl<'a> Reads<'a> {
         stop: &'a AtomicBool,
         progress: &mut dyn FnMut(Lie),
     ) -> Result<Self, BenchError> {
-        let target = target.canonicalize().map_err(|e| BenchError::io("finding it", target, e))?;
-        let mount = mount_of(&target)?;
-        let device = Device::under(&mount)?;
-        refuse_too_little_space(&target, settings.bytes)?;
-        let scratch = Scratch::new(&target)?;
+        // All the files, and once more one of them while it is fragmented or optimized.
+        let needed = settings.bytes.0.saturating_mul(Lie::ALL.len() as u64 + 2).saturating_add(SPARE);
+        let place = Place::with_room(target, Bytes(needed))?;
         let mut files = Vec::new();
         for lie in Lie::ALL {
             if stop.load(Ordering::Relaxed) {
                 return Err(BenchError::Interrupted);
             }
             progress(lie);
-            files.extend(Laid::make(scratch.path(), lie, &settings)?);
+            files.extend(Laid::make(place.scratch().path(), lie, &settings)?);
         }
-        Ok(Self { settings, mount, device, files, stop, _scratch: scratch })
+        Ok(Self { settings, place, files, stop })
     }
 
-    /// The mount that is measured.
+    /// Where it is measured.
     #[must_use]
-    pub fn mount(&self) -> &Mount {
-        &self.mount
-    }
-
-    /// The device that is measured.
-    #[must_use]
-    pub fn device(&self) -> &Device {
-        &self.device
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Reads everything as often as is wanted. Before each reading `cold` may do more than taking the file out of the page
@@ -131,25 +119,13 @@ impl<'a> Reads<'a> {
         let mut file = File::open(path).map_err(failed)?;
         longrun_sys::drop_cache(&file, ByteRange::ALL).map_err(|e| failed(e.into()))?;
         let mut buffer = vec![0; SEQUENTIAL_REQUEST.0 as usize];
-        let (before, start) = (self.device.sample()?, Instant::now());
+        let (before, start) = (self.place.device().sample()?, Instant::now());
         while file.read(&mut buffer).map_err(failed)? > 0 {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(BenchError::Interrupted);
             }
         }
         let seconds = start.elapsed().as_secs_f64();
-        Ok(ColdRead { seconds, device: self.device.sample()?.since(&before) })
+        Ok(ColdRead { seconds, device: self.place.device().sample()?.since(&before) })
     }
-}
-
-/// All the files, and once more one of them while it is fragmented or optimized.
-fn refuse_too_little_space(target: &Path, bytes: Bytes) -> Result<(), BenchError> {
-    let failed = |e| BenchError::io("asking for the free space of", target, e);
-    let known = longrun_sys::capacity(File::open(target).map_err(failed)?).map_err(|e| failed(e.into()))?;
-    let free = known.block_size.to_bytes(known.available);
-    let needed = Bytes(bytes.0.saturating_mul(Lie::ALL.len() as u64 + 2).saturating_add(SPARE));
-    if free < needed {
-        return Err(BenchError::TooLittleSpace { path: target.to_owned(), needed, free });
-    }
-    Ok(())
 }

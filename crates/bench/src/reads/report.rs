@@ -1,13 +1,11 @@
 //! What the readings come to.
 
 use super::{ColdRead, Lie};
+use crate::Verdict;
 use crate::device::per;
 use crate::protocol::median;
 use longrun_layout::Bytes;
 use serde::Serialize;
-
-/// Differences below this share are noise.
-const NOISE: f64 = 0.03;
 
 /// One layout: medians of all its readings.
 #[derive(Clone, Debug, Serialize)]
@@ -43,18 +41,6 @@ impl Line {
     }
 }
 
-/// Whether optimizing showed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// The optimized file is read faster.
-    Benefit,
-    /// It makes no difference beyond noise.
-    NoBenefit,
-    /// It is read more slowly.
-    Harm,
-}
-
 /// All layouts.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReadsReport {
@@ -66,7 +52,7 @@ pub struct ReadsReport {
     pub lines: Vec<Line>,
     /// The time of the optimized file by the time of the same fragments before.
     pub optimized_by_fragmented: f64,
-    /// What that means.
+    /// What that means: whether the optimized file is read faster.
     pub verdict: Verdict,
 }
 
@@ -77,12 +63,7 @@ impl ReadsReport {
         let after = seconds(&|lie| matches!(lie, Lie::Optimized(_)));
         let before = seconds(&|lie| matches!(lie, Lie::Shuffled(_)));
         let ratio = per(after, before);
-        let verdict = match ratio {
-            faster if faster < 1.0 - NOISE => Verdict::Benefit,
-            slower if slower > 1.0 + NOISE => Verdict::Harm,
-            _ => Verdict::NoBenefit,
-        };
-        Self { bytes, iterations, lines, optimized_by_fragmented: ratio, verdict }
+        Self { bytes, iterations, lines, optimized_by_fragmented: ratio, verdict: Verdict::of_times(ratio) }
     }
 
     /// The names of the columns of [`Self::rows`].

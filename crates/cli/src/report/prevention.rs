@@ -32,8 +32,8 @@ impl Report {
             target: name,
             target_hex,
             shown: printable_path(target),
-            device: bench.device().name().to_owned(),
-            filesystem: bench.mount().filesystem.clone(),
+            device: bench.place().device().name().to_owned(),
+            filesystem: bench.place().mount().filesystem.clone(),
             comparisons,
             seconds: spent.as_secs_f64(),
         }

@@ -45,7 +45,7 @@ pub fn run(args: &ReadsArgs) -> Result<(), Failure> {
         return print(&text(&report));
     }
     let (target, target_hex) = json_name(&args.target);
-    let (device, filesystem) = (reads.device().name(), reads.mount().filesystem.as_str());
+    let (device, filesystem) = (reads.place().device().name(), reads.place().mount().filesystem.as_str());
     print_json(&Report { target, target_hex, device, filesystem, reads: &report })
 }
 

@@ -6,11 +6,11 @@ use crate::progress::Watch;
 use crate::report::{print, print_json};
 use crate::text::{count, size};
 use longrun_bench::report::number;
-use longrun_bench::{BenchError, Done, Job, Layout, Parameters, Scratch, glance, layout_of, workload};
-use longrun_layout::Bytes;
+use longrun_bench::{
+    BenchError, Done, Job, Layout, Parameters, Scratch, glance, layout_of, refuse_too_little_space, workload,
+};
 use longrun_volume::Progress as _;
 use serde::Serialize;
-use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -71,16 +71,6 @@ pub fn run(args: &WriteArgs) -> Result<(), Failure> {
     let (settled, _) = layout_of(&directory, &[])?;
     let report = Report { profile: args.profile.name(), seconds: seconds.as_secs_f64(), done, written, settled };
     if args.json { print_json(&report) } else { print(&text(&report)) }
-}
-
-fn refuse_too_little_space(target: &Path, needed: Bytes) -> Result<(), Failure> {
-    let known = File::open(target).and_then(|opened| Ok(longrun_sys::capacity(opened)?));
-    let known = known.map_err(|e| Failure::io(target, "asking for its free space", &e))?;
-    let free = known.block_size.to_bytes(known.available);
-    if free < needed {
-        return Err(BenchError::TooLittleSpace { path: target.to_owned(), needed, free }.into());
-    }
-    Ok(())
 }
 
 /// A line about how things are.

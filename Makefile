@@ -14,7 +14,7 @@ test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention bench-reads bench-invisibility bench-trace torture crash fuzz install clean
+.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention bench-layouts bench-invisibility bench-trace torture crash fuzz install clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -67,10 +67,10 @@ bench-prevention: ## Its last part: writing with prevention and without it (take
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) prevention --output docs/benchmarks.md $(ARGS)
 
-bench-reads: ## Reading fragmented and optimized files on modelled disks (ARGS="--model hdd --filesystem xfs")
+bench-layouts: ## Reading, copying and using as databases do fragmented and optimized files, on modelled disks (ARGS="--only oltp --model hdd")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
-	$(as_root) $(lab) reads --output docs/benchmarks.md $(ARGS)
+	$(as_root) $(lab) layouts --output docs/benchmarks.md $(ARGS)
 
 bench-invisibility: ## Working beside an optimizer, unthrottled and invisible, on modelled disks (ARGS="--model hdd --scheduler bfq")
 	@scripts/prepare.sh test

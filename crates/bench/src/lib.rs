@@ -4,11 +4,14 @@
 //! protocol that compares a volume with the service and without it ([`protocol`]). Never writes outside the directory that
 //! it makes for itself, never prints, and never judges kindly: where there is no benefit, the report says so.
 
+pub mod copy;
 pub mod device;
 mod error;
 mod extents;
 pub mod invisibility;
 mod lay;
+pub mod layouts;
+pub mod oltp;
 mod place;
 pub mod protocol;
 pub mod reads;
@@ -17,6 +20,7 @@ mod reread;
 mod scratch;
 mod service;
 mod space;
+mod table;
 mod verdict;
 pub mod workload;
 
@@ -28,5 +32,6 @@ pub use reread::{READ_REQUEST, Reread, reread};
 pub use scratch::Scratch;
 pub use service::{Service, Usage};
 pub use space::SpaceState;
+pub use table::{Findings, Table};
 pub use verdict::Verdict;
 pub use workload::{Done, Job, Parameters, Profile};

@@ -11,13 +11,13 @@ pub mod disk;
 mod full;
 mod furnish;
 mod invisibility;
+mod layouts;
 mod optimizer;
 pub mod oracle;
 mod pieces;
 mod plug;
 mod pressure;
 mod prevention;
-mod reads;
 mod soak;
 mod spec;
 pub mod tool;
@@ -30,6 +30,7 @@ pub use crash::{CrashRun, CrashSettings, Cut, crash};
 pub use full::{FullReport, Got, Pace, fill_beside};
 pub use furnish::{furnish, snapshots};
 pub use invisibility::{InvisibilityCampaign, invisibility};
+pub use layouts::{LayoutBench, LayoutCampaign, layouts};
 pub use optimizer::{Finished, Optimizer, Running, longrun_binary};
 pub use pieces::write_in_pieces;
 pub use pressure::{Pressure, PressureReport, pressure};
@@ -37,7 +38,6 @@ pub use prevention::{
     FreeSpaceKind, Measured, PreventionResults, PreventionSettings, Watching, prevention, replace_section,
     report as prevention_report,
 };
-pub use reads::{ReadsCampaign, reads};
 pub use soak::{Sample, SoakReport, SoakSettings, soak};
 pub use spec::{FileSystemKind, VolumeSpec};
 pub use torture::{TortureReport, TortureSettings, torture};

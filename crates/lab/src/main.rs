@@ -12,7 +12,7 @@ use longrun_lab::{
     longrun_binary, prevention, prevention_report, replace_section, scan, soak, torture, trim_torture,
 };
 use longrun_layout::Bytes;
-use on_disks::{DiskArguments, InvisibilityArguments, ReadsArguments, run_disk, run_invisibility, run_reads};
+use on_disks::{DiskArguments, InvisibilityArguments, LayoutsArguments, run_disk, run_invisibility, run_layouts};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -116,8 +116,8 @@ enum Command {
     },
     /// A block device as slow as a real disk, until interrupted; everything measured on one is modelled.
     Disk(DiskArguments),
-    /// Read the same bytes laid in several ways, on modelled disks.
-    Reads(ReadsArguments),
+    /// Read, copy and use as databases do the same bytes laid in several ways, on modelled disks.
+    Layouts(LayoutsArguments),
     /// Work beside an optimizer in several modes, on modelled disks.
     Invisibility(InvisibilityArguments),
     /// What serves such a device; started by the laboratory itself.
@@ -296,7 +296,7 @@ fn run() -> Result<()> {
             }
         }
         Command::Disk(arguments) => run_disk(&arguments)?,
-        Command::Reads(arguments) => run_reads(arguments)?,
+        Command::Layouts(arguments) => run_layouts(arguments)?,
         Command::Invisibility(arguments) => run_invisibility(arguments)?,
         Command::ServeDisk => longrun_lab::disk::serve()?,
         Command::Prevention(arguments) => run_prevention(arguments)?,

@@ -6,13 +6,14 @@ use clap::Args;
 use longrun_bench::invisibility::{InvisibilitySettings, Mode};
 use longrun_lab::disk::{DiskModel, ModelledDisk, Validation, validate};
 use longrun_lab::{
-    FileSystemKind, InvisibilityCampaign, LoopVolume, ReadsCampaign, invisibility, longrun_binary, reads,
-    replace_section,
+    FileSystemKind, InvisibilityCampaign, LayoutBench, LayoutCampaign, LoopVolume, invisibility, layouts,
+    longrun_binary, replace_section,
 };
 use longrun_layout::Bytes;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Arguments of `disk`.
 #[derive(Args)]
@@ -73,18 +74,29 @@ impl OnDisks {
     }
 }
 
-/// Arguments of `reads`.
+/// Arguments of `layouts`.
 #[derive(Args)]
-pub struct ReadsArguments {
-    /// Size of the files in MiB.
+pub struct LayoutsArguments {
+    /// Only these benchmarks: reads, copy, oltp.
+    #[arg(long, value_parser = layout_bench)]
+    only: Vec<LayoutBench>,
+    /// How large the files of each layout are together, in MiB.
     #[arg(long, default_value_t = 128)]
-    file_mebibytes: u64,
-    /// Iterations.
+    mebibytes: u64,
+    /// How often each layout is measured.
     #[arg(long, default_value_t = 3)]
     iterations: u32,
+    /// For how many seconds fio runs each profile.
+    #[arg(long, default_value_t = 3)]
+    fio_seconds: u64,
     /// Where, and where to.
     #[command(flatten)]
     on: OnDisks,
+}
+
+fn layout_bench(name: &str) -> Result<LayoutBench, String> {
+    let found = LayoutBench::ALL.into_iter().find(|bench| bench.name() == name);
+    found.ok_or_else(|| LayoutBench::ALL.map(LayoutBench::name).join(", "))
 }
 
 /// Arguments of `invisibility`.
@@ -143,19 +155,24 @@ pub fn run_disk(arguments: &DiskArguments) -> Result<()> {
     }
 }
 
-/// Reads the same bytes laid in several ways.
-pub fn run_reads(arguments: ReadsArguments) -> Result<()> {
+/// Measures the same bytes laid in several ways.
+pub fn run_layouts(arguments: LayoutsArguments) -> Result<()> {
     let on = &arguments.on;
-    let campaign = ReadsCampaign {
+    let campaign = LayoutCampaign {
         program: longrun_binary()?,
         models: on.models(&["cloud", "hdd", "ssd"]),
         kind: on.filesystem,
-        bytes: Bytes(arguments.file_mebibytes << 20),
+        bytes: Bytes(arguments.mebibytes << 20),
         iterations: arguments.iterations,
+        fio_time: Duration::from_secs(arguments.fio_seconds),
         seed: on.seed,
         json: on.json.clone(),
     };
-    on.publish("reads", &reads(&campaign, &mut |what| eprintln!("{what}"))?)
+    for bench in all_unless(arguments.only, &LayoutBench::ALL) {
+        // A part of its own for each, so that measuring one leaves the figures of the others.
+        on.publish(bench.name(), &layouts(bench, &campaign, &mut |what| eprintln!("{what}"))?)?;
+    }
+    Ok(())
 }
 
 /// Works beside an optimizer.

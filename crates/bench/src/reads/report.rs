@@ -1,9 +1,9 @@
 //! What the readings come to.
 
-use super::{ColdRead, Lie};
-use crate::Verdict;
 use crate::device::per;
+use crate::layouts::{Lie, Pass, modelled_busy};
 use crate::protocol::median;
+use crate::{Findings, Table, Verdict};
 use longrun_layout::Bytes;
 use serde::Serialize;
 
@@ -22,13 +22,16 @@ pub struct Line {
     pub kib_per_request: f64,
     /// MB (millions of bytes) a second.
     pub mb_per_second: f64,
+    /// On a modelled disk, how many seconds that was busy by its model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modelled_busy_seconds: Option<f64>,
     /// Every reading.
-    pub reads: Vec<ColdRead>,
+    pub reads: Vec<Pass>,
 }
 
 impl Line {
-    pub(super) fn of(lie: Lie, fragments: u64, reads: Vec<ColdRead>) -> Self {
-        let of = |value: fn(&ColdRead) -> f64| median(reads.iter().map(value).collect());
+    pub(super) fn of(lie: Lie, fragments: u64, reads: Vec<Pass>) -> Self {
+        let of = |value: fn(&Pass) -> f64| median(reads.iter().map(value).collect());
         Self {
             lie,
             fragments,
@@ -36,6 +39,7 @@ impl Line {
             requests: of(|read| read.device.reads as f64),
             kib_per_request: of(|read| read.device.kib_per_transfer()),
             mb_per_second: of(|read| per(read.device.read_bytes.0 as f64 / 1e6, read.seconds)),
+            modelled_busy_seconds: modelled_busy(&reads),
             reads,
         }
     }
@@ -65,17 +69,30 @@ impl ReadsReport {
         let ratio = per(after, before);
         Self { bytes, iterations, lines, optimized_by_fragmented: ratio, verdict: Verdict::of_times(ratio) }
     }
+}
 
-    /// The names of the columns of [`Self::rows`].
-    pub const COLUMNS: [&'static str; 7] =
-        ["the file lies", "fragments", "seconds", "MB/s", "requests", "KiB/request", "time, whole = 1"];
+impl Findings for ReadsReport {
+    fn title(&self) -> String {
+        format!("Cold sequential reads of {} MiB each, {} times", self.bytes.0 >> 20, self.iterations)
+    }
 
-    /// The table as text, a row for each layout.
-    #[must_use]
-    pub fn rows(&self) -> Vec<[String; 7]> {
+    fn table(&self) -> Table {
+        let mut table = Table::with_columns(&[
+            "the file lies",
+            "fragments",
+            "seconds",
+            "MB/s",
+            "requests",
+            "KiB/request",
+            "time, whole = 1",
+        ]);
         let whole = self.lines.first().map_or(0.0, |line| line.seconds);
-        let row = |line: &Line| {
-            [
+        let modelled = self.lines.iter().any(|line| line.modelled_busy_seconds.is_some());
+        if modelled {
+            table.columns.push("disk busy, s".to_owned());
+        }
+        for line in &self.lines {
+            let mut row = vec![
                 line.lie.to_string(),
                 line.fragments.to_string(),
                 format!("{:.3}", line.seconds),
@@ -83,20 +100,20 @@ impl ReadsReport {
                 format!("{:.0}", line.requests),
                 format!("{:.0}", line.kib_per_request),
                 format!("{:.2}", per(line.seconds, whole)),
-            ]
-        };
-        self.lines.iter().map(row).collect()
+            ];
+            row.extend(line.modelled_busy_seconds.map(|busy| format!("{busy:.3}")));
+            table.rows.push(row);
+        }
+        table
     }
 
-    /// What it comes to, in one sentence.
-    #[must_use]
-    pub fn sentence(&self) -> String {
+    fn sentences(&self) -> Vec<String> {
         let percent = 100.0 * (1.0 - self.optimized_by_fragmented);
-        match self.verdict {
+        vec![match self.verdict {
             Verdict::Benefit => format!("Optimizing takes {percent:.0} % off the time of a sequential cold read."),
             Verdict::NoBenefit => "No benefit: the optimized file is read as fast as the fragmented one.".to_owned(),
             Verdict::Harm => format!("Harm: the optimized file takes {:.0} % more time to read.", -percent),
-        }
+        }]
     }
 }
 
@@ -105,7 +122,7 @@ mod tests {
     use super::*;
 
     fn report(before: f64, after: f64) -> ReadsReport {
-        let line = |lie, seconds| Line::of(lie, 1, vec![ColdRead { seconds, ..ColdRead::default() }; 3]);
+        let line = |lie, seconds| Line::of(lie, 1, vec![Pass { seconds, ..Pass::default() }; 3]);
         let piece = Bytes(16 << 10);
         let lines = vec![line(Lie::Whole, 1.0), line(Lie::Shuffled(piece), before), line(Lie::Optimized(piece), after)];
         ReadsReport::of(Bytes(1 << 20), 3, lines)
@@ -114,15 +131,15 @@ mod tests {
     #[test]
     fn a_difference_is_called_what_it_is() {
         assert_eq!(report(4.0, 1.0).verdict, Verdict::Benefit);
-        assert!(report(4.0, 1.0).sentence().contains("75 % off"), "{}", report(4.0, 1.0).sentence());
+        assert!(report(4.0, 1.0).sentences()[0].contains("75 % off"), "{}", report(4.0, 1.0).sentences()[0]);
         assert_eq!(report(1.0, 0.99).verdict, Verdict::NoBenefit);
-        assert!(report(1.0, 1.01).sentence().starts_with("No benefit"));
-        assert!(report(1.0, 1.5).sentence().contains("50 % more"));
+        assert!(report(1.0, 1.01).sentences()[0].starts_with("No benefit"));
+        assert!(report(1.0, 1.5).sentences()[0].contains("50 % more"));
     }
 
     #[test]
     fn rows_have_what_the_columns_promise() {
-        let rows = report(4.0, 2.0).rows();
+        let rows = report(4.0, 2.0).table().rows;
         assert_eq!(rows.len(), 3);
         let shuffled = &rows[1];
         assert_eq!((shuffled[0].as_str(), shuffled[2].as_str()), ("16 KiB fragments, shuffled", "4.000"));

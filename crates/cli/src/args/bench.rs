@@ -3,6 +3,7 @@
 use crate::text::{parse_duration, parse_size};
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Subcommand, ValueHint};
+use longrun_bench::oltp::OltpProfile;
 use longrun_bench::{Parameters, Profile};
 use longrun_layout::Bytes;
 use std::path::PathBuf;
@@ -24,7 +25,21 @@ pub enum Bench {
     /// of several sizes, shuffled, and optimized after that), and reads them one after the other from a cold cache by requests
     /// of 128 KiB. Tells time, MB/s and what the device had to do. Removes what it made, also when it is interrupted. Needs
     /// root.
-    Reads(ReadsArgs),
+    Reads(LayoutArgs),
+    /// Compare reading and copying files before and after optimizing
+    ///
+    /// Writes the same bytes three times into a new directory in TARGETDIR: whole, in fragments that lie on the device in any
+    /// order, and optimized after that; as one file, or as many (--files). Reads and copies each from a cold cache, the copy
+    /// being done when it is durable. Removes what it made, also when it is interrupted. Needs root.
+    Copy(CopyArgs),
+    /// Compare what databases and file servers get from a file before and after optimizing
+    ///
+    /// Lays a file in shuffled fragments of 16 KiB, and another one so and optimizes that; then has fio, which has to be
+    /// installed, make requests to both by turns: a file server's (4 to 32 KiB at random, four reads to a write), and a
+    /// database's (64, 128 and 256 KiB, at random and in order, reading and writing). They go past the page cache. Removes
+    /// what it made, also when it is interrupted. Needs root. On btrfs the profiles that write are left out, because every
+    /// write gets a new place there.
+    Oltp(OltpArgs),
     /// Write files in one of the ways that fragment them, and watch them grow
     ///
     /// For looking at what a running service does: the same work as in "prevention", once, with a line now and then about how
@@ -78,16 +93,16 @@ pub struct PreventionArgs {
     pub html: Option<PathBuf>,
 }
 
-/// Arguments of `bench reads`.
+/// What the benchmarks have in common that measure the same bytes laid in several ways.
 #[derive(Debug, Args)]
-pub struct ReadsArgs {
+pub struct LayoutArgs {
     /// A directory on the volume to measure (ext4, XFS or btrfs)
     #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
     pub target: PathBuf,
-    /// How large each of the six files is (k, M, G: powers of 1024)
+    /// How large the files of each layout are together (k, M, G: powers of 1024)
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = file_size)]
     pub bytes: Bytes,
-    /// How often each is read
+    /// How often each layout is measured
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub iterations: u32,
     /// The same seed shuffles the same way
@@ -96,6 +111,59 @@ pub struct ReadsArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `bench copy`.
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    /// What is laid.
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+    /// In how many files of equal size
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub files: u32,
+    /// How large each fragment is (k, M, G: powers of 1024)
+    #[arg(long, value_name = "BYTES", default_value = "64k", value_parser = fragment_size)]
+    pub fragment: Bytes,
+}
+
+/// Arguments of `bench oltp`.
+#[derive(Debug, Args)]
+pub struct OltpArgs {
+    /// What is laid.
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+    /// Only these requests; may be given several times
+    #[arg(long = "profile", value_name = "NAME", value_parser = oltp_profiles())]
+    pub profiles: Vec<OltpProfile>,
+    /// For how long each profile is run on each layout, each time
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = run_time)]
+    pub time: Duration,
+    /// The fio to run
+    #[arg(long, value_name = "PROGRAM", default_value = "fio", value_hint = ValueHint::CommandName)]
+    pub fio: PathBuf,
+}
+
+/// The requests by name, so that help, completion and errors list them.
+fn oltp_profiles() -> impl clap::builder::TypedValueParser<Value = OltpProfile> {
+    let names = clap::builder::PossibleValuesParser::new(OltpProfile::ALL.map(OltpProfile::name));
+    names.try_map(|name| name.parse::<OltpProfile>())
+}
+
+fn run_time(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text)?;
+    if time < Duration::from_millis(100) || time > Duration::from_secs(3600) {
+        return Err("between 100ms and 1h".to_owned());
+    }
+    Ok(time)
+}
+
+fn fragment_size(text: &str) -> Result<Bytes, String> {
+    let bytes = parse_size(text)?;
+    if !(4096..=1 << 20).contains(&bytes.0) || !bytes.0.is_multiple_of(4096) {
+        return Err("between 4k and 1M, in whole blocks of 4k".to_owned());
+    }
+    Ok(bytes)
 }
 
 /// Arguments of `bench write`.

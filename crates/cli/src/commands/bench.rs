@@ -1,6 +1,6 @@
 //! `bench`: measures what the service brings, and what it costs.
 
-mod reads;
+mod layouts;
 mod write;
 
 use crate::args::bench::{Bench as Benchmark, PreventionArgs};
@@ -20,7 +20,9 @@ use std::time::Instant;
 pub fn run(benchmark: &Benchmark) -> Result<(), Failure> {
     match benchmark {
         Benchmark::Prevention(args) => prevention(args),
-        Benchmark::Reads(args) => reads::run(args),
+        Benchmark::Reads(args) => layouts::reads(args),
+        Benchmark::Copy(args) => layouts::copy(args),
+        Benchmark::Oltp(args) => layouts::oltp(args),
         Benchmark::Write(args) => write::run(args),
     }
 }

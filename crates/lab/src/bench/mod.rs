@@ -6,7 +6,7 @@ mod claims;
 mod judge;
 mod measure;
 mod report;
-pub(crate) use report::machine;
+pub(crate) use report::{load, machine};
 
 use crate::{FileSystemKind, LoopVolume, Optimizer, VolumeSpec, snapshots};
 use analysis::Analysis;

@@ -196,7 +196,7 @@ fn analysis(text: &mut String, analyses: &[AnalysisResult]) -> Result<()> {
 }
 
 /// How busy the machine was: what else runs takes time from both sides of a comparison, but not always alike.
-fn load() -> String {
+pub(crate) fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let last = text.split_whitespace().nth(2).unwrap_or("unknown");
     format!("{last} on average in the last 15 minutes (the measurements themselves are about 1)")

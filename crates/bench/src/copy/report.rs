@@ -1,0 +1,183 @@
+//! What reading and copying come to.
+
+use crate::device::per;
+use crate::layouts::{LayoutSettings, Lie, Pass, modelled_busy};
+use crate::{Findings, Table, Verdict, median};
+use longrun_layout::Bytes;
+use serde::Serialize;
+
+/// One layout: medians of all its passes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// How the files lie.
+    pub lie: Lie,
+    /// How many fragments they are in, together.
+    pub fragments: u64,
+    /// How long reading them took.
+    pub read_seconds: f64,
+    /// How long copying them took, until the copy was durable.
+    pub copy_seconds: f64,
+    /// Transfers of the device for reading them.
+    pub read_requests: f64,
+    /// The same for copying, in both directions.
+    pub copy_requests: f64,
+    /// On a modelled disk, how many seconds that was busy by its model, reading and copying.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modelled_busy_seconds: Option<(f64, f64)>,
+    /// Every reading.
+    pub reads: Vec<Pass>,
+    /// Every copy.
+    pub copies: Vec<Pass>,
+}
+
+impl Line {
+    pub(super) fn of(lie: Lie, fragments: u64, reads: Vec<Pass>, copies: Vec<Pass>) -> Self {
+        let of = |passes: &[Pass], value: fn(&Pass) -> f64| median(passes.iter().map(value).collect());
+        let requests = |passes: &[Pass]| of(passes, |pass| pass.device.transfers() as f64);
+        Self {
+            lie,
+            fragments,
+            read_seconds: of(&reads, |pass| pass.seconds),
+            copy_seconds: of(&copies, |pass| pass.seconds),
+            read_requests: requests(&reads),
+            copy_requests: requests(&copies),
+            modelled_busy_seconds: modelled_busy(&reads).zip(modelled_busy(&copies)),
+            reads,
+            copies,
+        }
+    }
+}
+
+/// What optimizing comes to for one kind of use.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Gain {
+    /// The time of the optimized files by the time of the same fragments before.
+    pub optimized_by_fragmented: f64,
+    /// What that means.
+    pub verdict: Verdict,
+}
+
+impl Gain {
+    fn of(lines: &[Line], seconds: fn(&Line) -> f64) -> Self {
+        let of = |wanted: fn(Lie) -> bool| lines.iter().find(|line| wanted(line.lie)).map_or(0.0, seconds);
+        let after = of(|lie| matches!(lie, Lie::Optimized(_)));
+        let ratio = per(after, of(|lie| matches!(lie, Lie::Shuffled(_))));
+        Self { optimized_by_fragmented: ratio, verdict: Verdict::of_times(ratio) }
+    }
+
+    fn sentence(self, what: &str) -> String {
+        let percent = 100.0 * (1.0 - self.optimized_by_fragmented);
+        match self.verdict {
+            Verdict::Benefit => format!("Optimizing takes {percent:.0} % off the time of {what}."),
+            Verdict::NoBenefit => format!("No benefit for {what}: it takes as long as before ({percent:+.1} % off)."),
+            Verdict::Harm => format!("Harm: {what} takes {:.0} % more time after optimizing.", -percent),
+        }
+    }
+}
+
+/// All layouts.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyReport {
+    /// How many files there are in each layout.
+    pub files: u32,
+    /// How large they are together.
+    pub bytes: Bytes,
+    /// How often each layout was read, and copied.
+    pub iterations: u32,
+    /// Each layout.
+    pub lines: Vec<Line>,
+    /// What optimizing comes to for whoever reads.
+    pub read: Gain,
+    /// What it comes to for whoever copies.
+    pub copy: Gain,
+}
+
+impl CopyReport {
+    pub(super) fn of(settings: &LayoutSettings, lines: Vec<Line>) -> Self {
+        let LayoutSettings { files, bytes, iterations, .. } = *settings;
+        let read = Gain::of(&lines, |line| line.read_seconds);
+        let copy = Gain::of(&lines, |line| line.copy_seconds);
+        Self { files, bytes, iterations, lines, read, copy }
+    }
+}
+
+impl Findings for CopyReport {
+    fn title(&self) -> String {
+        let files = if self.files == 1 { "one file".to_owned() } else { format!("{} files", self.files) };
+        format!("{files} of {} MiB together, read and copied cold, {} times", self.bytes.0 >> 20, self.iterations)
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::with_columns(&[
+            "the files lie",
+            "fragments",
+            "read, s",
+            "whole = 1",
+            "requests",
+            "copy, s",
+            "whole = 1",
+            "requests",
+        ]);
+        let modelled = self.lines.iter().any(|line| line.modelled_busy_seconds.is_some());
+        if modelled {
+            table.columns.push("disk busy: read, copy, s".to_owned());
+        }
+        let whole = |seconds: fn(&Line) -> f64| self.lines.first().map_or(0.0, seconds);
+        for line in &self.lines {
+            let mut row = vec![
+                line.lie.to_string(),
+                line.fragments.to_string(),
+                format!("{:.3}", line.read_seconds),
+                format!("{:.2}", per(line.read_seconds, whole(|line| line.read_seconds))),
+                format!("{:.0}", line.read_requests),
+                format!("{:.3}", line.copy_seconds),
+                format!("{:.2}", per(line.copy_seconds, whole(|line| line.copy_seconds))),
+                format!("{:.0}", line.copy_requests),
+            ];
+            row.extend(line.modelled_busy_seconds.map(|(read, copy)| format!("{read:.3}, {copy:.3}")));
+            table.rows.push(row);
+        }
+        table
+    }
+
+    fn sentences(&self) -> Vec<String> {
+        vec![self.read.sentence("reading"), self.copy.sentence("copying")]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn report(before: f64, after: f64) -> CopyReport {
+        let pass = |seconds| vec![Pass { seconds, ..Pass::default() }; 3];
+        // Writing takes 4 seconds whatever lies how.
+        let line = |lie, seconds| Line::of(lie, 1, pass(seconds), pass(seconds + 4.0));
+        let piece = Bytes(64 << 10);
+        let lines = vec![line(Lie::Whole, 1.0), line(Lie::Shuffled(piece), before), line(Lie::Optimized(piece), after)];
+        let settings =
+            LayoutSettings { program: PathBuf::new(), files: 1, bytes: Bytes(8 << 20), iterations: 3, seed: 1 };
+        CopyReport::of(&settings, lines)
+    }
+
+    #[test]
+    fn reading_and_copying_are_judged_apart() {
+        let said = report(4.0, 1.0).sentences();
+        assert_eq!(said[0], "Optimizing takes 75 % off the time of reading.");
+        assert_eq!(said[1], "Optimizing takes 38 % off the time of copying.");
+        let said = report(1.1, 1.0).sentences();
+        assert!(said[0].starts_with("Optimizing takes 9 %") && said[1].starts_with("No benefit"), "{said:?}");
+        let said = report(1.0, 2.0).sentences();
+        assert!(said[0].starts_with("Harm: reading takes 100 % more"), "{said:?}");
+    }
+
+    #[test]
+    fn rows_have_what_the_columns_promise() {
+        let table = report(4.0, 2.0).table();
+        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
+        let shuffled = &table.rows[1];
+        assert_eq!((shuffled[0].as_str(), shuffled[3].as_str()), ("64 KiB fragments, shuffled", "4.00"));
+        assert_eq!(shuffled[6], "1.60");
+    }
+}

@@ -1,0 +1,244 @@
+//! `longrun bench reads`, `copy` and `oltp` on modelled disks.
+//!
+//! Owns the disks and the volumes. What is measured, and how, is `longrun-bench`'s, so that an administrator's own
+//! measurement and this one are the same.
+
+use crate::bench::{load, machine};
+use crate::disk::{DiskModel, ModelledDisk, Statistics};
+use crate::{FileSystemKind, LoopVolume, VolumeSpec};
+use anyhow::{Context, Result};
+use longrun_bench::copy::Copies;
+use longrun_bench::layouts::{LayoutSettings, Stage, Step};
+use longrun_bench::oltp::{Oltp, OltpProfile, OltpSettings};
+use longrun_bench::reads::Reads;
+use longrun_bench::{BenchError, Findings};
+use longrun_layout::Bytes;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Which of the benchmarks that measure the same bytes laid in several ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutBench {
+    /// Sequential reads.
+    Reads,
+    /// Reading and copying, one file and many.
+    Copy,
+    /// fio's requests.
+    Oltp,
+}
+
+impl LayoutBench {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Reads, Self::Copy, Self::Oltp];
+
+    /// Its name; that of its part of the document, too.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reads => "reads",
+            Self::Copy => "copy",
+            Self::Oltp => "oltp",
+        }
+    }
+
+    const fn heading(self) -> &'static str {
+        match self {
+            Self::Reads => "Reading fragmented files",
+            Self::Copy => "Copying fragmented files",
+            Self::Oltp => "Databases and file servers on a fragmented file",
+        }
+    }
+
+    const fn conditions(self) -> &'static str {
+        match self {
+            Self::Reads => {
+                "Files are read through the page cache by requests of 128 KiB (kernel read-ahead 128 KiB), the volume mounted anew \
+                 before each"
+            }
+            Self::Copy => {
+                "Files in shuffled fragments of 64 KiB, whole, and optimized, once one file and once 64 of as many bytes together. \
+                 Read by requests of 128 KiB, and copied so, a copy being done when it is durable; the volume mounted anew before \
+                 each"
+            }
+            Self::Oltp => {
+                "A file in shuffled fragments of 16 KiB, and one that has been optimized. fio past the page cache, libaio, 8 requests \
+                 at a time; file-server: at random, four reads to a write, 4 (40 %), 8 (30 %), 16 (20 %) and 32 KiB (10 %). The volume \
+                 mounted anew before each"
+            }
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct LayoutCampaign {
+    /// The `longrun` that optimizes.
+    pub program: PathBuf,
+    /// On which disks.
+    pub models: Vec<DiskModel>,
+    /// On which file system.
+    pub kind: FileSystemKind,
+    /// How large the files of each layout are together.
+    pub bytes: Bytes,
+    /// How often each layout is measured.
+    pub iterations: u32,
+    /// For how long fio runs each profile.
+    pub fio_time: Duration,
+    /// Of everything random.
+    pub seed: u64,
+    /// Where each result goes as JSON.
+    pub json: Option<PathBuf>,
+}
+
+/// Files of the tree that `copy` copies besides one large file.
+const TREE: u32 = 64;
+/// Fragments of what is copied.
+const COPY_PIECE: Bytes = Bytes(64 << 10);
+
+/// Makes the disks one after the other and measures on each; the report in Markdown.
+///
+/// # Errors
+/// When a disk, volume or file cannot be made, the optimizer fails, or fio is missing.
+pub fn layouts(bench: LayoutBench, campaign: &LayoutCampaign, progress: &mut dyn FnMut(&str)) -> Result<String> {
+    let mut text = format!(
+        "# {}\n\nWritten by `make bench-layouts`; do not edit. Every figure here is measured on a *modelled* disk \
+         (`crates/lab/src/disk`): a block device whose requests take what a model says, below the kernel's merging and \
+         scheduling. `longrun bench {} DIR` measures the same on a disk of yours.\n\n\
+         {}; median of {}, layouts taking turns; {}. \"Disk busy\" is the model's own time, which a busy host does not change.\n\n\
+         Machine: {}. Processes that wanted to run: {}.\n",
+        bench.heading(),
+        bench.name(),
+        campaign.kind.name(),
+        campaign.iterations,
+        lower(bench.conditions()),
+        machine(),
+        load(),
+    );
+    for model in &campaign.models {
+        progress(&format!("{} on a {}", bench.name(), model.describe()));
+        write!(text, "\n## {}\n", upper(&model.describe()))?;
+        for files in if bench == LayoutBench::Copy { vec![1, TREE] } else { vec![1] } {
+            on_disk(bench, campaign, *model, files, progress, &mut text)?;
+        }
+    }
+    Ok(text)
+}
+
+fn on_disk(
+    bench: LayoutBench,
+    campaign: &LayoutCampaign,
+    model: DiskModel,
+    files: u32,
+    progress: &mut dyn FnMut(&str),
+    text: &mut String,
+) -> Result<()> {
+    let size = Bytes(campaign.bytes.0 * 10 + (512 << 20));
+    let disk = Arc::new(ModelledDisk::start(model, campaign.seed, &[size])?);
+    let volume = LoopVolume::create_on(&disk, 0, &VolumeSpec::of(campaign.kind, size.0 >> 20).mount("noatime"))?;
+    let stop = AtomicBool::new(false);
+    let &LayoutCampaign { bytes, iterations, seed, .. } = campaign;
+    let layout = LayoutSettings { program: campaign.program.clone(), files, bytes, iterations, seed };
+    let start = disk.statistics()?;
+    let mut stage = OnDisk { disk: &disk, volume: &volume, progress, before: start };
+    let (point, mut found) = (volume.mount_point(), Found { text, json: serde_json::Value::Null });
+    match bench {
+        LayoutBench::Reads => {
+            let reads = stage.prepared(|stage| Reads::prepare(&point, layout, &stop, stage))?;
+            found.add(&reads.measure(&mut stage)?)?;
+        }
+        LayoutBench::Copy => {
+            let copies = stage.prepared(|stage| Copies::prepare(&point, layout, COPY_PIECE, &stop, stage))?;
+            found.add(&copies.measure(&mut stage)?)?;
+        }
+        LayoutBench::Oltp => {
+            let settings = OltpSettings { layout, profiles: OltpProfile::ALL.to_vec(), time: campaign.fio_time };
+            let oltp = stage.prepared(|stage| Oltp::prepare(&point, settings, Path::new("fio"), &stop, stage))?;
+            found.add(&oltp.measure(&mut stage)?)?;
+        }
+    }
+    let late = disk.statistics()?.since(start).late_micros();
+    writeln!(found.text, "Answers came {late:.0} µs later than the model has them, on average.")?;
+    if let Some(directory) = &campaign.json {
+        fs::create_dir_all(directory)?;
+        let many = if files > 1 { "-many" } else { "" };
+        let name = format!("{}-{}-{}{many}.json", bench.name(), campaign.kind.name(), model.name());
+        let json = serde_json::json!({ "modelled_disk": model.describe(), "late_micros": late, "report": found.json });
+        let path = directory.join(name);
+        fs::write(&path, serde_json::to_vec_pretty(&json)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Where findings go.
+struct Found<'a> {
+    text: &'a mut String,
+    json: serde_json::Value,
+}
+
+impl Found<'_> {
+    fn add<F: Findings>(&mut self, findings: &F) -> Result<()> {
+        write!(self.text, "\n{}:\n\n{}\n", upper(&findings.title()), findings.table().markdown())?;
+        for sentence in findings.sentences() {
+            write!(self.text, "{sentence} ")?;
+        }
+        self.json = serde_json::to_value(findings)?;
+        Ok(())
+    }
+}
+
+/// A volume on a modelled disk while something is measured there.
+struct OnDisk<'a> {
+    disk: &'a ModelledDisk,
+    volume: &'a LoopVolume,
+    progress: &'a mut dyn FnMut(&str),
+    /// When the present measurement began.
+    before: Statistics,
+}
+
+impl OnDisk<'_> {
+    /// Does what is not measured, in no time.
+    fn prepared<T>(&mut self, act: impl FnOnce(&mut dyn Stage) -> Result<T, BenchError>) -> Result<T> {
+        self.disk.without_model(|| Ok(act(self)?))
+    }
+
+    fn failed(&self, error: &anyhow::Error) -> BenchError {
+        BenchError::Unsuitable { path: self.volume.mount_point(), problem: format!("{error:#}") }
+    }
+}
+
+impl Stage for OnDisk<'_> {
+    fn making(&mut self, step: Step<'_>) {
+        (self.progress)(&format!("  making {}", step.what));
+    }
+
+    fn begin(&mut self, step: Step<'_>) -> Result<(), BenchError> {
+        (self.progress)(&format!("  {}/{} {}", step.number + 1, step.of, step.what));
+        let ready = self.disk.without_model(|| self.volume.remount()).and_then(|()| self.disk.statistics());
+        self.before = ready.map_err(|e| self.failed(&e))?;
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<Option<f64>, BenchError> {
+        let now = self.disk.statistics().map_err(|e| self.failed(&e))?;
+        Ok(Some(now.since(self.before).busy_nanos as f64 / 1e9))
+    }
+
+    fn aside(&mut self, act: &mut dyn FnMut() -> Result<(), BenchError>) -> Result<(), BenchError> {
+        self.disk.without_model(|| Ok(act())).map_err(|e| self.failed(&e))?
+    }
+}
+
+fn upper(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn lower(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}

@@ -1,0 +1,121 @@
+//! The benchmarks of layouts make the layouts that they name, count what using them costs the device, and leave nothing.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+
+mod common;
+
+use longrun_bench::copy::Copies;
+use longrun_bench::layouts::{LayoutSettings, Lie, Stage, Step};
+use longrun_bench::oltp::{Oltp, OltpSettings};
+use longrun_bench::reads::{LIES, Reads};
+use longrun_bench::{BenchError, Findings};
+use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, longrun_binary};
+use longrun_layout::Bytes;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Mounts anew before everything.
+struct Remounted<'a>(&'a LoopVolume);
+
+impl Stage for Remounted<'_> {
+    fn making(&mut self, _: Step<'_>) {}
+
+    fn begin(&mut self, _: Step<'_>) -> Result<(), BenchError> {
+        self.0.remount().unwrap();
+        Ok(())
+    }
+}
+
+fn settings(files: u32, bytes: u64) -> LayoutSettings {
+    common::build();
+    LayoutSettings { program: longrun_binary().unwrap(), files, bytes: Bytes(bytes), iterations: 1, seed: 1 }
+}
+
+fn assert_nothing_is_left(volume: &LoopVolume) {
+    let left = fs::read_dir(volume.mount_point()).unwrap().flatten().map(|entry| entry.file_name());
+    assert_eq!(left.filter(|name| name != "lost+found").count(), 0, "{:?}", volume.kind());
+}
+
+#[test]
+fn loop_the_files_of_bench_reads_lie_as_they_are_called_and_are_gone_afterwards() {
+    // Elsewhere than on ext4 every piece is made durable by itself, which takes its time.
+    for (kind, bytes) in [(FileSystemKind::Ext4, 2 << 20), (FileSystemKind::Xfs, 256 << 10)] {
+        let volume = LoopVolume::create(&VolumeSpec::of(kind, 512)).unwrap();
+        let (stop, mut stage) = (AtomicBool::new(false), Remounted(&volume));
+        let reads = Reads::prepare(&volume.mount_point(), settings(1, bytes), &stop, &mut stage).unwrap();
+        let report = reads.measure(&mut stage).unwrap();
+        let made = if kind == FileSystemKind::Ext4 { LIES.len() } else { 3 };
+        assert_eq!(report.lines.len(), made, "{kind:?}");
+        for line in &report.lines {
+            let pieces = match line.lie {
+                Lie::Whole | Lie::Optimized(_) => 1,
+                Lie::Fragments(piece) | Lie::Shuffled(piece) => bytes / piece.0,
+            };
+            // An allocator that is not told where may put two pieces together now and then.
+            let least = if kind == FileSystemKind::Ext4 { pieces } else { pieces.div_ceil(4) };
+            let most = if pieces == 1 { 2 } else { pieces + 1 };
+            assert!((least..=most).contains(&line.fragments), "{kind:?} {}: {}", line.lie, line.fragments);
+            assert!(line.reads.iter().all(|read| read.device.read_bytes.0 >= bytes), "{kind:?} {}", line.lie);
+        }
+        let requests = |wanted| report.lines.iter().find(|line| line.lie == wanted).unwrap().requests;
+        let scattered = requests(Lie::Shuffled(Bytes(16 << 10)));
+        assert!(scattered > 1.5 * requests(Lie::Whole), "{kind:?}: {scattered} requests");
+        drop(reads);
+        assert_nothing_is_left(&volume);
+    }
+}
+
+#[test]
+fn loop_bench_copy_copies_every_file_of_each_layout_from_the_device_and_removes_the_copies() {
+    let (bytes, files) = (8 << 20, 16);
+    let volume = LoopVolume::create(&VolumeSpec::ext4(512)).unwrap();
+    let (stop, mut stage) = (AtomicBool::new(false), Remounted(&volume));
+    let piece = Bytes(16 << 10);
+    let copies = Copies::prepare(&volume.mount_point(), settings(files, bytes), piece, &stop, &mut stage).unwrap();
+    let report = copies.measure(&mut stage).unwrap();
+    let [whole, shuffled, optimized] = report.lines.as_slice() else { panic!("{:?}", report.lines) };
+    assert_eq!((whole.lie, shuffled.lie, optimized.lie), (Lie::Whole, Lie::Shuffled(piece), Lie::Optimized(piece)));
+    assert_eq!((whole.fragments, shuffled.fragments), (16, 512));
+    assert_eq!(optimized.fragments, 16);
+    for line in &report.lines {
+        let (read, copied) = (line.reads[0].device, line.copies[0].device);
+        assert!(read.read_bytes.0 >= bytes && read.written_bytes.0 < bytes / 2, "{} {read:?}", line.lie);
+        assert!(copied.read_bytes.0 >= bytes && copied.written_bytes.0 >= bytes, "{} {copied:?}", line.lie);
+    }
+    assert!(shuffled.read_requests > 2.0 * optimized.read_requests, "{report:?}");
+    assert!(shuffled.copy_requests > optimized.copy_requests, "{report:?}");
+    drop(copies);
+    assert_nothing_is_left(&volume);
+}
+
+#[test]
+fn loop_bench_oltp_measures_with_fio_and_leaves_the_files_where_they_lie() {
+    let bytes = 8 << 20;
+    let run = |kind, profiles: [&str; 3], fio: &Path| {
+        let volume = LoopVolume::create(&VolumeSpec::of(kind, 512)).unwrap();
+        let (stop, mut stage) = (AtomicBool::new(false), Remounted(&volume));
+        let profiles = profiles.iter().map(|name| name.parse().unwrap()).collect();
+        let settings = OltpSettings { layout: settings(1, bytes), profiles, time: Duration::from_millis(300) };
+        let report = Oltp::prepare(&volume.mount_point(), settings, fio, &stop, &mut stage)
+            .and_then(|oltp| oltp.measure(&mut stage));
+        assert_nothing_is_left(&volume);
+        report
+    };
+    let profiles = ["file-server", "random-read-64k", "sequential-write-256k"];
+    let report = run(FileSystemKind::Ext4, profiles, Path::new("fio")).unwrap();
+    assert_eq!(report.lines.len(), 3);
+    for line in &report.lines {
+        assert!(line.before.requests_per_second > 0.0 && line.after.milliseconds > 0.0, "{line:?}");
+    }
+    let lie = |shuffled: bool| report.fragments.iter().find(|(lie, ..)| matches!(lie, Lie::Shuffled(_)) == shuffled);
+    assert_eq!(lie(true).map(|(_, before, after)| (*before, *after)), Some((512, 512)));
+    assert_eq!(lie(false).map(|(_, before, after)| (*before, *after)), Some((1, 1)));
+
+    let report = run(FileSystemKind::Btrfs, profiles, Path::new("fio")).unwrap();
+    assert_eq!((report.lines.len(), report.left_out.len()), (1, 2), "every write would get a new place");
+    assert!(report.sentences().last().unwrap().contains("2 profiles that write were left out"));
+
+    let error = run(FileSystemKind::Ext4, profiles, Path::new("/no/such/fio")).unwrap_err().to_string();
+    assert!(error.contains("install the package fio"), "{error}");
+}

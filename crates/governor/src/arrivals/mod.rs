@@ -5,7 +5,8 @@
 
 mod skeleton;
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
+use longrun_bpf::{KernelDevice, put, u64_at};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
 use skeleton::types;
@@ -46,10 +47,11 @@ impl Arrivals {
     /// # Errors
     /// When the kernel is too old, or does not let this process.
     pub fn watch(devices: &[DeviceNumber]) -> Result<Self, Refused> {
-        let arrivals = quietly(Self::load)?;
+        longrun_bpf::quieten();
+        let arrivals = Self::load()?;
         for device in devices {
             let none = [0; size_of::<types::arrivals>()];
-            arrivals.table()?.update(&key(*device), &none, MapFlags::ANY)?;
+            arrivals.table()?.update(&KernelDevice::of(*device).bytes(), &none, MapFlags::ANY)?;
         }
         Ok(arrivals)
     }
@@ -75,7 +77,7 @@ impl Arrivals {
     /// What others have asked of `device` since it is watched. None when it is not.
     #[must_use]
     pub fn asked(&self, device: DeviceNumber) -> Option<Asked> {
-        let value = self.table().ok()?.lookup(&key(device), MapFlags::ANY).ok()??;
+        let value = self.table().ok()?.lookup(&KernelDevice::of(device).bytes(), MapFlags::ANY).ok()??;
         let requests = u64_at(&value, offset_of!(types::arrivals, requests))?;
         Some(Asked { requests, bytes: Bytes(u64_at(&value, offset_of!(types::arrivals, bytes))?) })
     }
@@ -83,30 +85,4 @@ impl Arrivals {
 
 fn missing() -> Refused {
     Refused(libbpf_rs::Error::from(std::io::Error::from(std::io::ErrorKind::NotFound)))
-}
-
-/// The kernel's own form of a device number, which is another one than user space sees.
-fn key(device: DeviceNumber) -> [u8; 4] {
-    const MINOR_BITS: u32 = 20;
-    (device.major << MINOR_BITS | device.minor).to_ne_bytes()
-}
-
-/// Keeps what libbpf has to say meanwhile for the log.
-fn quietly<T>(act: impl FnOnce() -> T) -> T {
-    let before = libbpf_rs::set_print(Some((PrintLevel::Debug, |_, message| {
-        tracing::debug!("{}", message.trim_end());
-    })));
-    let result = act();
-    libbpf_rs::set_print(before);
-    result
-}
-
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(place) = bytes.get_mut(at..at + value.len()) {
-        place.copy_from_slice(value);
-    }
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }

@@ -2,18 +2,6 @@
  * not count: they write back for anybody, and the counters of the disk tell what of that was not ours. */
 #include "arrivals.h"
 
-typedef unsigned char __u8;
-typedef unsigned short __u16;
-typedef signed short __s16;
-typedef int __s32;
-typedef long long __s64;
-typedef __u16 __be16;
-typedef __u32 __be32;
-typedef __u64 __be64;
-typedef __u32 __wsum;
-
-enum { BPF_MAP_TYPE_HASH = 1 };
-
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
@@ -22,7 +10,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Set before loading. */
 const volatile __u32 own_process = 0;
 
-#define MINOR_BITS 20
 #define PF_KTHREAD 0x00200000
 
 /* The kernel's own records, as far as they are read; offsets are corrected when the program is loaded. */
@@ -63,7 +50,7 @@ SEC("tp_btf/block_bio_queue")
 int BPF_PROG(asked, struct bio *bio)
 {
 	struct gendisk *disk = bio->bi_bdev->bd_disk;
-	__u32 device = (__u32)disk->major << MINOR_BITS | (__u32)disk->first_minor;
+	__u32 device = DEVICE_NUMBER(disk->major, disk->first_minor);
 	struct arrivals *arrivals = bpf_map_lookup_elem(&watched, &device);
 
 	if (!arrivals || bpf_get_current_pid_tgid() >> 32 == own_process)

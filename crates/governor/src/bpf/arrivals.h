@@ -3,8 +3,7 @@
 #ifndef LONGRUN_ARRIVALS_H
 #define LONGRUN_ARRIVALS_H
 
-typedef unsigned int __u32;
-typedef unsigned long long __u64;
+#include <longrun.h>
 
 /* What other processes have asked of a device so far. The key is the device in the kernel's own form: major << 20 | minor. */
 struct arrivals {

@@ -5,29 +5,6 @@
 
 #include "trace.h"
 
-typedef signed char __s8;
-typedef short __s16;
-typedef int __s32;
-typedef long long __s64;
-typedef __u16 __be16;
-typedef __u32 __be32;
-typedef __u64 __be64;
-typedef __u32 __wsum;
-typedef _Bool bool;
-
-enum { false = 0, true = 1 };
-
-enum {
-	BPF_MAP_TYPE_HASH = 1,
-	BPF_MAP_TYPE_ARRAY = 2,
-	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
-	BPF_MAP_TYPE_TASK_STORAGE = 29,
-	BPF_ANY = 0,
-	BPF_NOEXIST = 1,
-	BPF_F_NO_PREALLOC = 1,
-	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
-};
-
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct task_struct {

@@ -3,10 +3,7 @@
 #ifndef LONGRUN_TRACE_H
 #define LONGRUN_TRACE_H
 
-typedef unsigned char __u8;
-typedef unsigned short __u16;
-typedef unsigned int __u32;
-typedef unsigned long long __u64;
+#include <longrun.h>
 
 #define MAX_DEVICES 16
 #define MAX_OWN 16
@@ -16,7 +13,7 @@ typedef unsigned long long __u64;
 /* What a request is for. */
 enum trace_class { CLASS_READ, CLASS_WRITE, CLASS_DISCARD, CLASS_FLUSH, CLASS_OTHER, CLASSES };
 
-/* Numbers of buckets; the bounds are in histogram.rs, and the choice of the bucket in trace.bpf.c: a test compares them. */
+/* Numbers of buckets; the bounds are in histogram.rs, and the choice of the bucket in buckets.bpf.h: a test compares them. */
 #define SIZE_BUCKETS 18
 #define TIME_BUCKETS 100
 #define SEEK_BUCKETS 18

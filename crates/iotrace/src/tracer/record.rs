@@ -4,6 +4,7 @@
 use super::skeleton::types;
 use crate::histogram::{Histogram, Scale};
 use crate::recording::{AskedClass, Bios, Class, Process};
+use longrun_bpf::{KernelDevice, u64_at};
 use longrun_sys::DeviceNumber;
 use std::mem::offset_of;
 
@@ -41,20 +42,15 @@ pub(super) fn place(device: usize, class: usize, own: bool) -> u32 {
 /// The constants that the programs are loaded with.
 pub(super) fn constants(current: &[u8], settings: &Settings) -> Vec<u8> {
     use types::trace_config as C;
-    const MINOR_BITS: u32 = 20;
     let mut value = current.to_vec();
     let base = offset_of!(types::rodata, config);
-    let mut put = |at: usize, number: u32| {
-        if let Some(place) = value.get_mut(base + at..base + at + size_of::<u32>()) {
-            place.copy_from_slice(&number.to_ne_bytes());
-        }
-    };
+    let mut put = |at: usize, number: u32| longrun_bpf::put(&mut value, base + at, &number.to_ne_bytes());
     let count = |list: usize| u32::try_from(list).unwrap_or(u32::MAX);
     put(offset_of!(C, devices), count(settings.devices.len().min(MOST_DEVICES)));
     put(offset_of!(C, tops), count(settings.tops.len().min(MOST_DEVICES)));
     put(offset_of!(C, own), count(settings.own.len().min(MOST_OWN)));
     put(offset_of!(C, page_shift), settings.page_size.trailing_zeros());
-    let kernels = |device: &DeviceNumber| device.major << MINOR_BITS | device.minor;
+    let kernels = |device: &DeviceNumber| KernelDevice::of(*device).0;
     let mut list = |at: usize, most: usize, numbers: &mut dyn Iterator<Item = u32>| {
         numbers.take(most).enumerate().for_each(|(nth, number)| put(at + nth * size_of::<u32>(), number));
     };
@@ -149,7 +145,7 @@ pub(super) fn asked(sums: &Sums, told: bool) -> AskedClass {
 /// A process.
 pub(super) fn process(id: u32, bytes: &[u8], own: &[u32]) -> Option<Process> {
     use types::trace_process as P;
-    let at = |offset: usize| Some(u64::from_ne_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?));
+    let at = |offset: usize| u64_at(bytes, offset);
     let name = bytes.get(offset_of!(P, name)..size_of::<P>())?;
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     Some(Process {

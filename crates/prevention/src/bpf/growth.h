@@ -3,10 +3,7 @@
 #ifndef LONGRUN_GROWTH_H
 #define LONGRUN_GROWTH_H
 
-typedef unsigned char __u8;
-typedef unsigned short __u16;
-typedef unsigned int __u32;
-typedef unsigned long long __u64;
+#include <longrun.h>
 
 /* Values of volume_rules.filesystem. */
 enum growth_filesystem { GROWTH_EXT4 = 1, GROWTH_XFS = 2, GROWTH_BTRFS = 3 };

@@ -4,10 +4,10 @@
 use super::record;
 use crate::FileSystem;
 use crate::sensor::{SensorError, Settings};
-use libbpf_rs::{Link, MapCore, Object, ObjectBuilder, PrintLevel};
+use libbpf_rs::{Link, MapCore, Object, ObjectBuilder};
+use longrun_bpf::{explained, quieten};
 use longrun_sys::page_size;
 use std::os::fd::AsFd;
-use std::sync::{Mutex, Once, PoisonError};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/growth.bpf.o"));
 
@@ -118,36 +118,6 @@ fn load_set(
         }
     }
     Ok(Group { _links: links, object, own })
-}
-
-/// The first warning of libbpf: it names what failed, which the error number does not.
-static WARNING: Mutex<String> = Mutex::new(String::new());
-
-/// What libbpf has to say goes where everything else goes.
-fn quieten() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        libbpf_rs::set_print(Some((PrintLevel::Debug, |level, message| {
-            let message = message.trim_end();
-            tracing::debug!("{message}");
-            // The verifier's account of a whole program is for the log only; the summing-up names nothing.
-            if level == PrintLevel::Warn && message.lines().count() == 1 && !message.contains("failed to load object") {
-                let mut first = WARNING.lock().unwrap_or_else(PoisonError::into_inner);
-                if first.is_empty() {
-                    message.clone_into(&mut first);
-                }
-            }
-        })));
-    });
-}
-
-/// An error, with what libbpf said about it.
-fn explained(error: &libbpf_rs::Error) -> String {
-    let said = std::mem::take(&mut *WARNING.lock().unwrap_or_else(PoisonError::into_inner));
-    match said.trim_start_matches("libbpf: ") {
-        "" => format!("{error:#}"),
-        said => format!("{error:#} ({said})"),
-    }
 }
 
 #[cfg(test)]

@@ -3,25 +3,10 @@
 
 use super::skeleton::types;
 use crate::{FileSystem, Nanos, ProcessName, SignalKind};
+use longrun_bpf::{KernelDevice, put, u32_at, u64_at};
 use longrun_layout::Bytes;
-use longrun_sys::{DeviceNumber, FileHandle};
+use longrun_sys::FileHandle;
 use std::mem::offset_of;
-
-/// The kernel's own form of a device number: another one than user space sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct KernelDevice(u32);
-
-impl KernelDevice {
-    const MINOR_BITS: u32 = 20;
-
-    pub(super) fn of(device: DeviceNumber) -> Self {
-        Self(device.major << Self::MINOR_BITS | device.minor)
-    }
-
-    pub(super) fn bytes(self) -> [u8; 4] {
-        self.0.to_ne_bytes()
-    }
-}
 
 /// How the handles of a volume are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,23 +178,10 @@ pub(super) fn constants(current: &[u8], own_process: u32, page_size: usize) -> V
     value
 }
 
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(place) = bytes.get_mut(at..at + value.len()) {
-        place.copy_from_slice(value);
-    }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longrun_sys::DeviceNumber;
     use proptest::prelude::*;
 
     /// An event as the C side writes it: in the header's order, without gaps.

@@ -1,0 +1,12 @@
+//! What our BPF programs have in common: `include/longrun.h` on the kernel's side; on ours, device numbers and fields of
+//! records as the kernel has them, and what libbpf has to say.
+//!
+//! Owns no program: each crate that has one loads it itself.
+
+mod device;
+mod field;
+mod messages;
+
+pub use device::KernelDevice;
+pub use field::{put, u32_at, u64_at};
+pub use messages::{explained, quieten};

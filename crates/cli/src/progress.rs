@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use longrun_governor::{Governor, Loads, Verdict};
 use longrun_layout::Bytes;
 use longrun_volume::Progress;
-use longrun_volume::engine::{Observer, Permission, Phase, Status};
+use longrun_volume::engine::{Observer, Permission, Phase, Status, Turn};
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -172,6 +172,11 @@ impl Observer for Watch {
             self.rename(&format!("paused: {why}"));
         }
         Permission::Wait(time)
+    }
+
+    fn turn(&self) -> Turn {
+        let limits = self.governor.as_ref().and_then(Governor::limits);
+        limits.map_or(Turn::UNLIMITED, |limits| Turn { bytes: limits.chunk, pieces: limits.pieces })
     }
 
     fn cancelled(&self) -> bool {

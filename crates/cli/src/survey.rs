@@ -5,6 +5,7 @@
 use crate::exit::Failure;
 use crate::report::analysis::{Findings, Method};
 use crate::subvolumes;
+use longrun_governor::Disks;
 use longrun_layout::{Bytes, FileId, InodeNumber, VolumeLayout};
 use longrun_volume::btrfs::{self, BtrfsScan};
 use longrun_volume::ext4::scan::{Access, Ext4Reader, Ext4Scan, FreeSpace, ScanOptions};
@@ -104,6 +105,7 @@ impl Survey {
         let named = worst.iter().zip(&names).map(|(w, name)| (name.clone(), w.fragments, size(w.size))).collect();
         Ok(Findings {
             info: self.info(),
+            disks: self.target.device_number.and_then(Disks::below),
             method: Method::Scan,
             figures: layout.fragmentation(),
             most_fragmented: named,

@@ -3,8 +3,11 @@
 //! Owns the signs by which the kinds are told apart. What follows is pure.
 
 use crate::Device;
+use crate::stack::devices_below;
 use longrun_layout::Bytes;
+use longrun_sys::DeviceNumber;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -20,6 +23,9 @@ pub enum DiskKind {
     SolidState,
     /// What it is made of is hidden: a hypervisor, a cloud or a storage array keeps it, or it is a file.
     Virtual,
+    /// So it is, and what is discarded goes back to whoever keeps it: what is written to a place for the first time takes
+    /// space there.
+    Thin,
 }
 
 impl fmt::Display for DiskKind {
@@ -28,6 +34,7 @@ impl fmt::Display for DiskKind {
             Self::Rotational => "rotational disk",
             Self::SolidState => "solid-state disk",
             Self::Virtual => "virtual disk",
+            Self::Thin => "thin virtual disk",
         })
     }
 }
@@ -48,12 +55,16 @@ impl DiskKind {
         let text = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default().to_lowercase();
         let called = format!("{} {}", text("device/vendor"), text("device/model"));
         // Such drivers say "rotational" of everything unless they are told otherwise.
-        let by_driver =
-            ["vd", "xvd", "loop", "nbd", "rbd", "drbd", "ublk"].iter().any(|driver| name.starts_with(driver));
+        let by_driver = ["vd", "xvd", "nbd", "rbd", "drbd", "ublk"].iter().any(|driver| name.starts_with(driver));
+        let hidden =
+            if matches!(text("queue/discard_max_bytes").trim(), "" | "0") { Self::Virtual } else { Self::Thin };
         if by_driver || VIRTUAL_NAMES.iter().any(|part| called.contains(part)) {
-            Self::Virtual
+            hidden
         } else if text("queue/rotational").trim() == "1" {
+            // Of a file that serves as a device, what lies below it says so.
             Self::Rotational
+        } else if name.starts_with("loop") {
+            hidden
         } else {
             Self::SolidState
         }
@@ -61,35 +72,108 @@ impl DiskKind {
 }
 
 /// What follows from the kind of a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskPolicy {
     /// The most to move without asking again.
+    #[serde(rename = "chunk_bytes")]
     pub chunk: Bytes,
+    /// The most pieces, lying apart, to read without asking again.
+    pub pieces: usize,
     /// How long it must be quiet before it counts as unused.
+    #[serde(skip)]
     pub quiet: Duration,
+    /// A file whose fragments are this long on average is read as fast as a whole one: mending it would be writing for
+    /// nothing.
+    #[serde(rename = "whole_bytes")]
+    pub whole: Bytes,
+    /// Whether it matters where on the disk things lie, beside how many pieces they are in.
+    pub order_matters: bool,
 }
 
 impl DiskPolicy {
     /// For a kind of disk.
     #[must_use]
     pub fn of(kind: DiskKind) -> Self {
+        let hidden = Self {
+            chunk: Bytes(1 << 20),
+            // At 3000 requests a second they take 5 ms.
+            pieces: 16,
+            quiet: Duration::from_millis(100),
+            // Providers count requests of up to so much as one.
+            whole: Bytes(256 << 10),
+            // There may be a platter below.
+            order_matters: true,
+        };
         match kind {
-            // A chunk takes about as long as two seeks, and nobody waits longer than that for us.
-            DiskKind::Rotational | DiskKind::Virtual => {
-                Self { chunk: Bytes(1 << 20), quiet: Duration::from_millis(100) }
+            // Each piece is a seek, and whoever comes waits for all that are on their way; in the order of the platter one
+            // at a time takes no longer. A chunk takes about as long as two seeks. A seek takes as long as reading 1 to
+            // 2 MB: in fragments of 16 MiB it is a tenth.
+            DiskKind::Rotational => {
+                Self { pieces: 1, quiet: Duration::from_millis(500), whole: Bytes(16 << 20), ..hidden }
             }
-            DiskKind::SolidState => Self { chunk: Bytes(2 << 20), quiet: Duration::from_millis(50) },
+            DiskKind::Virtual => hidden,
+            // 64 KiB fragments are read as fast as a whole file (`docs/benchmarks.md`), and what is moved takes space anew.
+            DiskKind::Thin => Self { whole: Bytes(64 << 10), ..hidden },
+            // The kernel reads ahead by 128 KiB: then a request is no longer in a whole file.
+            DiskKind::SolidState => Self {
+                chunk: Bytes(2 << 20),
+                pieces: 32,
+                quiet: Duration::from_millis(50),
+                whole: Bytes(128 << 10),
+                order_matters: false,
+            },
         }
     }
 
     /// For several disks together: what suits the most sensitive. Of unknown disks the worst is assumed.
     #[must_use]
     pub fn of_all(kinds: impl IntoIterator<Item = DiskKind>) -> Self {
-        let worst = kinds
-            .into_iter()
-            .map(Self::of)
-            .reduce(|a, b| Self { chunk: a.chunk.min(b.chunk), quiet: a.quiet.max(b.quiet) });
+        let worst = kinds.into_iter().map(Self::of).reduce(|a, b| Self {
+            chunk: a.chunk.min(b.chunk),
+            pieces: a.pieces.min(b.pieces),
+            quiet: a.quiet.max(b.quiet),
+            whole: a.whole.max(b.whole),
+            order_matters: a.order_matters || b.order_matters,
+        });
         worst.unwrap_or_else(|| Self::of(DiskKind::Rotational))
+    }
+}
+
+/// What a volume lies on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disks {
+    /// The lowest devices below it: where requests contend.
+    pub devices: Vec<String>,
+    /// Their kinds, each once.
+    pub kinds: Vec<DiskKind>,
+    /// How to work on them.
+    #[serde(flatten)]
+    pub policy: DiskPolicy,
+}
+
+impl fmt::Display for Disks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<String> = self.kinds.iter().map(DiskKind::to_string).collect();
+        write!(f, "{} ({})", kinds.join(" and "), self.devices.join(", "))
+    }
+}
+
+impl Disks {
+    /// Below the volume on the device with this number, as they are now; none where nothing is known of it.
+    #[must_use]
+    pub fn below(volume: DeviceNumber) -> Option<Self> {
+        Self::of(&devices_below(volume))
+    }
+
+    /// Of these the lowest.
+    pub(crate) fn of(devices: &[Device]) -> Option<Self> {
+        let lowest: Vec<&Device> = devices.iter().filter(|device| device.is_lowest).collect();
+        let kinds: BTreeSet<DiskKind> = lowest.iter().map(|device| DiskKind::of(device)).collect();
+        (!lowest.is_empty()).then(|| Self {
+            devices: lowest.iter().map(|device| device.name.clone()).collect(),
+            kinds: kinds.iter().copied().collect(),
+            policy: DiskPolicy::of_all(kinds),
+        })
     }
 }
 
@@ -114,8 +198,33 @@ mod tests {
         assert_eq!(kind("sda", &[("queue/rotational", "0\n")]), DiskKind::SolidState);
         assert_eq!(kind("vda", &[turns]), DiskKind::Virtual);
         assert_eq!(kind("sda", &[turns, ("device/vendor", "VMware  \n")]), DiskKind::Virtual);
+        // A file that serves as a device has the nature of what is below it, where the kernel knows that.
+        assert_eq!(kind("loop0", &[turns]), DiskKind::Rotational);
+        assert_eq!(kind("loop0", &[("queue/rotational", "0\n")]), DiskKind::Virtual);
+        let gives_back = ("queue/discard_max_bytes", "2147450880\n");
+        assert_eq!(kind("vda", &[turns, gives_back]), DiskKind::Thin);
+        assert_eq!(kind("loop0", &[("queue/rotational", "0\n"), gives_back]), DiskKind::Thin, "a sparse file");
+        assert_eq!(kind("sda", &[("queue/rotational", "0\n"), gives_back]), DiskKind::SolidState);
         let ebs = [("queue/rotational", "0\n"), ("device/model", "Amazon Elastic Block Store              \n")];
         assert_eq!(kind("nvme0n1", &ebs), DiskKind::Virtual);
+    }
+
+    #[test]
+    fn where_each_piece_is_a_seek_few_are_asked_for_at_a_time_and_calm_lasts_longer() {
+        let [turning, hidden, solid] =
+            [DiskKind::Rotational, DiskKind::Virtual, DiskKind::SolidState].map(DiskPolicy::of);
+        assert_eq!(turning.pieces, 1, "whoever comes waits for one seek");
+        assert!(turning.pieces < hidden.pieces && hidden.pieces < solid.pieces);
+        assert!(turning.quiet > hidden.quiet && hidden.quiet > solid.quiet);
+        assert!(turning.order_matters && !solid.order_matters);
+    }
+
+    #[test]
+    fn the_dearer_writing_is_and_the_cheaper_a_fragment_the_sooner_a_file_is_whole_enough() {
+        use DiskKind::{Rotational, SolidState, Thin, Virtual};
+        let whole = [Thin, SolidState, Virtual, Rotational].map(|kind| DiskPolicy::of(kind).whole);
+        assert!(whole.is_sorted_by(|a, b| a < b), "{whole:?}");
+        assert_eq!(DiskPolicy::of_all([SolidState, Rotational]).whole, DiskPolicy::of(Rotational).whole);
     }
 
     #[test]

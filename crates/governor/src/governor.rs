@@ -3,13 +3,12 @@
 use crate::arrivals::{Arrivals, Asked};
 use crate::machine::Machine;
 use crate::neighbour::{Finding, Prober};
+use crate::own::OwnCounters;
 use crate::stack::devices_below;
-use crate::{Attribution, Device, DiskKind, DiskPolicy, Law, Own, Pace, Pause, Rules, Share, Signs, Verdict};
+use crate::{Attribution, Device, DiskKind, DiskPolicy, Disks, Law, Pace, Pause, Rules, Share, Signs, Verdict};
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceCounters, DeviceNumber};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// By what others are noticed.
@@ -49,6 +48,8 @@ pub struct Loads {
     pub pace: Pace,
     /// The devices where others are looked for.
     pub devices: Vec<String>,
+    /// What the volume lies on, and what follows from that; none where it is not known.
+    pub disks: Option<Disks>,
     /// By what.
     pub observed: Observed,
     /// What these devices did for us.
@@ -91,23 +92,58 @@ impl Seen {
     }
 }
 
+/// What the volume lies on, and what shows of its use.
+#[derive(Default)]
+struct Below {
+    devices: Vec<Device>,
+    disks: Option<Disks>,
+    watched: Vec<Watched>,
+    arrivals: Option<Arrivals>,
+    prober: Option<Prober>,
+}
+
+impl Below {
+    fn new(devices: Vec<Device>, pace: Pace, signals: Signals) -> Self {
+        let disks = Disks::of(&devices);
+        if pace == Pace::Fast {
+            return Self { devices, disks, ..Self::default() };
+        }
+        let watched: Vec<Watched> = devices.iter().filter_map(watch).collect();
+        let numbers: Vec<DeviceNumber> = watched.iter().map(|watched| watched.device.number).collect();
+        let arrivals = if numbers.is_empty() || signals == Signals::Counters { None } else { arrivals_at(&numbers) };
+        // A disk inside this machine has no users outside it; of several disks one tells nothing about the others.
+        let prober = match disks.as_ref().map(|disks| (disks.devices.as_slice(), disks.kinds.as_slice())) {
+            Some(([disk], [DiskKind::Virtual | DiskKind::Thin])) if signals == Signals::All => prober_of(disk),
+            _ => None,
+        };
+        Self { devices, disks, watched, arrivals, prober }
+    }
+
+    fn policy(&self) -> DiskPolicy {
+        self.disks.as_ref().map_or_else(|| DiskPolicy::of_all([]), |disks| disks.policy)
+    }
+}
+
 /// How long a probe may wait for our own requests to be done, between two looks and in all.
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
 const DRAIN_MOST: Duration = Duration::from_millis(200);
+/// What a volume lies on can change: volumes grow onto other disks, and move. It is looked at again after this time.
+const LOOK_BELOW: Duration = Duration::from_secs(60);
 /// Before the first chunk it is learned how quick the disk is when we do nothing, for at most this long.
 const LEARN_MOST: Duration = Duration::from_secs(1);
 
 /// Says when work on one volume may go on.
 pub struct Governor {
     pace: Pace,
+    signals: Signals,
+    volume: Option<DeviceNumber>,
     begun: Instant,
     law: Law,
-    policy: DiskPolicy,
-    watched: Vec<Watched>,
+    below: Below,
+    /// When it was looked what lies below.
+    looked_below: Duration,
     own: OwnCounters,
     machine: Machine,
-    arrivals: Option<Arrivals>,
-    prober: Option<Prober>,
     /// Since when a probe waits for our own requests to be done.
     draining: Option<Duration>,
     /// When somebody first wanted to work.
@@ -132,31 +168,17 @@ impl Governor {
     /// The same with only some of the signals, for comparing them.
     #[must_use]
     pub fn with_signals(volume: Option<DeviceNumber>, pace: Pace, signals: Signals) -> Self {
-        let devices = volume.map(devices_below).unwrap_or_default();
-        let lowest: Vec<&Device> = devices.iter().filter(|device| device.is_lowest).collect();
-        let kinds: Vec<DiskKind> = lowest.iter().map(|device| DiskKind::of(device)).collect();
-        let policy = DiskPolicy::of_all(kinds.iter().copied());
-        let watched: Vec<Watched> = match pace {
-            Pace::Fast => Vec::new(),
-            _ => devices.iter().filter_map(watch).collect(),
-        };
-        let numbers: Vec<DeviceNumber> = watched.iter().map(|watched| watched.device.number).collect();
-        let arrivals = if numbers.is_empty() || signals == Signals::Counters { None } else { arrivals_at(&numbers) };
-        // A disk inside this machine has no users outside it; of several disks one tells nothing about the others.
-        let prober = match (lowest.as_slice(), kinds.as_slice()) {
-            ([disk], [DiskKind::Virtual]) if pace != Pace::Fast && signals == Signals::All => prober_of(&disk.name),
-            _ => None,
-        };
+        let below = Below::new(volume.map(devices_below).unwrap_or_default(), pace, signals);
         let mut governor = Self {
             pace,
+            signals,
+            volume,
             begun: Instant::now(),
-            law: Law::new(Rules::of(pace, policy.quiet)),
-            policy,
-            watched,
+            law: Law::new(Rules::of(pace, below.policy().quiet)),
+            below,
+            looked_below: Duration::ZERO,
             own: OwnCounters::open(),
             machine: Machine::default(),
-            arrivals,
-            prober,
             draining: None,
             asked_first: None,
             loads: Share::default(),
@@ -182,10 +204,10 @@ impl Governor {
         self.pace
     }
 
-    /// The most to move without asking again.
+    /// How much may be done on one permission; none where nobody is given way to.
     #[must_use]
-    pub fn chunk(&self) -> Bytes {
-        self.policy.chunk
+    pub fn limits(&self) -> Option<DiskPolicy> {
+        (self.pace != Pace::Fast).then(|| self.below.policy())
     }
 
     /// Whether `next` bytes may be moved now.
@@ -194,6 +216,10 @@ impl Governor {
             return Verdict::Go;
         }
         let now = self.begun.elapsed();
+        if now.saturating_sub(self.looked_below) >= LOOK_BELOW {
+            self.looked_below = now;
+            self.look_below();
+        }
         let mut seen = self.look(now);
         let mut hold = self.machine.hold(now);
         if hold.is_none() {
@@ -203,7 +229,9 @@ impl Governor {
                 Neighbours::Somebody => hold = Some(Pause::External),
             }
         }
-        let signs = Signs { foreign: seen.foreign(), in_flight: seen.not_ours, hold };
+        // While we do nothing, nobody waits because of us.
+        let pressed = self.law.pause().is_some() && self.machine.is_pressed(now);
+        let signs = Signs { foreign: seen.foreign(), in_flight: seen.not_ours, hold, pressed };
         let verdict = self.law.judge(now, &signs);
         if verdict == Verdict::Go {
             self.own.granted(next);
@@ -211,9 +239,23 @@ impl Governor {
         verdict
     }
 
+    /// Looks again at what the volume lies on, and goes by that from now on: done once a minute by itself while there is work.
+    pub fn look_below(&mut self) {
+        let devices = self.volume.map(devices_below).unwrap_or_default();
+        if devices == self.below.devices && Disks::of(&devices) == self.below.disks {
+            return;
+        }
+        self.below = Below::new(devices, self.pace, self.signals);
+        self.draining = None;
+        self.law.set_rules(Rules::of(self.pace, self.below.policy().quiet));
+        tracing::info!(disks = ?self.below.disks, "the volume lies on other disks now");
+        // What they did before is nobody's.
+        self.look(self.begun.elapsed());
+    }
+
     /// Probes when it is time for that, and tells what the probes say.
     fn neighbours(&mut self, now: Duration, seen: &mut Seen) -> Neighbours {
-        let Some(prober) = &mut self.prober else { return Neighbours::Nobody };
+        let Some(prober) = &mut self.below.prober else { return Neighbours::Nobody };
         if seen.foreign().0 > 0 || self.law.pause() == Some(Pause::Foreign) {
             // Slow because of those whom we see anyway.
             self.draining = None;
@@ -232,7 +274,7 @@ impl Governor {
                     Ok(took) => self.judge(took, seen),
                     Err(error) => {
                         tracing::warn!(%error, "the disk cannot be probed; users outside this machine are not seen");
-                        self.prober = None;
+                        self.below.prober = None;
                     }
                 }
             }
@@ -240,12 +282,12 @@ impl Governor {
         if seen.foreign().0 > 0 {
             return Neighbours::Nobody;
         }
-        let learning = self.prober.as_ref().is_some_and(Prober::is_learning);
+        let learning = self.below.prober.as_ref().is_some_and(Prober::is_learning);
         let first = *self.asked_first.get_or_insert(now);
         if learning && now.saturating_sub(first) < LEARN_MOST {
             return Neighbours::Unknown(DRAIN_LOOK * 5);
         }
-        match self.prober.as_ref().map(Prober::finding) {
+        match self.below.prober.as_ref().map(Prober::finding) {
             None | Some(Finding::Nobody) => Neighbours::Nobody,
             Some(Finding::Doubt) => Neighbours::Unknown(DRAIN_LOOK * 5),
             Some(Finding::Somebody) => Neighbours::Somebody,
@@ -256,7 +298,7 @@ impl Governor {
     fn judge(&mut self, took: Duration, seen: &mut Seen) {
         let meanwhile = self.look(self.begun.elapsed());
         if meanwhile.foreign().0 == 0 {
-            if let Some(prober) = &mut self.prober {
+            if let Some(prober) = &mut self.below.prober {
                 prober.judge(took);
             }
         } else {
@@ -275,15 +317,16 @@ impl Governor {
     pub fn loads(&self) -> Loads {
         Loads {
             pace: self.pace,
-            devices: self.watched.iter().map(|watched| watched.device.name.clone()).collect(),
-            observed: match &self.arrivals {
+            devices: self.below.watched.iter().map(|watched| watched.device.name.clone()).collect(),
+            disks: self.below.disks.clone(),
+            observed: match &self.below.arrivals {
                 Some(_) => Observed::Arrivals,
-                None if self.watched.is_empty() => Observed::Nothing,
+                None if self.below.watched.is_empty() => Observed::Nothing,
                 None => Observed::Counters,
             },
             own_bytes: self.loads.own,
             foreign_bytes: self.loads.foreign,
-            latency: self.prober.as_ref().and_then(Prober::latency),
+            latency: self.below.prober.as_ref().and_then(Prober::latency),
             pauses: self.law.pauses(),
             paused_seconds: self.law.time_paused().as_secs_f64(),
             pausing: self.law.pause(),
@@ -292,11 +335,11 @@ impl Governor {
 
     fn look(&mut self, now: Duration) -> Seen {
         // First what the devices did, then what we had asked for: the other way round their work for us would look foreign.
-        let counts: Vec<_> = self.watched.iter().map(|watched| watched.counters.read()).collect();
+        let counts: Vec<_> = self.below.watched.iter().map(|watched| watched.counters.read()).collect();
         let own = self.own.read();
         let mut seen = Seen::default();
-        for (watched, counts) in self.watched.iter_mut().zip(counts) {
-            let asked = self.arrivals.as_ref().and_then(|arrivals| arrivals.asked(watched.device.number));
+        for (watched, counts) in self.below.watched.iter_mut().zip(counts) {
+            let asked = self.below.arrivals.as_ref().and_then(|arrivals| arrivals.asked(watched.device.number));
             if let Some(asked) = asked {
                 seen.asked.requests += asked.requests.saturating_sub(watched.asked.requests);
                 seen.asked.bytes += asked.bytes.saturating_sub(watched.asked.bytes);
@@ -353,59 +396,9 @@ fn watch(device: &Device) -> Option<Watched> {
     }
 }
 
-/// What this process has had read and written.
-#[derive(Debug)]
-struct OwnCounters {
-    /// Kept open; none where the kernel does not count.
-    file: Option<File>,
-    granted: Own,
-}
-
-impl OwnCounters {
-    fn open() -> Self {
-        let file = File::open("/proc/self/io").ok();
-        let usable = file.filter(|file| read_own(file).is_some());
-        if usable.is_none() {
-            tracing::warn!("the kernel does not count this process's I/O; what was granted is taken for it");
-        }
-        Self { file: usable, granted: Own::default() }
-    }
-
-    /// At worst what was granted is what was done.
-    fn granted(&mut self, bytes: Bytes) {
-        self.granted.read += bytes;
-        self.granted.written += bytes;
-    }
-
-    fn read(&self) -> Own {
-        self.file.as_ref().and_then(read_own).unwrap_or(self.granted)
-    }
-}
-
-fn read_own(file: &File) -> Option<Own> {
-    let mut buffer = [0; 512];
-    let length = file.read_at(&mut buffer, 0).ok()?;
-    parse_own(std::str::from_utf8(buffer.get(..length)?).ok()?)
-}
-
-fn parse_own(text: &str) -> Option<Own> {
-    let value = |name: &str| {
-        let number = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))?;
-        number.trim().parse().ok().map(Bytes)
-    };
-    Some(Own { read: value("read_bytes")?, written: value("write_bytes")? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_the_kernel_counts_for_this_process_is_read() {
-        let text = "rchar: 6976\nwchar: 0\nsyscr: 10\nsyscw: 0\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 5\n";
-        assert_eq!(parse_own(text), Some(Own { read: Bytes(4096), written: Bytes(8192) }));
-        assert_eq!(parse_own("rchar: 1\n"), None);
-    }
 
     #[test]
     fn without_a_device_or_in_haste_everything_may_go_on() {

@@ -90,6 +90,8 @@ pub struct Signs {
     pub in_flight: u64,
     /// A reason to pause that has nothing to do with the counters of the device.
     pub hold: Option<Pause>,
+    /// While work is paused: somebody on this machine waits for a device or a processor, whichever that is.
+    pub pressed: bool,
 }
 
 /// The answer.
@@ -122,6 +124,8 @@ pub struct Law {
     rules: Rules,
     state: Option<State>,
     quiet: Duration,
+    /// Somebody waited for something during the present pause.
+    pressed: bool,
     looked: Duration,
     paused: Duration,
     pauses: u64,
@@ -132,7 +136,13 @@ impl Law {
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         let (quiet, zero) = (rules.quiet_first, Duration::ZERO);
-        Self { rules, state: None, quiet, looked: zero, paused: zero, pauses: 0 }
+        Self { rules, state: None, quiet, pressed: false, looked: zero, paused: zero, pauses: 0 }
+    }
+
+    /// Other rules from now on; what was learned stays, as far as it fits them.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+        self.quiet = self.quiet.clamp(rules.quiet_first, rules.quiet_most.max(rules.quiet_first));
     }
 
     /// Why work is paused now, if it is.
@@ -172,6 +182,7 @@ impl Law {
         let disturbed = signs.hold.or((signs.foreign > self.rules.tolerated).then_some(Pause::Foreign));
         match self.state {
             Some(State::Paused { last_sign, why }) => {
+                self.pressed |= signs.pressed;
                 // What is in flight when work has been paused for some time is not ours.
                 let seen = disturbed.or((signs.in_flight > 0).then_some(why));
                 self.go_on_when_quiet(now, last_sign, why, seen)
@@ -222,12 +233,15 @@ impl Law {
             return Verdict::Wait(poll);
         }
         let quiet_for = now.saturating_sub(last_sign);
-        if quiet_for >= self.quiet {
+        // A second opinion, which knows no device and comes late: it has a say in how long, and none in whether.
+        let wanted = if self.pressed { self.quiet * 2 } else { self.quiet };
+        if quiet_for >= wanted {
+            self.pressed = false;
             self.state = Some(State::Working { since: now, rested: now });
             return Verdict::Go;
         }
         self.state = Some(State::Paused { last_sign, why });
-        Verdict::Wait(poll.min(self.quiet - quiet_for))
+        Verdict::Wait(poll.min(wanted - quiet_for))
     }
 }
 

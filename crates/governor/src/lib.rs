@@ -11,12 +11,13 @@ mod governor;
 mod law;
 mod machine;
 mod neighbour;
+mod own;
 mod pace;
 mod stack;
 
 pub use arrivals::{Arrivals, Asked, Refused};
 pub use attribution::{Attribution, Own, Share};
-pub use disk::{DiskKind, DiskPolicy};
+pub use disk::{DiskKind, DiskPolicy, Disks};
 pub use governor::{Governor, Latency, Loads, Observed, Signals};
 pub use law::{Law, Pause, Rules, Signs, Verdict};
 pub use neighbour::{Detector, Finding};

@@ -1,7 +1,8 @@
-//! What speaks against background work whatever the device does: memory, the host, the battery.
+//! What speaks against background work whatever the device does: memory, the host, the battery; and as a second opinion, whether
+//! anybody waits for a device or a processor (PSI), which the kernel does not tell for each device, and late.
 //!
-//! Owns the reading of these signs, at most once a second. Processors are not among them: the scheduler gives way there by
-//! itself to whoever has the better nice value.
+//! Owns the reading of these signs. Busy processors alone are no reason to pause: the scheduler gives way there by itself to
+//! whoever has the better nice value.
 
 use crate::Pause;
 use std::fs;
@@ -10,6 +11,11 @@ use std::time::Duration;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The same at who waits, while work is paused.
+const PRESSURE_INTERVAL: Duration = Duration::from_millis(100);
+/// Somebody waits, when it was for more than one in so many microseconds: for a device, and for a processor.
+const WAITS_FOR_DEVICE: u128 = 10;
+const WAITS_FOR_PROCESSOR: u128 = 2;
 /// When all processes have waited for memory for more than this share of the last ten seconds, in per cent, writing more
 /// into the cache would make it worse.
 const MOST_STALLED: f64 = 10.0;
@@ -22,9 +28,27 @@ pub(crate) struct Machine {
     looked: Option<Duration>,
     times: Option<Times>,
     hold: Option<Pause>,
+    waits: Option<(Duration, Waits)>,
 }
 
 impl Machine {
+    /// Whether somebody on this machine has waited for a device or a processor since the last look.
+    pub(crate) fn is_pressed(&mut self, now: Duration) -> bool {
+        if self.waits.is_some_and(|(looked, _)| now.saturating_sub(looked) < PRESSURE_INTERVAL) {
+            return false;
+        }
+        let total = |what: &str| {
+            fs::read_to_string(Path::new("/proc/pressure").join(what)).ok().and_then(|text| some_total(&text))
+        };
+        let waits = Waits { device: total("io"), processor: total("cpu") };
+        let before = self.waits.replace((now, waits));
+        // What lies longer back may have been our own waiting.
+        before.is_some_and(|(looked, before)| {
+            let time = now.saturating_sub(looked);
+            time < INTERVAL && waits.are_long(&before, time)
+        })
+    }
+
     /// Why work should pause, if it should.
     pub(crate) fn hold(&mut self, now: Duration) -> Option<Pause> {
         if self.looked.is_none_or(|looked| now.saturating_sub(looked) >= INTERVAL) {
@@ -47,6 +71,30 @@ impl Machine {
             stolen.then_some(Pause::Steal)
         }
     }
+}
+
+/// For how long somebody has waited so far, in microseconds; none where the kernel does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waits {
+    device: Option<u64>,
+    processor: Option<u64>,
+}
+
+impl Waits {
+    fn are_long(&self, before: &Self, time: Duration) -> bool {
+        let more_than = |now: Option<u64>, before: Option<u64>, part: u128| {
+            now.zip(before)
+                .is_some_and(|(now, before)| u128::from(now.saturating_sub(before)) * part > time.as_micros())
+        };
+        more_than(self.device, before.device, WAITS_FOR_DEVICE)
+            || more_than(self.processor, before.processor, WAITS_FOR_PROCESSOR)
+    }
+}
+
+/// For how long anybody has waited, in microseconds, from a file of /proc/pressure.
+fn some_total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    line.split_whitespace().find_map(|field| field.strip_prefix("total="))?.parse().ok()
 }
 
 /// How long the processors did what, in all.
@@ -108,6 +156,20 @@ mod tests {
             "some avg10=50.00 avg60=2.06 avg300=5.49 total=79\nfull avg10=12.25 avg60=0.02 avg300=1.13 total=19\n";
         assert_eq!(full_average(text), Some(12.25));
         assert_eq!(full_average(""), None);
+    }
+
+    #[test]
+    fn somebody_waits_when_it_is_for_a_good_part_of_the_time() {
+        let text =
+            "some avg10=50.00 avg60=2.06 avg300=5.49 total=7900\nfull avg10=12.25 avg60=0.02 avg300=1.13 total=19\n";
+        assert_eq!((some_total(text), some_total("full total=3\n")), (Some(7900), None));
+        let waits = |device, processor| Waits { device, processor };
+        let long = |device, processor| {
+            waits(device, processor).are_long(&waits(Some(1000), Some(1000)), Duration::from_millis(100))
+        };
+        assert!(!long(Some(11_000), Some(51_000)));
+        assert!(long(Some(11_001), Some(1000)) && long(Some(1000), Some(51_001)));
+        assert!(!long(None, None), "a kernel that does not tell");
     }
 
     #[test]

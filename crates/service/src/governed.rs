@@ -5,11 +5,11 @@
 use crate::books::lock;
 use crate::mending::Governor;
 use crate::model;
-use longrun_governor::{Loads, Pace, Verdict};
+use longrun_governor::{Disks, Loads, Pace, Verdict};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
 use longrun_volume::Target;
-use longrun_volume::engine::Permission;
+use longrun_volume::engine::{Permission, Turn};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -40,6 +40,20 @@ impl Governed {
         }
     }
 
+    /// How long the fragments of a file must be on average for it to be left as it is: looked up anew each time, since a
+    /// volume can come to lie on other disks.
+    pub fn whole(&self) -> Bytes {
+        if lock(&self.state).pace == Pace::Fast {
+            return Bytes(u64::MAX);
+        }
+        self.device().and_then(Disks::below).map_or(Bytes(u64::MAX), |disks| disks.policy.whole)
+    }
+
+    /// Files of btrfs name another device than the one that they lie on.
+    fn device(&self) -> Option<DeviceNumber> {
+        Target::resolve(&self.point).ok().and_then(|target| target.device_number)
+    }
+
     /// What it saw and did so far.
     pub fn loads(&self) -> model::Governor {
         let state = lock(&self.state);
@@ -52,12 +66,20 @@ impl Governor for Governed {
     fn permission(&self, _device: DeviceNumber, next: Bytes) -> Permission {
         let mut state = lock(&self.state);
         let pace = state.pace;
-        // Files of btrfs name another device than the one that they lie on.
-        let device = || Target::resolve(&self.point).ok().and_then(|target| target.device_number);
-        match state.governor.get_or_insert_with(|| longrun_governor::Governor::new(device(), pace)).permission(next) {
+        match state
+            .governor
+            .get_or_insert_with(|| longrun_governor::Governor::new(self.device(), pace))
+            .permission(next)
+        {
             Verdict::Go => Permission::Go,
             Verdict::Wait(time) => Permission::Wait(time),
         }
+    }
+
+    fn turn(&self, _device: DeviceNumber) -> Turn {
+        let state = lock(&self.state);
+        let limits = state.governor.as_ref().and_then(longrun_governor::Governor::limits);
+        limits.map_or(Turn::UNLIMITED, |limits| Turn { bytes: limits.chunk, pieces: limits.pieces })
     }
 }
 
@@ -65,6 +87,7 @@ fn told(loads: Loads) -> model::Governor {
     model::Governor {
         pace: loads.pace.to_string(),
         devices: loads.devices,
+        disk: loads.disks.map(|disks| disks.to_string()),
         own_bytes: loads.own_bytes.0,
         foreign_bytes: loads.foreign_bytes.0,
         pauses: loads.pauses,

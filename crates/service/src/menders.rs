@@ -29,11 +29,12 @@ struct Mender {
 }
 
 /// What `settings` mean now.
-fn mend_settings(settings: &VolumeSettings, now: Moment) -> MendSettings {
+fn mend_settings(settings: &VolumeSettings, whole: Bytes, now: Moment) -> MendSettings {
     let daily_budget = if settings.mending_budget.0 == 0 { Bytes(u64::MAX) } else { settings.mending_budget };
     MendSettings {
         quiet: settings.mending_quiet,
         daily_budget,
+        whole,
         resting: settings.mending_rests.iter().any(|window| window.contains(now)),
         ..MendSettings::default()
     }
@@ -50,13 +51,13 @@ impl Menders {
         if !settings.enabled || !settings.mending {
             return self.end(volume.device);
         }
-        let how = mend_settings(settings, Moment::now());
         let known = lock(&self.open).get(&volume.device).cloned();
         if let Some(Mender { mending, governed }) = known {
             governed.set_pace(settings.pace);
-            return mending.reconfigure(how);
+            return mending.reconfigure(mend_settings(settings, governed.whole(), Moment::now()));
         }
         let governed = Arc::new(Governed::new(volume.point.clone(), settings.pace));
+        let how = mend_settings(settings, governed.whole(), Moment::now());
         match Mending::start(how, Arc::clone(&governed) as _, Arc::clone(&self.books) as Arc<dyn MendSink>) {
             Ok(mending) => {
                 mending.watch(volume.clone());
@@ -159,7 +160,7 @@ mod tests {
     fn mending_rests_in_its_windows_and_a_budget_of_nothing_is_no_bound() {
         let rests = vec!["mon 08:00-18:00".parse().unwrap()];
         let settings = VolumeSettings { mending_rests: rests, mending_budget: Bytes(0), ..VolumeSettings::default() };
-        let at = |hour: u16| mend_settings(&settings, Moment { day: 0, minute: hour * 60 });
+        let at = |hour: u16| mend_settings(&settings, Bytes(1), Moment { day: 0, minute: hour * 60 });
         assert!(at(9).resting && !at(19).resting);
         assert_eq!(at(9).daily_budget, Bytes(u64::MAX));
     }

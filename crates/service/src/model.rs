@@ -186,6 +186,8 @@ pub struct Governor {
     pub pace: String,
     /// The devices where others are looked for; none before there was work.
     pub devices: Vec<String>,
+    /// What kind of disk the volume lies on; none before there was work.
+    pub disk: Option<String>,
     /// What these devices did for the service while there was work.
     pub own_bytes: u64,
     /// And what they did for others on this machine meanwhile.

@@ -97,6 +97,16 @@ impl Volume for Subset<'_> {
         self.inner.map(file)
     }
 
+    fn bring_in(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        length: Blocks,
+        pieces: &[Run],
+    ) -> Result<(), MoveError> {
+        self.inner.bring_in(file, logical, length, pieces)
+    }
+
     fn exchange(
         &mut self,
         file: FileId,

@@ -33,6 +33,9 @@ pub trait Progress {
     fn at(&self, done: u64, total: u64);
     /// True as soon as the work should stop.
     fn cancelled(&self) -> bool;
+    /// Called often, before more is read: lets whoever else wants the device go first, for a while. Does nothing unless
+    /// somebody sees to it.
+    fn give_way(&self) {}
 }
 
 /// For callers that neither watch nor stop.
@@ -103,6 +106,23 @@ pub trait Volume {
     /// # Errors
     /// [`MoveError::Skip`] when the file is gone, changed beyond recognition, or must not be touched.
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError>;
+
+    /// Reads `pieces` of the file into memory, together, and returns when they are there. They are parts of the range of
+    /// `length` blocks from `logical`, which is exchanged next: other pieces of it may follow before that. Where that is of no
+    /// use it does nothing; what cannot be read shows when it is exchanged.
+    ///
+    /// # Errors
+    /// [`MoveError::Skip`] when the file is gone or must not be touched.
+    fn bring_in(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        length: Blocks,
+        pieces: &[Run],
+    ) -> Result<(), MoveError> {
+        let _ = (file, logical, length, pieces);
+        Ok(())
+    }
 
     /// Exchanges `length` blocks of the file from `logical` with owned blocks at `target`. The kernel does it atomically
     /// and checks; content, times and attributes stay. Afterwards the file's former blocks are owned by us. The files that

@@ -6,10 +6,13 @@ use crate::progress::{Unit, Watch};
 use crate::report::analysis::{Analysis, Findings, Method};
 use crate::report::{print, print_json};
 use crate::survey::{Survey, is_readable_volume};
+use longrun_governor::Disks;
+use longrun_sys::DeviceNumber;
 use longrun_volume::target::{Subject, read_mounts};
 use longrun_volume::walk::walk;
 use longrun_volume::{Target, VolumeInfo};
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Instant;
 
@@ -59,11 +62,13 @@ fn described(path: &Path) -> VolumeInfo {
 }
 
 fn by_walking(start: &Path, info: VolumeInfo, top: usize, watch: &Watch) -> Result<Findings, Failure> {
+    let device = fs::metadata(&info.device).ok().filter(|meta| meta.file_type().is_block_device());
     watch.phase("looking at files", Unit::Steps);
     let started = Instant::now();
     let walk = walk(start, top, watch)?;
     Ok(Findings {
         info,
+        disks: device.and_then(|meta| Disks::below(DeviceNumber::from_stat(meta.rdev()))),
         method: Method::Walk { occupied: walk.occupied_bytes },
         figures: walk.figures(),
         most_fragmented: walk.most_fragmented.into_iter().map(|f| (f.path, f.fragments, f.bytes)).collect(),

@@ -8,13 +8,13 @@ use crate::report::optimization::{Optimization, Plan, PlannedFile, ended};
 use crate::report::{print, print_json};
 use crate::survey::{Picture, Survey};
 use crate::text::size;
-use longrun_governor::{Governor, Pace};
+use longrun_governor::Governor;
 use longrun_layout::{Bytes, FileId, InodeNumber, VolumeLayout};
 use longrun_planner::Mode;
 use longrun_sys::{Errno, FileHandle};
 use longrun_volume::btrfs::{self, BtrfsScan};
 use longrun_volume::chunked;
-use longrun_volume::engine::{self, Expected, PassError, Report, Settings, Stop};
+use longrun_volume::engine::{self, Expected, PassError, Report, ScanProgress, Settings, Stop};
 use longrun_volume::subset::{Subset, restrict};
 use longrun_volume::target::Subject;
 use longrun_volume::{NoProgress, Opened, Target, VolumeError};
@@ -35,25 +35,21 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     let target = Target::resolve(&args.target)?;
     let mode = mode_for(args, &target)?;
     let scope = Scope::of(&target)?;
-    let mut settings =
+    let settings =
         Settings { mode, only: scope.only(), budget: args.budget, deadline: args.deadline, ..Settings::default() };
     let mut watch = Watch::start()?;
     if args.dry_run {
-        let (before, plan) = foresee(&target, &scope, &settings, &watch)?;
+        let (before, plan) = foresee(&target, &scope, &settings, &mut watch)?;
         return if args.json { print_json(&DryRun { before, plan }) } else { print(&preview(&before, &plan)) };
     }
     watch.refuse_stops()?;
     // The lock first: nobody else then changes what the plan is made from.
     let volume = longrun_volume::open(&target)?;
-    let (before, plan) = foresee(&target, &scope, &settings, &watch)?;
+    watch.govern(Governor::new(target.device_number, args.pace.into()));
+    let (before, plan) = foresee(&target, &scope, &settings, &mut watch)?;
     if !args.json {
         print(&preview(&before, &plan))?;
     }
-    let governor = Governor::new(target.device_number, args.pace.into());
-    if governor.pace() != Pace::Fast {
-        settings.chunk = governor.chunk();
-    }
-    watch.govern(governor);
     let report = carry_out(volume, scope, &settings, &mut watch)?;
     // Also of a run that was stopped the result is told: this look at the volume does not ask whether to go on.
     let after = Analysis::new(&Survey::read(&target, &NoProgress)?.findings(WORST_SHOWN)?);
@@ -190,9 +186,14 @@ fn has_vanished(error: &io::Error) -> bool {
 }
 
 /// The volume as it is, and the plan for it. Holds a layout only meanwhile.
-fn foresee(target: &Target, scope: &Scope, settings: &Settings, watch: &Watch) -> Result<(Analysis, Plan), Failure> {
+fn foresee(
+    target: &Target,
+    scope: &Scope,
+    settings: &Settings,
+    watch: &mut Watch,
+) -> Result<(Analysis, Plan), Failure> {
     watch.phase("reading the volume", Unit::Steps);
-    let survey = Survey::read(target, watch)?;
+    let survey = Survey::read(target, &ScanProgress::new(watch, 0))?;
     if let Some(what) = survey.refusal() {
         let path = target.given.clone();
         return Err(VolumeError::Unsupported { path, what }.into());

@@ -105,6 +105,9 @@ fn tell_volume(text: &mut String, volume: &Volume) {
         let (fragments, moved) = (count(mended.fragments), size(Bytes(mended.moved_bytes)));
         _ = writeln!(text, "  Mended:    {} files, {fragments} excess fragments, for {moved}", count(mended.files));
     }
+    if let Some(disk) = &volume.governor.disk {
+        _ = writeln!(text, "  Disk:      {}", printable(disk));
+    }
     if volume.governor.pauses > 0 {
         let governor = &volume.governor;
         let now = governor.pausing.as_ref().map_or_else(String::new, |why| format!("; paused now: {}", printable(why)));

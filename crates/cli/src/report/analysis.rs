@@ -3,6 +3,7 @@
 use super::json_name;
 use super::verdict::{Verdict, judge};
 use crate::text::{count, counted, duration, percent, printable, printable_path, size};
+use longrun_governor::Disks;
 use longrun_layout::{Bytes, Fragmentation};
 use longrun_volume::VolumeInfo;
 use serde::Serialize;
@@ -27,6 +28,8 @@ pub enum Method {
 pub struct Findings {
     /// Which volume.
     pub info: VolumeInfo,
+    /// What it lies on, where that is known.
+    pub disks: Option<Disks>,
     /// How.
     pub method: Method,
     /// The figures; of the free space only the size counts after a walk.
@@ -47,6 +50,7 @@ pub struct Analysis {
     target_hex: Option<String>,
     device: String,
     filesystem: String,
+    disks: Option<Disks>,
     method: &'static str,
     files: u64,
     directories: u64,
@@ -102,6 +106,7 @@ impl Analysis {
             target_hex,
             device: json_name(&findings.info.device).0,
             filesystem: findings.info.filesystem.clone(),
+            disks: findings.disks.clone(),
             method,
             files: figures.files,
             directories: figures.directories,
@@ -173,6 +178,10 @@ impl Analysis {
             }
             _ => lines.push(("free", size(Bytes(free.bytes)))),
         }
+        if let Some(disks) = &self.disks {
+            let whole = size(disks.policy.whole);
+            lines.push(("lies on", format!("{disks}; fragments of {whole} and more are read as fast as whole files")));
+        }
         if self.unreadable > 0 {
             lines.push(("not examined", counted(self.unreadable, "file", "files") + " (not readable for you)"));
         }
@@ -216,6 +225,7 @@ impl Analysis {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use longrun_governor::{DiskKind, DiskPolicy};
     use longrun_layout::FreeSpace;
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
@@ -225,6 +235,11 @@ pub mod tests {
         let name = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         Findings {
             info: VolumeInfo { target: "/mnt".into(), device: "/dev/loop0".into(), filesystem: "ext4".into() },
+            disks: Some(Disks {
+                devices: vec!["loop0".to_owned()],
+                kinds: vec![DiskKind::Virtual],
+                policy: DiskPolicy::of(DiskKind::Virtual),
+            }),
             method: Method::Scan,
             figures: Fragmentation {
                 files: 25_000,

@@ -298,6 +298,7 @@ mod tests {
         Loads {
             pace: Pace::Invisible,
             devices: vec!["loop3".to_owned(), "sda".to_owned()],
+            disks: None,
             observed: Observed::Counters,
             own_bytes: Bytes(1800 << 20),
             foreign_bytes: Bytes(7 << 20),

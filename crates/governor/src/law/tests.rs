@@ -1,4 +1,5 @@
 use super::*;
+use crate::{DiskKind, DiskPolicy};
 use proptest::prelude::*;
 
 const QUIET: Duration = Duration::from_millis(100);
@@ -74,6 +75,28 @@ fn whoever_comes_a_few_times_a_second_meets_work_ever_less() {
 }
 
 #[test]
+fn on_a_hard_disk_whoever_comes_a_few_times_a_second_meets_work_hardly_more_than_once() {
+    let quiet = |kind| DiskPolicy::of(kind).quiet;
+    let met = |quiet: Duration| -> usize {
+        let one = |seed| {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut at = ms(1500);
+            let arrivals: Vec<Duration> = std::iter::repeat_with(|| {
+                at += Duration::from_secs_f64(-0.25 * (1.0 - random.f64()).ln());
+                at
+            })
+            .take(40)
+            .collect();
+            simulate(Rules::of(Pace::Invisible, quiet), ms(12), &arrivals, *arrivals.last().unwrap()).met
+        };
+        (0..100).map(one).sum()
+    };
+    // Of 4000 requests, 5 in 100 would show in what 95 of 100 take at most.
+    assert!(met(quiet(DiskKind::Rotational)) < 160, "{}", met(quiet(DiskKind::Rotational)));
+    assert!(met(quiet(DiskKind::Virtual)) > 200, "{}", met(quiet(DiskKind::Virtual)));
+}
+
+#[test]
 fn the_quiet_time_doubles_with_interruptions_up_to_its_bound_and_halves_in_calm() {
     let mut law = Law::new(Rules { duty: 1.0, ..Rules::of(Pace::Invisible, QUIET) });
     let (mut now, mut seen) = (Duration::ZERO, Vec::new());
@@ -93,6 +116,36 @@ fn the_quiet_time_doubles_with_interruptions_up_to_its_bound_and_halves_in_calm(
         assert_eq!(law.judge(now, &Signs::default()), Verdict::Go);
     }
     assert_eq!(law.quiet(), QUIET);
+}
+
+#[test]
+fn other_rules_hold_at_once_and_a_pause_goes_on_under_them() {
+    let mut law = Law::new(Rules::of(Pace::Invisible, QUIET));
+    law.judge(ms(0), &foreign(1));
+    law.set_rules(Rules::of(Pace::Invisible, 5 * QUIET));
+    assert!(
+        matches!(law.judge(ms(200), &Signs::default()), Verdict::Wait(_)),
+        "quiet for longer than the old rules want"
+    );
+    assert_eq!((law.judge(ms(501), &Signs::default()), law.pauses()), (Verdict::Go, 1));
+}
+
+#[test]
+fn that_somebody_waits_makes_a_quiet_time_longer_but_is_no_reason_to_pause() {
+    let pressed = Signs { pressed: true, ..Signs::default() };
+    let mut law = Law::new(Rules::of(Pace::Invisible, QUIET));
+    assert_eq!(law.judge(ms(0), &pressed), Verdict::Go);
+    let mut pause = |from: u64, signs: &Signs| {
+        law.judge(ms(from), &foreign(1));
+        let wanted = law.quiet();
+        let mut now = ms(from);
+        while let Verdict::Wait(time) = law.judge(now, signs) {
+            now += time;
+        }
+        (now - ms(from)).as_secs_f64() / wanted.as_secs_f64()
+    };
+    assert_eq!(pause(10_000, &pressed), 2.0, "even when somebody waits all the time");
+    assert_eq!(pause(20_000, &Signs::default()), 1.0, "what was seen in one pause is not carried into the next");
 }
 
 #[test]
@@ -145,7 +198,7 @@ proptest! {
         let mut now = Duration::ZERO;
         for (gap, bytes, in_flight) in steps {
             now += ms(gap);
-            let verdict = law.judge(now, &Signs { foreign: Bytes(bytes), in_flight, hold: None });
+            let verdict = law.judge(now, &Signs { foreign: Bytes(bytes), in_flight, ..Signs::default() });
             prop_assert!(bytes == 0 || verdict != Verdict::Go);
             prop_assert!(law.quiet() >= rules.quiet_first && law.quiet() <= rules.quiet_most);
             if let Verdict::Wait(time) = verdict {

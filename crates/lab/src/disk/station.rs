@@ -62,6 +62,8 @@ struct Line {
     statistics: Statistics,
     /// Requests that the model has and has not done, and since when there are any.
     under_way: u64,
+    /// Of these, reads.
+    reading: u64,
     busy_since: Nanos,
     /// Done, and not answered yet.
     done: Vec<Completion>,
@@ -81,6 +83,7 @@ impl Station {
             buffers: Vec::new(),
             statistics: Statistics::default(),
             under_way: 0,
+            reading: 0,
             busy_since: Nanos(0),
             done: Vec::new(),
             asleep_until: None,
@@ -115,6 +118,8 @@ impl Station {
             line.busy_since = now;
         }
         line.under_way += 1;
+        line.reading += u64::from(request.access == Access::Read);
+        line.statistics.most_reads_at_once = line.statistics.most_reads_at_once.max(line.reading);
         line.device.submit(now, Request { id, ..request });
         Ticket(Some(id))
     }
@@ -205,6 +210,8 @@ impl Line {
     fn advance(&mut self, now: Nanos) {
         for completion in self.device.take_done(now) {
             self.under_way = self.under_way.saturating_sub(1);
+            let was_read = self.access.get(&completion.id) == Some(&Access::Read);
+            self.reading = self.reading.saturating_sub(u64::from(was_read));
             if self.under_way == 0 {
                 self.statistics.busy_nanos += completion.at.since(self.busy_since).0;
             }

@@ -31,6 +31,8 @@ pub struct Statistics {
     pub flushes: u64,
     /// Discards, and ranges that were zeroed.
     pub discards: u64,
+    /// The most reads that were under way at a time, of those that the model had.
+    pub most_reads_at_once: u64,
     /// How long, by the model, at least one request was under way: what a load takes on a host that takes no time.
     pub busy_nanos: u64,
 }
@@ -64,6 +66,7 @@ impl Statistics {
             writes: self.writes.since(earlier.writes),
             flushes: self.flushes.saturating_sub(earlier.flushes),
             discards: self.discards.saturating_sub(earlier.discards),
+            most_reads_at_once: self.most_reads_at_once,
             busy_nanos: self.busy_nanos.saturating_sub(earlier.busy_nanos),
         }
     }

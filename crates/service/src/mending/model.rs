@@ -3,7 +3,7 @@
 use longrun_layout::Bytes;
 use longrun_prevention::{FileKey, Happening};
 use longrun_sys::DeviceNumber;
-use longrun_volume::engine::Permission;
+use longrun_volume::engine::{Permission, Turn};
 use longrun_volume::mend::LeftReason;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +15,9 @@ pub struct MendSettings {
     pub quiet: Duration,
     /// The most bytes to write for mending, each day on each volume.
     pub daily_budget: Bytes,
+    /// A file whose fragments are at least this long on average is left as it is: on its disk it is read as fast as a whole
+    /// one.
+    pub whole: Bytes,
     /// Nothing is mended for the time being; files wait.
     pub resting: bool,
     /// The most files that wait; of more, those with the least gain are forgotten.
@@ -23,7 +26,13 @@ pub struct MendSettings {
 
 impl Default for MendSettings {
     fn default() -> Self {
-        Self { quiet: Duration::from_secs(5), daily_budget: Bytes(32 << 30), resting: false, longest_queue: 10_000 }
+        Self {
+            quiet: Duration::from_secs(5),
+            daily_budget: Bytes(32 << 30),
+            whole: Bytes(u64::MAX),
+            resting: false,
+            longest_queue: 10_000,
+        }
     }
 }
 
@@ -115,6 +124,12 @@ pub trait Governor: Send + Sync {
     fn permission(&self, device: DeviceNumber, next: Bytes) -> Permission {
         let _ = (device, next);
         Permission::Go
+    }
+
+    /// How much may be done on one permission.
+    fn turn(&self, device: DeviceNumber) -> Turn {
+        let _ = device;
+        Turn::UNLIMITED
     }
 }
 

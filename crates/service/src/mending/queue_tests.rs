@@ -19,7 +19,13 @@ fn at(seconds: u64) -> Nanos {
 }
 
 fn settings() -> MendSettings {
-    MendSettings { quiet: Duration::from_secs(5), daily_budget: Bytes(1 << 30), resting: false, longest_queue: 3 }
+    MendSettings {
+        quiet: Duration::from_secs(5),
+        daily_budget: Bytes(1 << 30),
+        resting: false,
+        longest_queue: 3,
+        ..MendSettings::default()
+    }
 }
 
 fn mends(next: Next) -> Job {

@@ -8,7 +8,7 @@ use super::queue::{Job, Next, Queue};
 use longrun_layout::Bytes;
 use longrun_prevention::{FileKey, Nanos, Watched};
 use longrun_sys::{DeviceNumber, FileHandle, OFlags};
-use longrun_volume::engine::{Observer, Permission};
+use longrun_volume::engine::{Observer, Permission, Turn};
 use longrun_volume::mend::{LeftReason, Limits, MendError, Mended, Place, mend};
 use longrun_volume::{SkipReason, VolumeError};
 use std::collections::BTreeMap;
@@ -230,7 +230,11 @@ fn attempt(shared: &Shared, job: &Job, volume: &Watched) -> Outcome {
     if job.candidate.size.is_none() {
         return Outcome::Measured(size);
     }
-    if idle < shared.state().settings.quiet {
+    let settings = shared.state().settings;
+    if is_whole_enough(size, job.candidate.excess, settings.whole) {
+        return Outcome::Left(LeftReason::WholeEnough, Bytes(0));
+    }
+    if idle < settings.quiet {
         return Outcome::NotQuiet;
     }
     let mut watch = Watch { shared, device: volume.device };
@@ -242,6 +246,11 @@ fn attempt(shared: &Shared, job: &Job, volume: &Watched) -> Outcome {
         Err(MendError::Volume(VolumeError::TooFull { .. })) => Outcome::Left(LeftReason::LowSpace, Bytes(0)),
         Err(MendError::Volume(error)) => Outcome::Refused(error),
     }
+}
+
+/// Whether the fragments of a file are at least `whole` long on average.
+fn is_whole_enough(size: Bytes, excess: u64, whole: Bytes) -> bool {
+    size.0 / excess.saturating_add(1) >= whole.0
 }
 
 /// How long a file is, and since when nobody has written to it.
@@ -262,7 +271,7 @@ fn is_passing(reason: LeftReason) -> bool {
         LeftReason::Skipped(reason) => {
             matches!(reason, Busy | Changed | Executing | SpaceNeeded | TargetTaken | Blocked)
         }
-        LeftReason::Shared | LeftReason::Compressed | LeftReason::Budget => false,
+        LeftReason::Shared | LeftReason::Compressed | LeftReason::WholeEnough | LeftReason::Budget => false,
     }
 }
 
@@ -330,6 +339,10 @@ impl Observer for Watch<'_> {
         self.shared.governor.permission(self.device, next)
     }
 
+    fn turn(&self) -> Turn {
+        self.shared.governor.turn(self.device)
+    }
+
     fn cancelled(&self) -> bool {
         self.shared.interrupt.load(Ordering::Acquire)
     }
@@ -339,5 +352,18 @@ impl Observer for Watch<'_> {
         if !state.stopping && !self.cancelled() {
             drop(self.shared.changed.wait_timeout(state, time));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_in_long_fragments_is_whole_enough() {
+        let mib = |n: u64| Bytes(n << 20);
+        assert!(is_whole_enough(mib(64), 3, mib(16)));
+        assert!(!is_whole_enough(mib(64), 4, mib(16)));
+        assert!(!is_whole_enough(mib(64), 1, Bytes(u64::MAX)), "every file is mended where there is no such length");
     }
 }

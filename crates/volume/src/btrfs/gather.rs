@@ -62,7 +62,7 @@ fn ended(why: Ended, pace: &dyn Pace) -> Result<Option<SkipReason>, Halt> {
         // By the scan nobody else shared it.
         LeftReason::Shared => SkipReason::Changed,
         LeftReason::Compressed => SkipReason::Compressed,
-        LeftReason::NoGain => SkipReason::TargetTaken,
+        LeftReason::NoGain | LeftReason::WholeEnough => SkipReason::TargetTaken,
         LeftReason::LowSpace | LeftReason::Budget => SkipReason::SpaceNeeded,
         LeftReason::OtherOptimizer => SkipReason::Busy,
     }))

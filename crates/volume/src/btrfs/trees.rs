@@ -47,6 +47,7 @@ impl<'a> Trees<'a> {
         let visited = self.reader.for_each_item(self.volume, tree, first, last, |item| {
             if until_look == 0 {
                 until_look = ITEMS_BETWEEN_LOOKS;
+                self.progress.give_way();
                 interrupted = self.progress.cancelled();
                 if interrupted {
                     return Visit::Stop;

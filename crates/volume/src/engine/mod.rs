@@ -12,6 +12,7 @@ mod moving;
 mod observer;
 mod pacer;
 mod pass;
+mod reading;
 mod report;
 mod settings;
 mod space;
@@ -20,8 +21,7 @@ mod tests;
 
 pub(crate) use dry_run::most_improved;
 pub use dry_run::{Expected, ExpectedFile, ExpectedMoves, MOST_IMPROVED, dry_run};
-pub(crate) use observer::ScanProgress;
-pub use observer::{Observer, Permission, Phase, Status, Unobserved};
+pub use observer::{Observer, Permission, Phase, ScanProgress, Status, Turn, Unobserved};
 pub use pacer::Halt;
 pub(crate) use pacer::Pacer;
 pub(crate) use report::Tally;

@@ -24,7 +24,7 @@ pub(super) enum End {
 }
 
 /// Why the moves of a unit were broken off.
-enum Break {
+pub(super) enum Break {
     Skip(SkipReason),
     Halt(Halt),
 }
@@ -51,10 +51,10 @@ impl From<VolumeError> for Break {
 }
 
 /// What is asked of one exchange: a logical range that lies in one or more pieces and is to lie in one.
-struct Chunk {
-    logical: LogicalBlock,
+pub(super) struct Chunk {
+    pub(super) logical: LogicalBlock,
     target: PhysicalBlock,
-    length: Blocks,
+    pub(super) length: Blocks,
     /// Where the range lies now, in logical order.
     sources: Vec<Extent>,
 }
@@ -62,6 +62,17 @@ struct Chunk {
 impl Chunk {
     fn occupies(&self) -> Extent {
         Extent { start: self.target, length: self.length }
+    }
+
+    /// What it is made of now, in logical order.
+    pub(super) fn pieces(&self) -> Vec<Run> {
+        let mut logical = self.logical;
+        let piece = |source: &Extent| {
+            let run = Run { logical, physical: source.start, length: source.length };
+            logical = logical + source.length;
+            run
+        };
+        self.sources.iter().map(piece).collect()
     }
 }
 
@@ -235,8 +246,13 @@ impl Pass<'_> {
                     // Left behind by an earlier unit of the same file that was skipped, or changed by somebody.
                     return Err(Break::Skip(self.tally.reason(unit.id).unwrap_or(SkipReason::Changed)));
                 };
-                self.secure(batch, at, chunk.occupies())?;
+                self.secure(batch, at, chunk.occupies(), stoppable)?;
                 self.extend(&mut chunk, moves.get(position + 1..).unwrap_or_default(), map);
+                if stoppable {
+                    self.read_in_turns(unit, &chunk)?;
+                    // While permission was waited for, everything may have been given back.
+                    self.secure(batch, at, chunk.occupies(), stoppable)?;
+                }
                 let complete = match self.exchange(unit, &chunk, map) {
                     // The volume itself gave our space to others; once they have enough, this chunk is tried again.
                     Err(Break::Skip(SkipReason::SpaceNeeded)) if stoppable && stalls + 1 < MOST_STALLS => {
@@ -257,6 +273,9 @@ impl Pass<'_> {
                     }
                 }
                 if self.since_barrier >= self.policy.epoch {
+                    if stoppable {
+                        self.checkpoint(Blocks(0))?;
+                    }
                     self.commit()?;
                 }
             }
@@ -265,7 +284,8 @@ impl Pass<'_> {
     }
 
     fn most_at_once(&self) -> Blocks {
-        Blocks((self.settings.chunk.0 / u64::from(self.block_size.bytes())).max(1))
+        let chunk = self.settings.chunk.min(self.pacer.observer.turn().bytes);
+        Blocks((chunk.0 / u64::from(self.block_size.bytes())).max(1))
     }
 
     /// The next part of a move; `None` when it does not lie where the plan believes.
@@ -294,8 +314,13 @@ impl Pass<'_> {
         }
     }
 
-    /// Makes sure that a target is AVAILABLE.
-    fn secure(&mut self, batch: &mut BatchRun<'_>, at: usize, target: Extent) -> Result<(), Break> {
+    /// Makes sure that a target is AVAILABLE. A commit that this takes writes much at once, others' data too: unless the
+    /// pass is stopping anyway (not `patient`), it waits for its permission.
+    fn secure(&mut self, batch: &mut BatchRun<'_>, at: usize, target: Extent, patient: bool) -> Result<(), Break> {
+        let commits = self.ledger.standing(target) == Standing::AfterBarrier && self.settings.obeys(Rule::Barrier);
+        if commits && patient {
+            self.checkpoint(Blocks(0))?;
+        }
         if self.ledger.standing(target) == Standing::NotOurs && batch.crises != self.crises {
             // Everything was given back since the window was opened.
             self.open_window(batch, at)?;

@@ -3,8 +3,8 @@
 use crate::{Progress, SkipReason};
 use longrun_layout::{Bytes, FileId};
 use serde::{Deserialize, Serialize};
-use std::cell::RefCell;
-use std::time::Duration;
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
 
 /// What a pass is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,20 @@ pub enum Permission {
     Wait(Duration),
 }
 
+/// The most that is asked of the device before the observer is asked again: whoever else comes waits for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Bytes that are moved.
+    pub bytes: Bytes,
+    /// Pieces of a file, lying apart on the device, that are read together.
+    pub pieces: usize,
+}
+
+impl Turn {
+    /// As much as the work itself finds useful.
+    pub const UNLIMITED: Self = Self { bytes: Bytes(u64::MAX), pieces: usize::MAX };
+}
+
 /// Watches and steers a pass. Every method has a default that neither looks nor stops.
 pub trait Observer {
     /// Called often; must be quick.
@@ -60,6 +74,11 @@ pub trait Observer {
     fn permission(&mut self, next: Bytes) -> Permission {
         let _ = next;
         Permission::Go
+    }
+
+    /// How much may be done on one permission.
+    fn turn(&self) -> Turn {
+        Turn::UNLIMITED
     }
 
     /// True as soon as the pass should stop and give everything back.
@@ -79,15 +98,41 @@ pub struct Unobserved;
 
 impl Observer for Unobserved {}
 
-/// Shows the scan's progress to the pass's observer.
-pub(crate) struct ScanProgress<'a> {
+/// A scan asks for permission at most this often: asking takes some system calls.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
+/// How long a scan lets others go first: at one question, and in all. A volume changes while it is read, and a picture that
+/// takes too long is of no use; beside somebody who never stops, little is read at a time.
+const LONGEST_STOP: Duration = Duration::from_secs(1);
+const LONGEST_IN_ALL: Duration = Duration::from_secs(120);
+
+/// Shows a scan's progress to an observer, and has the scan give way as the observer says.
+pub struct ScanProgress<'a> {
     observer: RefCell<&'a mut dyn Observer>,
     round: u32,
+    asked: Cell<Option<Instant>>,
+    waited: Cell<Duration>,
+}
+
+impl std::fmt::Debug for ScanProgress<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScanProgress").field("round", &self.round).finish_non_exhaustive()
+    }
 }
 
 impl<'a> ScanProgress<'a> {
-    pub(crate) fn new(observer: &'a mut dyn Observer, round: u32) -> Self {
-        Self { observer: RefCell::new(observer), round }
+    /// Of the scan before this round; 0 is one before all work.
+    pub fn new(observer: &'a mut dyn Observer, round: u32) -> Self {
+        Self { observer: RefCell::new(observer), round, asked: Cell::new(None), waited: Cell::new(Duration::ZERO) }
+    }
+
+    fn wait(&self, observer: &mut dyn Observer) {
+        let mut stopped = Duration::ZERO;
+        while stopped < LONGEST_STOP && self.waited.get() < LONGEST_IN_ALL && !observer.cancelled() {
+            let Permission::Wait(time) = observer.permission(Bytes(0)) else { return };
+            observer.wait(time);
+            stopped += time;
+            self.waited.set(self.waited.get() + time);
+        }
     }
 }
 
@@ -101,5 +146,15 @@ impl Progress for ScanProgress<'_> {
 
     fn cancelled(&self) -> bool {
         self.observer.try_borrow().is_ok_and(|observer| observer.cancelled())
+    }
+
+    fn give_way(&self) {
+        if self.asked.get().is_some_and(|asked| asked.elapsed() < BETWEEN_QUESTIONS) {
+            return;
+        }
+        if let Ok(mut observer) = self.observer.try_borrow_mut() {
+            self.wait(*observer);
+        }
+        self.asked.set(Some(Instant::now()));
     }
 }

@@ -7,8 +7,9 @@ use super::Named;
 use super::balloon::{Shared, Stock};
 use super::files::{Files, OpenFile};
 use super::pipeline::{Chunk, Pipeline};
+use crate::live::reading::{Reading, read_together, steps_of};
 use crate::{Exchanged, MoveError, SkipReason};
-use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, LogicalBlock, PhysicalBlock};
+use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, LogicalBlock, PhysicalBlock, Run};
 use longrun_sys::{ByteRange, Errno, Exchange, MoveFailure, Moved, exchange_with_donor};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ const CHUNK: Bytes = Bytes(1 << 20);
 /// When a call takes longer than this, the next chunks are smaller.
 const LONG_CALL: Duration = Duration::from_millis(20);
 const SMALLEST_CHUNK: Blocks = Blocks(16);
-/// Read-ahead requests of this size fill the cache with single pages; in larger folios each block would force a commit.
-const READ_STEP: Bytes = Bytes(128 << 10);
+/// What was read for an exchange longer ago than this may lie otherwise in memory by now.
+const FRESH: Duration = Duration::from_secs(2);
 /// The largest folio that ext4 makes: dropping a range leaves folios in memory that reach beyond it.
 const LARGEST_FOLIO: u64 = 8 << 20;
 /// How often a chunk that is being written to is tried again.
@@ -33,6 +34,7 @@ pub(super) struct Mover<'a> {
     pub(super) shared: &'a Shared,
     pub(super) files: &'a mut Files,
     pub(super) pipeline: &'a mut Pipeline,
+    pub(super) reading: &'a mut Reading,
 }
 
 /// One file being worked on.
@@ -67,6 +69,12 @@ impl Mover<'_> {
         let writable = if file.executable { None } else { Some(self.files.open_for_exchange(&file)?) };
         let chunk = self.block_size.to_blocks(CHUNK);
         let mut work = Work { file, writable, read_to: logical, was_cached: false, chunk };
+        let range = ByteRange::of_blocks(self.block_size, logical, length);
+        if let Some(ahead) = self.reading.end(id, range)
+            && (ahead.since.elapsed() < FRESH || !longrun_sys::has_large_folios(&work.file, range).unwrap_or(true))
+        {
+            (work.read_to, work.was_cached) = (logical + length, ahead.was_cached);
+        }
         let mut done = Exchanged::default();
         while done.blocks < length {
             match self.next_chunk(&mut work, logical, target, length, &mut done) {
@@ -78,6 +86,25 @@ impl Mover<'_> {
             }
         }
         Ok(done)
+    }
+
+    /// Reads pieces of a range that is exchanged next.
+    pub(super) fn read(
+        &mut self,
+        id: FileId,
+        logical: LogicalBlock,
+        length: Blocks,
+        pieces: &[Run],
+    ) -> Result<(), MoveError> {
+        let file = self.files.open(id)?;
+        let range = ByteRange::of_blocks(self.block_size, logical, length);
+        if !self.reading.is_of(id, range) {
+            let was_cached = self.clear(&file, range)?;
+            self.reading.begin(id, range, was_cached);
+        }
+        let bytes = |piece: &Run| ByteRange::of_blocks(self.block_size, piece.logical, piece.length);
+        read_together(&file, &pieces.iter().map(bytes).collect::<Vec<_>>());
+        Ok(())
     }
 
     /// Exchanges the next chunk; false when it went only in part.
@@ -132,36 +159,38 @@ impl Mover<'_> {
         }
         work.read_to = end;
         let range = ByteRange::of_blocks(self.block_size, start, end - start);
-        // Where the kernel cannot tell what is cached, everything is taken for cached and left in memory.
-        let cached = longrun_sys::cache_state(&work.file, range).ok();
-        if cached.is_none_or(|state| state.cached_pages > 0) {
-            work.was_cached = true;
-            let around = widened(range);
-            self.files.write_back(&work.file, around)?;
-            let _ = longrun_sys::drop_cache(&work.file, around);
-            self.check_folios(work, range)?;
-        }
-        let stop = range.start.0 + range.length.0;
-        let mut from = range.start.0;
-        while from < stop {
-            let step = ByteRange { start: Bytes(from), length: Bytes(READ_STEP.0.min(stop - from)) };
+        work.was_cached |= self.clear(&work.file, range)?;
+        for step in steps_of(range) {
             // Only a hint: data that cannot be read shows when it is exchanged.
             let _ = longrun_sys::read_ahead(&work.file, step);
-            from += READ_STEP.0;
         }
         Ok(())
     }
 
+    /// Takes out of memory what is there of a range, so that it comes in anew in single pages; whether there was any.
+    fn clear(&self, file: &OpenFile, range: ByteRange) -> Result<bool, MoveError> {
+        // Where the kernel cannot tell what is cached, everything is taken for cached and left in memory.
+        let cached = longrun_sys::cache_state(file, range).ok();
+        if cached.is_some_and(|state| state.cached_pages == 0) {
+            return Ok(false);
+        }
+        let around = widened(range);
+        self.files.write_back(file, around)?;
+        let _ = longrun_sys::drop_cache(file, around);
+        self.check_folios(file, range)?;
+        Ok(true)
+    }
+
     /// Pages that somebody has mapped or is reading cannot be dropped. In larger folios they must not be exchanged: each
     /// block would force a commit with the file locked, seconds for a chunk.
-    fn check_folios(&self, work: &Work, range: ByteRange) -> Result<(), MoveError> {
-        let still_cached = longrun_sys::cache_state(&work.file, range).is_ok_and(|state| state.cached_pages > 0);
+    fn check_folios(&self, file: &OpenFile, range: ByteRange) -> Result<(), MoveError> {
+        let still_cached = longrun_sys::cache_state(file, range).is_ok_and(|state| state.cached_pages > 0);
         // Where the kernel does not tell how pages lie, the worst is assumed. A program that is in use even now will be
         // executed again: not even single pages are worth keeping others from it.
-        let untouchable = || work.file.executable || longrun_sys::has_large_folios(&work.file, range).unwrap_or(true);
+        let untouchable = || file.executable || longrun_sys::has_large_folios(file, range).unwrap_or(true);
         if still_cached && untouchable() {
             // Opening tells whether it is mapped because it is being executed.
-            self.files.open_for_exchange(&work.file)?;
+            self.files.open_for_exchange(file)?;
             return Err(MoveError::Skip(SkipReason::Busy));
         }
         Ok(())

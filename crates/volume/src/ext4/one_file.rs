@@ -7,7 +7,7 @@
 use super::Ext4Volume;
 use super::balloon::Donor;
 use super::files::OpenFile;
-use crate::engine::{Observer, Permission, PlanSource, Settings, Status, Stop, optimize_with};
+use crate::engine::{Observer, Permission, PlanSource, Settings, Status, Stop, Turn, optimize_with};
 use crate::mend::{LeftReason, Limits, MendError, Mended, Place};
 use crate::{Exchanged, MoveError, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{
@@ -170,6 +170,10 @@ impl Observer for Watch<'_> {
         self.observer.permission(next)
     }
 
+    fn turn(&self) -> Turn {
+        self.observer.turn()
+    }
+
     fn cancelled(&self) -> bool {
         self.observer.cancelled()
     }
@@ -312,6 +316,16 @@ impl Volume for OneFile {
 
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
         self.inner.map(file)
+    }
+
+    fn bring_in(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        length: Blocks,
+        pieces: &[Run],
+    ) -> Result<(), MoveError> {
+        self.inner.bring_in(file, logical, length, pieces)
     }
 
     fn exchange(

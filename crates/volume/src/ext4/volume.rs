@@ -8,6 +8,7 @@ use super::files::{Customs, Files};
 use super::pipeline::Pipeline;
 use super::scan::{Ext4Reader, FreeSpace, Geometry, ScanOptions};
 use super::tuning::Tuning;
+use crate::live::reading::Reading;
 use crate::{Exchanged, MoveError, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{Blocks, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
 use longrun_sys::{Errno, InodeAttributes};
@@ -37,6 +38,7 @@ pub struct Ext4Volume {
     // First, so that it ends before what it watches.
     pub(super) guard: Guard,
     pub(super) pipeline: Pipeline,
+    reading: Reading,
     pub(super) files: Files,
     pub(super) shared: Arc<Shared>,
     tuning: Tuning,
@@ -77,6 +79,7 @@ impl Ext4Volume {
         Ok(Self {
             guard: Guard::start(&shared, tripwire).map_err(name.failed("starting the guard"))?,
             pipeline: Pipeline::default(),
+            reading: Reading::default(),
             files: Files::new(name.clone(), another()?, CUSTOMS),
             shared,
             tuning,
@@ -90,6 +93,19 @@ impl Ext4Volume {
             name,
             root,
         })
+    }
+}
+
+impl Ext4Volume {
+    fn mover(&mut self) -> Mover<'_> {
+        Mover {
+            name: &self.name,
+            block_size: self.geometry.block_size,
+            shared: &self.shared,
+            files: &mut self.files,
+            pipeline: &mut self.pipeline,
+            reading: &mut self.reading,
+        }
     }
 }
 
@@ -137,6 +153,16 @@ impl Volume for Ext4Volume {
         self.files.map(&open, self.geometry.block_size)
     }
 
+    fn bring_in(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        length: Blocks,
+        pieces: &[Run],
+    ) -> Result<(), MoveError> {
+        self.mover().read(file, logical, length, pieces)
+    }
+
     fn exchange(
         &mut self,
         file: FileId,
@@ -144,14 +170,7 @@ impl Volume for Ext4Volume {
         target: PhysicalBlock,
         length: Blocks,
     ) -> Result<Exchanged, MoveError> {
-        let mut mover = Mover {
-            name: &self.name,
-            block_size: self.geometry.block_size,
-            shared: &self.shared,
-            files: &mut self.files,
-            pipeline: &mut self.pipeline,
-        };
-        mover.exchange(file, logical, target, length)
+        self.mover().exchange(file, logical, target, length)
     }
 
     fn barrier(&mut self) -> Result<(), VolumeError> {

@@ -8,6 +8,7 @@ pub(crate) mod again;
 pub(crate) mod backing;
 pub(crate) mod files;
 pub(crate) mod lock;
+pub(crate) mod reading;
 
 use crate::VolumeError;
 use std::io::Error;

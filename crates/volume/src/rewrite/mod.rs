@@ -46,6 +46,8 @@ pub enum LeftReason {
     Compressed,
     /// The free space has no place where it would lie better.
     NoGain,
+    /// Its fragments are so long that on its disk it is read as fast as a whole file.
+    WholeEnough,
     /// Others might need the free space.
     LowSpace,
     /// It is larger than what may be moved.

@@ -39,6 +39,8 @@ pub(super) struct Mover<'a> {
     pub(super) log: &'a Log,
     pub(super) keep: &'a Keep,
     pub(super) buffer: &'a mut Vec<u8>,
+    /// Whether somebody had it in memory before it was read for this; none when it was not.
+    pub(super) was_cached: Option<bool>,
 }
 
 /// A part of a file: blocks, and how many bytes of the file they hold.
@@ -190,7 +192,7 @@ impl Mover<'_> {
     /// blocks lie there now.
     fn carry(&mut self, group: &Group, part: Part, vessel: &Vessel, berth: &Berth) -> Result<Blocks, MoveError> {
         let Some(file) = group.first() else { return Ok(Blocks(0)) };
-        let was_cached = group.iter().any(|file| self.is_cached(file, part));
+        let was_cached = self.was_cached.unwrap_or_else(|| any_is_cached(group, self.bytes_of(part)));
         self.fill(file, part, vessel, berth)?;
         if group.len() == 1 {
             let moved = self.take(file, part, vessel, berth)?;
@@ -218,10 +220,6 @@ impl Mover<'_> {
 
     fn bytes_of(&self, part: Part) -> ByteRange {
         ByteRange { start: self.geometry.block_size.to_bytes(Blocks(part.logical.0)), length: part.bytes }
-    }
-
-    fn is_cached(&self, file: &OpenFile, part: Part) -> bool {
-        longrun_sys::cache_state(file, self.bytes_of(part)).is_ok_and(|state| state.cached_pages > 0)
     }
 
     /// The kernel forgets the pages of what it moves. Only a hint.
@@ -269,6 +267,12 @@ impl Mover<'_> {
         let runs = clipped(extents.iter().filter_map(|extent| extent.run(geometry.block_size)), part);
         Ok(arrived(&runs, part.logical, berth.extent.start))
     }
+}
+
+/// Whether any of the files has a part of the range in memory.
+pub(super) fn any_is_cached(files: &[Arc<OpenFile>], range: ByteRange) -> bool {
+    let is_cached = |file: &Arc<OpenFile>| longrun_sys::cache_state(file, range);
+    files.iter().any(|file| is_cached(file).is_ok_and(|state| state.cached_pages > 0))
 }
 
 /// The part of runs that lies inside `part`.

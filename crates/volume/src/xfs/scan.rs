@@ -70,6 +70,7 @@ fn read(
         if inode.links > 0 && inode.kind != InodeKind::Other && wanted(&inode) {
             inodes.push(inode);
         }
+        progress.give_way();
         !progress.cancelled()
     })
     .map_err(|errno| match errno {
@@ -83,6 +84,7 @@ fn read(
     let total = inodes.len() as u64;
     for (number, inode) in (0..).zip(&inodes) {
         if number % FILES_BETWEEN_REPORTS == 0 {
+            progress.give_way();
             if progress.cancelled() {
                 return Err(VolumeError::Interrupted);
             }

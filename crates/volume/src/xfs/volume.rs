@@ -2,7 +2,7 @@
 
 use super::admission::{Admitted, admit};
 use super::claims::Claims;
-use super::exchange::Mover;
+use super::exchange::{Mover, any_is_cached};
 use super::log::Log;
 use super::reserve::group_extent;
 use super::scan::{free_in, scan};
@@ -10,13 +10,15 @@ use super::sharers::Keep;
 use super::steering::Steering;
 use crate::live::Named;
 use crate::live::files::{Customs, Files};
+use crate::live::reading::{Reading, read_together};
 use crate::{Exchanged, MoveError, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{
     Blocks, Extent, ExtentSet, FileId, FileIndex, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout,
 };
-use longrun_sys::{InodeAttributes, XfsGeometry};
+use longrun_sys::{ByteRange, InodeAttributes, XfsGeometry};
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::sync::Arc;
 
 /// Ranges that lie closer together than this are asked for at once.
 const NEAR: Blocks = Blocks(1 << 16);
@@ -34,6 +36,7 @@ pub struct XfsVolume {
     followers: BTreeMap<FileId, Vec<FileId>>,
     unavailable: ExtentSet,
     buffer: Vec<u8>,
+    reading: Reading,
     info: VolumeInfo,
     name: Named,
     /// Holds the lock.
@@ -73,6 +76,7 @@ impl XfsVolume {
             followers: BTreeMap::new(),
             unavailable: ExtentSet::new(),
             buffer: Vec::new(),
+            reading: Reading::default(),
             info: VolumeInfo {
                 target: mount.point.clone(),
                 device: target.device.clone(),
@@ -198,6 +202,28 @@ impl Volume for XfsVolume {
         Ok(map)
     }
 
+    fn bring_in(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        length: Blocks,
+        pieces: &[Run],
+    ) -> Result<(), MoveError> {
+        let open = self.files.open(file)?;
+        let bytes = |logical, length| ByteRange::of_blocks(self.geometry.block_size, logical, length);
+        let range = bytes(logical, length);
+        if !self.reading.is_of(file, range) {
+            // Those that follow it share its blocks, and each has pages of its own.
+            let followers = self.followers.get(&file).into_iter().flatten().map(|id| self.files.open(*id));
+            let mut group = followers.collect::<Result<Vec<_>, _>>()?;
+            group.push(Arc::clone(&open));
+            self.reading.begin(file, range, any_is_cached(&group, range));
+        }
+        let pieces: Vec<ByteRange> = pieces.iter().map(|piece| bytes(piece.logical, piece.length)).collect();
+        read_together(&open, &pieces);
+        Ok(())
+    }
+
     fn exchange(
         &mut self,
         file: FileId,
@@ -205,6 +231,7 @@ impl Volume for XfsVolume {
         target: PhysicalBlock,
         length: Blocks,
     ) -> Result<Exchanged, MoveError> {
+        let range = ByteRange::of_blocks(self.geometry.block_size, logical, length);
         let mut mover = Mover {
             name: &self.name,
             root: &self.root,
@@ -215,6 +242,7 @@ impl Volume for XfsVolume {
             log: &self.log,
             keep: &self.keep,
             buffer: &mut self.buffer,
+            was_cached: self.reading.end(file, range).map(|ahead| ahead.was_cached),
         };
         let followers = self.followers.get(&file).map_or(&[][..], Vec::as_slice);
         mover.exchange(file, followers, logical, target, length)

@@ -3,7 +3,7 @@
 use super::support::{Impatient, for_seeds, run, small_settings, small_volume, tidy, untidy};
 use crate::VolumeError;
 use crate::engine::settings::Rule;
-use crate::engine::{Observer, PassError, Permission, Settings, Stop, optimize_with};
+use crate::engine::{Observer, PassError, Permission, Settings, Stop, Turn, optimize_with};
 use crate::sim::{Faults, Foreigners};
 use longrun_layout::{Blocks, Bytes};
 use std::cell::Cell;
@@ -133,6 +133,10 @@ impl Observer for Reluctant {
     fn permission(&mut self, _next: Bytes) -> Permission {
         self.asked += 1;
         if self.asked <= 2 { Permission::Go } else { Permission::Wait(Duration::from_millis(10)) }
+    }
+
+    fn turn(&self) -> Turn {
+        Turn { pieces: 1, ..Turn::UNLIMITED }
     }
 
     fn cancelled(&self) -> bool {

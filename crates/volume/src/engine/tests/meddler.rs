@@ -22,11 +22,13 @@ pub(super) struct Meddled<'a> {
     scans: u32,
     captures: u32,
     exchanges: u32,
+    /// What was read before it was exchanged: the pieces of each turn, by their places on the device.
+    pub read: Vec<Vec<u64>>,
 }
 
 impl<'a> Meddled<'a> {
     pub(super) fn new(sim: SimVolume, act: impl FnMut(Moment, &mut SimVolume) -> Option<SkipReason> + 'a) -> Self {
-        Self { sim, act: Box::new(act), scans: 0, captures: 0, exchanges: 0 }
+        Self { sim, act: Box::new(act), scans: 0, captures: 0, exchanges: 0, read: Vec::new() }
     }
 }
 
@@ -62,6 +64,17 @@ impl Volume for Meddled<'_> {
 
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
         self.sim.map(file)
+    }
+
+    fn bring_in(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        length: Blocks,
+        pieces: &[Run],
+    ) -> Result<(), MoveError> {
+        self.read.push(pieces.iter().map(|piece| piece.physical.0).collect());
+        self.sim.bring_in(file, logical, length, pieces)
     }
 
     fn exchange(

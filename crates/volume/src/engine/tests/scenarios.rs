@@ -3,9 +3,9 @@
 use super::meddler::{Meddled, Moment};
 use super::support::{FixedPlan, Impatient, fragments};
 use crate::engine::settings::Rule;
-use crate::engine::{Observer, Permission, Report, Settings, Skipped, Stop, optimize_with};
+use crate::engine::{Observer, Permission, Report, ScanProgress, Settings, Skipped, Stop, Turn, optimize_with};
 use crate::sim::{Faults, SimVolume};
-use crate::{SkipReason, Volume};
+use crate::{Progress, SkipReason, Volume};
 use longrun_layout::{
     BlockSize, Blocks, Bytes, Extent, FileId, FileIndex, FileMove, InodeNumber, LayoutBuilder, LogicalBlock,
     NO_DIRECTORY, PhysicalBlock, Run,
@@ -334,6 +334,90 @@ fn every_chunk_waits_for_its_permission() {
     let mut governor = Governor::default();
     optimize_with(&mut sim, &settings(), &mut governor, &plan(&[(0, 0, 10, 100, 12)])).unwrap();
     assert_eq!(governor.waited, Duration::from_secs(3), "three chunks, each of which had to wait once");
+}
+
+#[test]
+fn a_commit_waits_for_its_permission_too() {
+    let mut sim = volume(&[&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)]]);
+    let mut governor = Governor::default();
+    let moves = plan(&[(0, 0, 10, 100, 4), (1, 0, 40, 10, 4)]);
+    optimize_with(&mut sim, &settings(), &mut governor, &moves).unwrap();
+    assert_eq!(place(&sim, 1), [Run::new(0, 10, 4)]);
+    assert_eq!(governor.waited, Duration::from_secs(3), "two chunks, and the commit before the second");
+}
+
+#[test]
+fn a_scan_gives_way_too_but_not_for_ever() {
+    /// Never permits anything while the volume is read; afterwards everything.
+    #[derive(Default)]
+    struct Busy {
+        asked: u32,
+        waited: Duration,
+        reading: bool,
+    }
+    impl Observer for Busy {
+        fn permission(&mut self, _next: Bytes) -> Permission {
+            self.asked += 1;
+            if self.reading { Permission::Wait(Duration::from_millis(100)) } else { Permission::Go }
+        }
+
+        fn wait(&mut self, time: Duration) {
+            self.waited += time;
+        }
+    }
+    let mut busy = Busy { reading: true, ..Busy::default() };
+    let progress = ScanProgress::new(&mut busy, 1);
+    progress.give_way();
+    assert_eq!(busy.waited, Duration::from_secs(1), "then a little is read all the same");
+    busy.reading = false;
+    let progress = ScanProgress::new(&mut busy, 1);
+    (0..1000).for_each(|_| progress.give_way());
+    assert!(busy.asked < 100, "asked {} times: not before each of many small steps", busy.asked);
+}
+
+/// Permits everything, so many pieces at a time, and counts.
+struct InTurns {
+    pieces: usize,
+    asked: u32,
+}
+
+impl Observer for InTurns {
+    fn permission(&mut self, _next: Bytes) -> Permission {
+        self.asked += 1;
+        Permission::Go
+    }
+
+    fn turn(&self) -> Turn {
+        Turn { pieces: self.pieces, bytes: Bytes(8 * 4096) }
+    }
+}
+
+#[test]
+fn a_chunk_in_many_pieces_is_read_in_turns_and_each_is_asked_for() {
+    let pieces = [70, 10, 50, 30].iter().enumerate().map(|(n, place)| Run::new(n as u64 * 2, *place, 2));
+    let moves = [(0, 0, 70, 100, 2), (0, 2, 10, 102, 2), (0, 4, 50, 104, 2), (0, 6, 30, 106, 2)];
+    let outcome = |most| {
+        let sim = volume(&[&pieces.clone().collect::<Vec<_>>()]);
+        let mut meddled = Meddled::new(sim, |_, _| None);
+        let mut observer = InTurns { pieces: most, asked: 0 };
+        let settings = Settings { chunk: Bytes(100 * 4096), ..settings() };
+        optimize_with(&mut meddled, &settings, &mut observer, &plan(&moves)).unwrap();
+        assert_eq!(place(&meddled.sim, 0), [Run::new(0, 100, 8)]);
+        (meddled.read, observer.asked)
+    };
+    // In the order of the device; asked before the first turn, between turns, and before the exchange.
+    assert_eq!(outcome(1), (vec![vec![10], vec![30], vec![50], vec![70]], 5));
+    assert_eq!(outcome(3), (vec![vec![10, 30, 50], vec![70]], 3));
+    assert_eq!(outcome(usize::MAX), (vec![], 1), "without a limit an exchange reads by itself");
+}
+
+#[test]
+fn a_chunk_is_no_larger_than_a_turn() {
+    let mut sim = volume(&[&[Run::new(0, 10, 16)]]);
+    let mut observer = InTurns { pieces: usize::MAX, asked: 0 };
+    let settings = Settings { chunk: Bytes(100 * 4096), ..settings() };
+    optimize_with(&mut sim, &settings, &mut observer, &plan(&[(0, 0, 10, 100, 16)])).unwrap();
+    assert_eq!(observer.asked, 2);
 }
 
 #[test]

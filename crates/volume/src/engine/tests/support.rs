@@ -1,6 +1,6 @@
 //! What the engine's tests share: random plans, observers that interfere, and seeds that can be replayed.
 
-use crate::engine::{Observer, PassError, PlanSource, Report, Settings, optimize_with};
+use crate::engine::{Observer, PassError, PlanSource, Report, Settings, Turn, optimize_with};
 use crate::sim::{SimVolume, recipes};
 use fastrand::Rng;
 use longrun_layout::{
@@ -143,6 +143,11 @@ impl Observer for Impatient {
     fn cancelled(&self) -> bool {
         self.asked.set(self.asked.get() + 1);
         self.cancel_at.is_some_and(|at| self.asked.get() >= at)
+    }
+
+    /// So that everything is tested with the longest way between asking and exchanging.
+    fn turn(&self) -> Turn {
+        Turn { pieces: 1, ..Turn::UNLIMITED }
     }
 
     fn wait(&mut self, time: Duration) {

@@ -232,6 +232,7 @@ impl Ext4Reader {
         let mut collector = Collector::new(device, fixed.all().to_vec(), parents);
         let total = device.groups.len() as u64;
         table::for_each_piece(device.source.as_ref(), &device.sb, device.access, &device.groups, |piece| {
+            progress.give_way();
             if progress.cancelled() {
                 return Err(Fault::Interrupted);
             }

@@ -1,0 +1,95 @@
+//! Reading what an exchange needs before it is made, a little at a time: whoever else wants the device waits for that little,
+//! and not for all that the exchange would ask for at once.
+//!
+//! Owns what is in memory for the next exchange, and whether it was there before. Never decides how much is read at a time.
+
+use super::files::OpenFile;
+use longrun_layout::{Bytes, FileId};
+use longrun_sys::ByteRange;
+use std::time::Instant;
+
+/// Read-ahead requests of this size fill the cache with single pages; in larger folios ext4 would force a commit for each
+/// block that it exchanges.
+pub(crate) const READ_STEP: Bytes = Bytes(128 << 10);
+
+/// A range of a file that has been read, in part or whole, for the exchange that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    id: FileId,
+    range: ByteRange,
+    /// Somebody had some of it in memory before.
+    pub(crate) was_cached: bool,
+    /// When that began.
+    pub(crate) since: Instant,
+}
+
+/// What is being read now.
+#[derive(Debug, Default)]
+pub(crate) struct Reading(Option<Ahead>);
+
+impl Reading {
+    /// Whether the reading of this range has begun.
+    pub(crate) fn is_of(&self, id: FileId, range: ByteRange) -> bool {
+        self.0.is_some_and(|ahead| (ahead.id, ahead.range) == (id, range))
+    }
+
+    /// The reading of this range begins.
+    pub(crate) fn begin(&mut self, id: FileId, range: ByteRange, was_cached: bool) {
+        self.0 = Some(Ahead { id, range, was_cached, since: Instant::now() });
+    }
+
+    /// The range is exchanged now: what there is to know of it, when it is the one that was read.
+    pub(crate) fn end(&mut self, id: FileId, range: ByteRange) -> Option<Ahead> {
+        self.0.take().filter(|ahead| (ahead.id, ahead.range) == (id, range))
+    }
+}
+
+/// Reads pieces of a file into memory, all of them at once, and returns when they are there. Data that cannot be read shows
+/// when it is exchanged.
+pub(crate) fn read_together(file: &OpenFile, pieces: &[ByteRange]) {
+    let steps = || pieces.iter().flat_map(|piece| steps_of(*piece));
+    for step in steps() {
+        let _ = longrun_sys::read_ahead(file, step);
+    }
+    for step in steps() {
+        let last = Bytes(step.start.0 + step.length.0.saturating_sub(1));
+        let _ = file.read_at(&mut [0], last);
+    }
+}
+
+/// A range in requests of [`READ_STEP`].
+pub(crate) fn steps_of(range: ByteRange) -> impl Iterator<Item = ByteRange> {
+    let stop = range.start.0 + range.length.0;
+    let starts = (range.start.0..stop).step_by(READ_STEP.0 as usize);
+    starts.map(move |from| ByteRange { start: Bytes(from), length: Bytes(READ_STEP.0.min(stop - from)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longrun_layout::InodeNumber;
+
+    fn range(start: u64, length: u64) -> ByteRange {
+        ByteRange { start: Bytes(start), length: Bytes(length) }
+    }
+
+    #[test]
+    fn only_the_range_that_was_read_is_known_and_only_once() {
+        let id = |generation| FileId { inode: InodeNumber(5), generation };
+        let mut reading = Reading::default();
+        reading.begin(id(1), range(0, 10), true);
+        assert!(reading.is_of(id(1), range(0, 10)));
+        assert!(!reading.is_of(id(2), range(0, 10)) && !reading.is_of(id(1), range(0, 11)));
+        assert!(reading.end(id(1), range(0, 10)).is_some_and(|ahead| ahead.was_cached));
+        assert_eq!(reading.end(id(1), range(0, 10)), None);
+        reading.begin(id(1), range(0, 10), true);
+        assert_eq!(reading.end(id(2), range(0, 10)), None);
+    }
+
+    #[test]
+    fn long_pieces_are_read_in_steps() {
+        let steps: Vec<ByteRange> = steps_of(range(4096, 300 << 10)).collect();
+        assert_eq!(steps, [range(4096, 131_072), range(135_168, 131_072), range(266_240, 45_056)]);
+        assert_eq!(steps_of(range(7, 0)).count(), 0);
+    }
+}

@@ -9,7 +9,7 @@ use longrun_lab::oracle::{compare, dump, excess_of};
 use longrun_lab::{FileSystemKind, VolumeSpec, drop_caches, tool};
 use longrun_layout::Bytes;
 use longrun_sys::{FileHandle, Shutdown, shutdown};
-use longrun_volume::engine::{Observer, Permission, Unobserved};
+use longrun_volume::engine::{Observer, Permission, Turn, Unobserved};
 use longrun_volume::mend::{LeftReason, Limits, MendError};
 use longrun_volume::{SkipReason, Target, VolumeError};
 use std::fs::{self, File, OpenOptions};
@@ -17,6 +17,23 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// Permits everything, a piece at a time, and counts.
+#[derive(Default)]
+struct InTurns {
+    asked: u64,
+}
+
+impl Observer for InTurns {
+    fn permission(&mut self, _next: Bytes) -> Permission {
+        self.asked += 1;
+        Permission::Go
+    }
+
+    fn turn(&self) -> Turn {
+        Turn { pieces: 1, bytes: Bytes(1 << 20) }
+    }
+}
 
 #[test]
 fn loop_a_fragmented_file_becomes_whole_and_nothing_else_about_it_changes() {
@@ -35,8 +52,11 @@ fn loop_a_fragmented_file_becomes_whole_and_nothing_else_about_it_changes() {
         for name in ["even", "odd", "large", "tail"] {
             let excess = excess_of(&bench.path(name)).unwrap();
             assert!(excess > 10, "{kind:?} {name}: {excess}");
-            let mended = bench.mend(name).unwrap();
+            let mut in_turns = InTurns::default();
+            let mended = bench.try_mend(name, Limits::NONE, &mut in_turns).unwrap();
             assert_eq!((mended.before, mended.after), (excess, 0), "{kind:?} {name}: {mended:?}");
+            // Pieces that touch on the device are read by one request; a part of 1 MiB alone would be asked for twice.
+            assert!(in_turns.asked > 5, "{kind:?} {name}: asked {} times", in_turns.asked);
             assert_eq!(excess_of(&bench.path(name)).unwrap(), 0, "{kind:?} {name}");
             let again = bench.mend(name).unwrap();
             assert_eq!((again.before, again.moved), (0, Bytes(0)), "{kind:?} {name}: nothing left to do");

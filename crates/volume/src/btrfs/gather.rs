@@ -6,7 +6,7 @@
 use super::units::Remainder;
 use super::{Owner, SubvolumeId};
 use crate::chunked::{Halt, Pace, Task};
-use crate::engine::{Observer, Permission, Stop};
+use crate::engine::{Observer, Permission, Stop, Turn};
 use crate::live::Named;
 use crate::rewrite::{Durable, Ended, Floor, LeftReason, Place, Request, Sharers, Subject, open, rewrite};
 use crate::{SkipReason, VolumeError};
@@ -150,6 +150,10 @@ struct Paced<'a> {
 impl Observer for Paced<'_> {
     fn permission(&mut self, next: Bytes) -> Permission {
         self.pace.permission(next)
+    }
+
+    fn turn(&self) -> Turn {
+        self.pace.turn()
     }
 
     fn cancelled(&self) -> bool {

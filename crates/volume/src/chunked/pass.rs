@@ -4,7 +4,7 @@ use super::model::{Experience, Model, TRIES};
 use super::tasks::Prospect;
 use super::traits::{ChunkKey, ChunkedVolume, Evacuated, Pace, Picture};
 use crate::engine::{
-    Halt, Observer, Pacer, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally,
+    Halt, Observer, Pacer, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally, Turn,
 };
 use crate::{SkipReason, VolumeError};
 use longrun_layout::{Blocks, Bytes, FileId, FileIndex, Fragmentation, VolumeLayout};
@@ -105,6 +105,10 @@ struct Pass<'a> {
 impl Pace for Pacer<'_> {
     fn permission(&mut self, next: Bytes) -> Permission {
         self.observer.permission(next)
+    }
+
+    fn turn(&self) -> Turn {
+        self.observer.turn()
     }
 
     fn wait(&mut self, time: Duration) {

@@ -1,7 +1,7 @@
 //! The primitives of a volume that hands out its space in chunks.
 
 use super::Task;
-use crate::engine::{Halt, Permission, Stop};
+use crate::engine::{Halt, Permission, Stop, Turn};
 use crate::{Progress, SkipReason, VolumeError, VolumeInfo};
 use longrun_layout::{Blocks, Bytes, Extent, FileIndex, VolumeLayout};
 use std::time::Duration;
@@ -54,6 +54,9 @@ pub struct Picture {
 pub trait Pace {
     /// Whether `next` bytes may be written now: for acts that have to look at something while they wait.
     fn permission(&mut self, next: Bytes) -> Permission;
+
+    /// How much may be done on one permission.
+    fn turn(&self) -> Turn;
 
     /// Lets time pass.
     fn wait(&mut self, time: Duration);

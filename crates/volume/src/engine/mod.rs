@@ -12,7 +12,7 @@ mod moving;
 mod observer;
 mod pacer;
 mod pass;
-mod reading;
+pub(crate) mod reading;
 mod report;
 mod settings;
 mod space;

@@ -26,7 +26,7 @@ impl Pass<'_> {
 }
 
 /// Pieces in the order of the device, so many requests at a time: pieces that touch there are read by one.
-fn turns(mut pieces: Vec<Run>, most: usize) -> Vec<Vec<Run>> {
+pub(crate) fn turns(mut pieces: Vec<Run>, most: usize) -> Vec<Vec<Run>> {
     pieces.sort_unstable_by_key(|piece| piece.physical);
     let mut turns: Vec<Vec<Run>> = Vec::new();
     let mut requests = 0;

@@ -103,7 +103,7 @@ impl Mover<'_> {
             self.reading.begin(id, range, was_cached);
         }
         let bytes = |piece: &Run| ByteRange::of_blocks(self.block_size, piece.logical, piece.length);
-        read_together(&file, &pieces.iter().map(bytes).collect::<Vec<_>>());
+        read_together(file.file(), &pieces.iter().map(bytes).collect::<Vec<_>>());
         Ok(())
     }
 

@@ -33,6 +33,11 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
+    /// The open file itself.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Its length now.
     pub(crate) fn current_length(&self) -> std::io::Result<Bytes> {
         Ok(Bytes(self.file.metadata()?.len()))

@@ -3,9 +3,10 @@
 //!
 //! Owns what is in memory for the next exchange, and whether it was there before. Never decides how much is read at a time.
 
-use super::files::OpenFile;
 use longrun_layout::{Bytes, FileId};
 use longrun_sys::ByteRange;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 /// Read-ahead requests of this size fill the cache with single pages; in larger folios ext4 would force a commit for each
@@ -46,13 +47,13 @@ impl Reading {
 
 /// Reads pieces of a file into memory, all of them at once, and returns when they are there. Data that cannot be read shows
 /// when it is exchanged.
-pub(crate) fn read_together(file: &OpenFile, pieces: &[ByteRange]) {
+pub(crate) fn read_together(file: &File, pieces: &[ByteRange]) {
     let steps = || pieces.iter().flat_map(|piece| steps_of(*piece));
     for step in steps() {
         let _ = longrun_sys::read_ahead(file, step);
     }
     for step in steps() {
-        let last = Bytes(step.start.0 + step.length.0.saturating_sub(1));
+        let last = step.start.0 + step.length.0.saturating_sub(1);
         let _ = file.read_at(&mut [0], last);
     }
 }

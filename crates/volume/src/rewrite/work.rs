@@ -8,9 +8,11 @@ use super::extents::{Sharers, Stamp, Survey, left_for, reason_by_attributes};
 use super::unit::{Member, UnitPlan};
 use super::{LeftReason, Place};
 use crate::engine::file_map::FileMap;
-use crate::engine::{Observer, Permission};
+use crate::engine::reading::turns;
+use crate::engine::{Observer, Permission, Turn};
+use crate::live::reading::read_together;
 use crate::{SkipReason, VolumeError};
-use longrun_layout::{BlockSize, Blocks, Bytes, Extent, LogicalBlock, Run};
+use longrun_layout::{BlockSize, Blocks, Bytes, Extent, LogicalBlock, PhysicalBlock, Run};
 use longrun_sys::{ByteRange, Errno, FileHandle, OFlags, Shared};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -199,11 +201,14 @@ impl Work<'_> {
         let step = self.block_size.to_blocks(Bytes(COPIED_AT_ONCE as u64));
         for (copy, donor) in self.plan.copies.iter().zip(self.donors) {
             let Some(source) = self.request.subjects.get(copy.source) else { continue };
+            let map = FileMap::new(source.survey.data.iter().copied());
             for call in &copy.ranges {
                 let mut done = Blocks(0);
                 while done < call.length {
                     let part = step.min(call.length - done);
                     self.checkpoint(source, observer, self.block_size.to_bytes(part))?;
+                    let place = Extent { start: PhysicalBlock((call.logical + done).0), length: part };
+                    self.read_in_turns(source, observer, map.within(place).collect())?;
                     self.copy_part(source, donor, call.logical + done, call.donor + done, part, &mut buffer)?;
                     done += part;
                 }
@@ -248,6 +253,21 @@ impl Work<'_> {
         {
             observer.wait(time.min(LONGEST_WAIT));
         }
+    }
+
+    /// Reads what is copied next a few pieces at a time, as an exchange does, and asks before each turn after the first and
+    /// before the copy is written.
+    fn read_in_turns(&self, source: &Subject, observer: &mut dyn Observer, pieces: Vec<Run>) -> Result<(), LeftReason> {
+        let most = observer.turn().pieces;
+        if most == Turn::UNLIMITED.pieces {
+            return Ok(());
+        }
+        for turn in turns(pieces, most) {
+            let ranges: Vec<ByteRange> = turn.iter().map(|run| source.survey.bytes(run.logical, run.length)).collect();
+            read_together(&source.file, &ranges);
+            self.checkpoint(source, observer, Bytes(0))?;
+        }
+        Ok(())
     }
 
     fn copy_part(

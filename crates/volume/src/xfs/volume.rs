@@ -220,7 +220,7 @@ impl Volume for XfsVolume {
             self.reading.begin(file, range, any_is_cached(&group, range));
         }
         let pieces: Vec<ByteRange> = pieces.iter().map(|piece| bytes(piece.logical, piece.length)).collect();
-        read_together(&open, &pieces);
+        read_together(open.file(), &pieces);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention bench-layouts bench-invisibility bench-trace torture crash fuzz install clean
+.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention bench-layouts bench-ageing bench-invisibility bench-trace torture crash fuzz install clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -71,6 +71,11 @@ bench-layouts: ## Reading, copying and using as databases do fragmented and opti
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) layouts --output docs/benchmarks.md $(ARGS)
+
+bench-ageing: ## Weeks of a volume's life: looked after by nobody, by the file system's own tool, by the service (ARGS="--filesystem xfs --days 28")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	$(as_root) $(lab) ageing --output docs/benchmarks.md $(ARGS)
 
 bench-invisibility: ## Working beside an optimizer, unthrottled and invisible, on modelled disks (ARGS="--model hdd --scheduler bfq")
 	@scripts/prepare.sh test

@@ -50,6 +50,9 @@ pub enum AgeError {
         /// Why.
         reason: &'static str,
     },
+    /// A volume that is lived on has become full.
+    #[error("the volume of {} is full: plan less, or choose a larger one", .0.display())]
+    Full(PathBuf),
     /// The caller asked to stop.
     #[error("interrupted; the files made so far are in {}", .0.display())]
     Interrupted(PathBuf),

@@ -1,6 +1,7 @@
 //! Makes fragmentation on purpose, so that what mends it can be shown and tested.
 //!
-//! Owns the ageing recipes (a directory tree written, rewritten and deleted until the volume looks years old) and the
+//! Owns the ageing recipes (a directory tree written, rewritten and deleted until the volume looks years old), the life of a
+//! volume from day to day, and the
 //! fragmenting of one existing file. Never touches a file that it did not make itself, except the one file that
 //! [`fragment_file`] is asked to fragment, and never changes that file's content.
 
@@ -8,6 +9,7 @@ mod buffer;
 mod content;
 mod error;
 mod fragment;
+mod life;
 mod precautions;
 mod recipe;
 mod recipes;
@@ -17,4 +19,5 @@ pub use buffer::AlignedBuffer;
 pub use content::fill_block;
 pub use error::AgeError;
 pub use fragment::{Fragmented, Order, fragment_file, fragment_file_in};
+pub use life::{Day, Life, LifePlan};
 pub use recipe::{ParseRecipeError, Progress, Recipe, Summary, age};

@@ -52,6 +52,11 @@ impl Stream {
     pub(crate) fn bytes(&self) -> u64 {
         self.made.bytes
     }
+
+    /// What it is now.
+    pub(crate) fn made(&self) -> Made {
+        self.made
+    }
 }
 
 /// The tree while it is being made.
@@ -187,6 +192,11 @@ impl<'a> Tree<'a> {
         self.root.join(format!("d{number:03}"))
     }
 
+    /// The directory of all of it.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Where the file lies.
     pub(crate) fn path(&self, made: &Made) -> PathBuf {
         self.directory_path(made.directory).join(format!("f{:07}", made.id))
@@ -233,15 +243,24 @@ impl<'a> Tree<'a> {
     /// Opens a new file for appends in some manner.
     pub(crate) fn open_stream_in(&mut self, directory: u64, manner: Manner) -> Result<Stream, AgeError> {
         let made = self.new_made(directory);
+        self.open(made, manner, OFlags::CREATE | OFlags::EXCL)
+    }
+
+    /// Opens a file that was closed for more appends.
+    pub(crate) fn reopen(&mut self, made: &Made, manner: Manner) -> Result<Stream, AgeError> {
+        self.open(*made, manner, OFlags::empty())
+    }
+
+    fn open(&self, made: Made, manner: Manner, create: OFlags) -> Result<Stream, AgeError> {
         let path = self.path(&made);
         let how = match manner {
             Manner::Direct => OFlags::DIRECT,
             Manner::Synchronous => OFlags::SYNC,
             Manner::Buffered => OFlags::empty(),
         };
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | how;
+        let flags = create | OFlags::WRONLY | OFlags::CLOEXEC | how;
         let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o644))
-            .map_err(|e| AgeError::io("open for direct writes", &path, e))?;
+            .map_err(|e| AgeError::io("open for appends", &path, e))?;
         Ok(Stream { file: file.into(), made, manner })
     }
 

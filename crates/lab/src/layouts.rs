@@ -62,7 +62,8 @@ impl LayoutBench {
             Self::Copy => {
                 "Files in shuffled fragments of 64 KiB, whole, and optimized, once one file and once 64 of as many bytes together. \
                  Read by requests of 128 KiB, and copied so, a copy being done when it is durable; the volume mounted anew before \
-                 each"
+                 each. A whole file has fewer requests under way at a time than one in fragments, read-ahead being as long: on a disk \
+                 that takes its time for each and does not care for their order, it can be the slower one"
             }
             Self::Oltp => {
                 "A file in shuffled fragments of 16 KiB, and one that has been optimized. fio past the page cache, libaio, 8 requests \

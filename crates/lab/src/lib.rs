@@ -4,6 +4,7 @@
 //! mount, loop device, process or file behind: not on success, error, panic or signal; and what a killed run left is
 //! swept at the next start.
 
+mod ageing;
 mod bench;
 pub mod cleanup;
 mod crash;
@@ -18,6 +19,7 @@ mod pieces;
 mod plug;
 mod pressure;
 mod prevention;
+mod service;
 mod soak;
 mod spec;
 pub mod tool;
@@ -25,6 +27,7 @@ mod torture;
 mod trimming;
 mod volume;
 
+pub use ageing::{AgeingSettings, Care, Course, Curve, Evening, ageing, ageing_report, curves};
 pub use bench::{BenchSettings, Phase, bench, scan};
 pub use crash::{CrashRun, CrashSettings, Cut, crash};
 pub use full::{FullReport, Got, Pace, fill_beside};

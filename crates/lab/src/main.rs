@@ -1,7 +1,9 @@
 //! `longrun-lab`: the laboratory from the command line.
 
+mod ageing_command;
 mod on_disks;
 
+use ageing_command::{AgeingArguments, run_ageing};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use longrun_ageing::Recipe;
@@ -120,6 +122,8 @@ enum Command {
     Layouts(LayoutsArguments),
     /// Work beside an optimizer in several modes, on modelled disks.
     Invisibility(InvisibilityArguments),
+    /// Let volumes age for weeks, looked after by nobody, by the file system's own tool, and by the service.
+    Ageing(AgeingArguments),
     /// What serves such a device; started by the laboratory itself.
     #[command(name = longrun_lab::disk::SERVE_COMMAND, hide = true)]
     ServeDisk,
@@ -298,6 +302,7 @@ fn run() -> Result<()> {
         Command::Disk(arguments) => run_disk(&arguments)?,
         Command::Layouts(arguments) => run_layouts(arguments)?,
         Command::Invisibility(arguments) => run_invisibility(arguments)?,
+        Command::Ageing(arguments) => run_ageing(&arguments)?,
         Command::ServeDisk => longrun_lab::disk::serve()?,
         Command::Prevention(arguments) => run_prevention(arguments)?,
         Command::Full { seed, burst, after, filesystem, mebibytes, optimizer } => {

@@ -40,10 +40,22 @@ impl Line {
         let runs = [before, after].map(|runs| runs.iter().map(|rates| rates.requests_per_second).collect());
         let (before, after) = (middle(before), middle(after));
         let gain_percent = 100.0 * (per(after.requests_per_second, before.requests_per_second) - 1.0);
-        // So many requests took so long: the same share of noise as with times.
-        let verdict = Verdict::of_times(per(before.requests_per_second, after.requests_per_second));
+        // So many requests took so long: the same share of noise as with times. Where runs of the one were as good as runs of
+        // the other, nothing is known.
+        let verdict = match overlap(&runs) {
+            true => Verdict::NoBenefit,
+            false => Verdict::of_times(per(before.requests_per_second, after.requests_per_second)),
+        };
         Self { profile, before, after, gain_percent, verdict, runs }
     }
+}
+
+fn overlap(runs: &[Vec<f64>; 2]) -> bool {
+    let [before, after] = runs.each_ref().map(|runs| {
+        let values = || runs.iter().copied();
+        (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max))
+    });
+    before.0 <= after.1 && after.0 <= before.1
 }
 
 /// All profiles.
@@ -177,6 +189,14 @@ mod tests {
         assert_eq!(report(1.01).table().rows[0].last().unwrap(), "no benefit (+1.0 %)");
         assert!(report(1.01).sentences().contains(&"No benefit.".to_owned()));
         assert_eq!(report(0.5).table().rows[0].last().unwrap(), "harm: -50 %");
+    }
+
+    #[test]
+    fn runs_that_overlap_show_nothing() {
+        let rates = |all: [f64; 3]| all.map(|requests_per_second| Rates { requests_per_second, ..Rates::default() });
+        let line = |before, after| Line::of(OltpProfile::FileServer, &rates(before), &rates(after)).verdict;
+        assert_eq!(line([90.0, 100.0, 110.0], [120.0, 130.0, 140.0]), Verdict::Benefit);
+        assert_eq!(line([90.0, 100.0, 125.0], [120.0, 130.0, 140.0]), Verdict::NoBenefit);
     }
 
     #[test]

@@ -152,8 +152,8 @@ fn oltp_profiles() -> impl clap::builder::TypedValueParser<Value = OltpProfile> 
 
 fn run_time(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text)?;
-    if time < Duration::from_millis(100) || time > Duration::from_secs(3600) {
-        return Err("between 100ms and 1h".to_owned());
+    if time < Duration::from_secs(1) || time > Duration::from_secs(3600) {
+        return Err("between 1s and 1h".to_owned());
     }
     Ok(time)
 }

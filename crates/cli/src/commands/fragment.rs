@@ -148,7 +148,7 @@ fn has_only_aged_files(directory: &Path) -> io::Result<bool> {
 impl From<AgeError> for Failure {
     fn from(error: AgeError) -> Self {
         let status = match &error {
-            AgeError::Io { .. } => Status::Failed,
+            AgeError::Io { .. } | AgeError::Full(_) => Status::Failed,
             AgeError::Exists(_) | AgeError::TooSmall { .. } | AgeError::Unsuitable { .. } => Status::Refused,
             AgeError::TooManyFragments { .. } => Status::Usage,
             AgeError::Interrupted(_) => Status::Interrupted,

@@ -1,15 +1,14 @@
 //! Soaking: the service under mixed load for long, with volumes mounted and unmounted, must not grow.
 //!
-//! Owns how it goes: [`load`] makes the work, [`service`] is started and sampled, [`judgement`] says whether it grew.
+//! Owns how it goes: [`load`] makes the work, the service is sampled, [`judgement`] says whether it grew.
 
 mod judgement;
 mod load;
-mod service;
 
+use crate::service::{Service, Use};
 use crate::{LoopVolume, VolumeSpec};
 use anyhow::Result;
 use serde::Serialize;
-use service::Service;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -71,7 +70,7 @@ pub fn soak(settings: SoakSettings) -> Result<SoakReport> {
         let watched = (|| {
             while begun.elapsed() < settings.time {
                 thread::sleep(settings.sample);
-                samples.push(service.sample(begun)?);
+                samples.push(sample(&mut service, begun)?);
             }
             Ok(())
         })();
@@ -89,4 +88,21 @@ pub fn soak(settings: SoakSettings) -> Result<SoakReport> {
     }
     judgement::judge(&samples)?;
     Ok(SoakReport { grown_files, remounts, samples })
+}
+
+/// What the service uses now, and how much waits in it, by itself.
+fn sample(service: &mut Service, begun: Instant) -> Result<Sample> {
+    let Use { resident_kib, files, threads } = service.usage()?;
+    // Asked after the look: the question opens a connection.
+    let told = service.status()?;
+    let number = |pointer: &str| told.as_ref()?.pointer(pointer)?.as_u64();
+    Ok(Sample {
+        seconds: begun.elapsed().as_secs(),
+        resident_kib,
+        files,
+        threads,
+        queued: number("/queue"),
+        to_be_mended: number("/mending/queued"),
+        in_journal: number("/journal_files"),
+    })
 }

@@ -1,6 +1,5 @@
-//! The service that is soaked, as a child of ours: started on a configuration of its own, sampled, and ended in good order.
+//! The service as a child of ours: started on a configuration of its own, looked at, and ended in good order.
 
-use super::Sample;
 use crate::{LoopVolume, longrun_binary, tool};
 use anyhow::{Result, bail, ensure};
 use std::fs::{self, File};
@@ -9,15 +8,26 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// What a process uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    /// Memory.
+    pub(crate) resident_kib: u64,
+    /// Open files.
+    pub(crate) files: u64,
+    /// Threads.
+    pub(crate) threads: u64,
+}
+
 /// A service of ours; killed when dropped.
-pub(super) struct Service {
+pub(crate) struct Service {
     child: Child,
     socket: PathBuf,
 }
 
 impl Service {
     /// Starts it for these volumes; what it needs, and what it logs, lies in `directory`.
-    pub(super) fn start(directory: &Path, volumes: &[LoopVolume]) -> Result<Self> {
+    pub(crate) fn start(directory: &Path, volumes: &[LoopVolume]) -> Result<Self> {
         let rules: String = volumes
             .iter()
             .map(|volume| {
@@ -53,8 +63,8 @@ impl Service {
         Ok(())
     }
 
-    /// What it uses now, by /proc, and how much waits in it, by itself.
-    pub(super) fn sample(&mut self, begun: Instant) -> Result<Sample> {
+    /// What it uses now, by /proc.
+    pub(crate) fn usage(&mut self) -> Result<Use> {
         self.alive()?;
         let base = PathBuf::from(format!("/proc/{}", self.child.id()));
         let status = fs::read_to_string(base.join("status"))?;
@@ -62,26 +72,15 @@ impl Service {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
             line.split_whitespace().next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
         };
-        let sample = Sample {
-            seconds: begun.elapsed().as_secs(),
+        Ok(Use {
             resident_kib: field("VmRSS:"),
             files: fs::read_dir(base.join("fd"))?.count() as u64,
             threads: field("Threads:"),
-            ..Sample::default()
-        };
-        // Asked after the look: the question opens a connection.
-        let told = self.status()?;
-        let number = |pointer: &str| told.as_ref()?.pointer(pointer)?.as_u64();
-        Ok(Sample {
-            queued: number("/queue"),
-            to_be_mended: number("/mending/queued"),
-            in_journal: number("/journal_files"),
-            ..sample
         })
     }
 
     /// What `longrun status` shows; nothing when the service has no time to answer.
-    fn status(&self) -> Result<Option<serde_json::Value>> {
+    pub(crate) fn status(&self) -> Result<Option<serde_json::Value>> {
         let mut command = Command::new(longrun_binary()?);
         command.args(["status", "--json", "--socket"]).arg(&self.socket);
         let output = tool::output(&mut command)?;
@@ -89,7 +88,7 @@ impl Service {
     }
 
     /// Ends it, which it must do in good order.
-    pub(super) fn stop(mut self) -> Result<()> {
+    pub(crate) fn stop(mut self) -> Result<()> {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
         let status = self.child.wait()?;

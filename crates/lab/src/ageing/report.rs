@@ -1,0 +1,225 @@
+//! What the weeks come to: a table, the goals, a picture.
+
+use super::chart::{Curve, curves};
+use super::{AgeingSettings, Care, Course, Evening, PERIOD};
+use crate::bench::{load, machine};
+use anyhow::{Context, Result};
+use longrun_bench::Table;
+use longrun_layout::Bytes;
+use std::fmt::Write as _;
+
+/// With Longrun there shall be so much less excess than with nobody, in per cent.
+const FEWER_PERCENT: f64 = 98.0;
+/// Free pieces that are at most so many times those of the seventh evening have stayed as they were.
+const FLAT: f64 = 1.1;
+
+/// The report in Markdown, and its picture as SVG, which the report calls `picture`.
+///
+/// # Errors
+/// When a course is missing.
+pub fn report(settings: &AgeingSettings, courses: &[Course], picture: &str) -> Result<(String, String)> {
+    let &AgeingSettings { kind, mebibytes, days, full_percent, daily_percent, seed } = settings;
+    let mut text = format!(
+        "# Weeks of ageing: {}\n\nWritten by `make bench-ageing`; do not edit. The same days (seed {seed}) on volumes of \
+         {mebibytes} MiB that begin byte-identical, on a loop device with direct I/O: files come, eight of them growing beside \
+         each other by direct, synchronous or buffered writes of 4 to 64 KiB, others are deleted at random, six logs are added to; \
+         {full_percent} % of the volume is in files, and {daily_percent} % is written each day. A day takes seconds, so that the \
+         service is told to wait for a second where it would for five, and to give way to nobody (`pace = \"fast\"`). Figures of \
+         the evenings are `longrun analyze`'s; \"moved\" is the service's own count, and of what runs once a week what the device \
+         wrote meanwhile; \"more written\" is what the device wrote beyond that of the volume that nobody looks after.\n\n\
+         Machine: {}. Processes that wanted to run: {}.\n\n",
+        kind.name(),
+        machine(),
+        load(),
+    );
+    let of = |care| courses.iter().find(|course| course.care == care).context("a course is missing");
+    let (nobody, peer) = (of(Care::Nobody)?, of(Care::Peer)?);
+    text += &table(courses, nobody, days).markdown();
+    writeln!(text, "\n![the same as curves]({picture})\n")?;
+    for course in courses {
+        writeln!(
+            text,
+            "- {}: {:.0} excess fragments on average over all evenings, the table having those on which something ran; in the end \
+             filefrag finds {}, the file system's own tool {} free pieces; the volume is clean. All of it took {:.0} s.",
+            course.name,
+            average_excess(course),
+            course.judged_excess,
+            course.judged_pieces,
+            course.seconds
+        )?;
+    }
+    text.push('\n');
+    for ours in [of(Care::Longrun)?, of(Care::LongrunAndPass)?] {
+        for (holds, what) in claims(nobody, peer, ours) {
+            writeln!(
+                text,
+                "- {}: {}: {what}",
+                if holds { "holds" } else { "**not better, or goal missed**" },
+                ours.name
+            )?;
+        }
+    }
+    Ok((text, drawn(courses, nobody)))
+}
+
+fn average_excess(course: &Course) -> f64 {
+    let sum: u64 = course.evenings.iter().map(|evening| evening.excess_fragments).sum();
+    sum as f64 / course.evenings.len().max(1) as f64
+}
+
+fn more_written(evening: &Evening, nobody: &Course, day: usize) -> f64 {
+    let without = nobody.evenings.get(day).map_or(Bytes(0), |evening| evening.written);
+    mebibytes(evening.written) - mebibytes(without)
+}
+
+fn mebibytes(bytes: Bytes) -> f64 {
+    bytes.0 as f64 / f64::from(1 << 20)
+}
+
+/// A row for each week and care.
+fn table(courses: &[Course], nobody: &Course, days: u32) -> Table {
+    let mut table = Table::with_columns(&[
+        "looked after by",
+        "day",
+        "files",
+        "excess fragments",
+        "free pieces",
+        "largest free, MiB",
+        "moved, MiB",
+        "more written, MiB",
+    ]);
+    for course in courses {
+        for day in (0..=days).filter(|day| day.is_multiple_of(PERIOD) || *day == days) {
+            let Some(evening) = course.evenings.get(day as usize) else { continue };
+            table.rows.push(vec![
+                course.name.clone(),
+                day.to_string(),
+                evening.files.to_string(),
+                evening.excess_fragments.to_string(),
+                evening.free_pieces.to_string(),
+                format!("{:.1}", mebibytes(evening.largest_free)),
+                format!("{:.0}", mebibytes(evening.moved)),
+                format!("{:.0}", more_written(evening, nobody, day as usize)),
+            ]);
+        }
+    }
+    table
+}
+
+/// The goals, and whether they hold.
+fn claims(nobody: &Course, peer: &Course, longrun: &Course) -> Vec<(bool, String)> {
+    let last = |course: &Course| course.evenings.last().copied().unwrap_or_default();
+    let (without, with) = (last(nobody).excess_fragments, last(longrun).excess_fragments);
+    let fewer = if without == 0 { 0.0 } else { 100.0 * (1.0 - with as f64 / without as f64) };
+    let pieces = |day: usize| longrun.evenings.get(day).map_or(0, |evening| evening.free_pieces);
+    let (then, now) = (pieces(PERIOD as usize), last(longrun).free_pieces);
+    let end = nobody.evenings.len().saturating_sub(1);
+    let (ours, theirs) = (more_written(&last(longrun), nobody, end), more_written(&last(peer), nobody, end));
+    let (moved, moved_by_peer) = (mebibytes(last(longrun).moved), mebibytes(last(peer).moved));
+    vec![
+        (
+            fewer >= FEWER_PERCENT,
+            format!(
+                "at least {FEWER_PERCENT} % less excess than with nobody: {with} against {without} ({fewer:.1} % less)"
+            ),
+        ),
+        (
+            with <= last(peer).excess_fragments,
+            format!("no more excess than with {}: {with} against {}", peer.name, last(peer).excess_fragments),
+        ),
+        (
+            now as f64 <= then as f64 * FLAT,
+            format!(
+                "free pieces stay as they were on day {PERIOD}: {then} then, {now} in the end ({} with nobody, {} with the peer)",
+                last(nobody).free_pieces,
+                last(peer).free_pieces
+            ),
+        ),
+        (
+            moved < moved_by_peer && ours < theirs,
+            format!(
+                "moves less than {}: {moved:.0} MiB against {moved_by_peer:.0}; more written {ours:.0} against {theirs:.0}",
+                peer.name
+            ),
+        ),
+    ]
+}
+
+fn drawn(courses: &[Course], nobody: &Course) -> String {
+    let lines = |value: &dyn Fn(usize, &Evening) -> f64| -> Vec<Curve> {
+        let curve = |course: &Course| Curve {
+            name: course.name.clone(),
+            values: course.evenings.iter().enumerate().map(|(day, evening)| value(day, evening)).collect(),
+        };
+        courses.iter().map(curve).collect()
+    };
+    curves(&[
+        ("Excess fragments, each evening", lines(&|_, evening| evening.excess_fragments as f64)),
+        ("Pieces of free space", lines(&|_, evening| evening.free_pieces as f64)),
+        ("MiB written beyond that with nobody", lines(&|day, evening| more_written(evening, nobody, day))),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FileSystemKind;
+
+    fn course(care: Care, excess: [u64; 9], pieces: u64, written: u64) -> Course {
+        let evening = |excess_fragments| Evening {
+            excess_fragments,
+            free_pieces: pieces + excess_fragments / 10,
+            written: Bytes(written << 20),
+            moved: Bytes((written - 100) << 20),
+            ..Evening::default()
+        };
+        Course {
+            care,
+            name: format!("{care:?}"),
+            evenings: excess.into_iter().map(evening).collect(),
+            judged_excess: excess[8],
+            judged_pieces: pieces,
+            seconds: 1.0,
+        }
+    }
+
+    const GROWING: [u64; 9] = [0, 100, 200, 300, 400, 500, 600, 700, 800];
+
+    fn settings() -> AgeingSettings {
+        let kind = FileSystemKind::Xfs;
+        AgeingSettings { kind, mebibytes: 1024, days: 8, full_percent: 60, daily_percent: 5, seed: 1 }
+    }
+
+    #[test]
+    fn goals_are_told_as_they_are() {
+        let nobody = course(Care::Nobody, GROWING, 10, 100);
+        let peer = course(Care::Peer, [5; 9], 10, 400);
+        let good = claims(&nobody, &peer, &course(Care::Longrun, [4; 9], 10, 200));
+        assert!(good.iter().all(|(holds, _)| *holds), "{good:?}");
+        assert!(good[0].1.contains("4 against 800 (99.5 % less)"), "{good:?}");
+        let bad = claims(&nobody, &peer, &course(Care::Longrun, GROWING, 10, 500));
+        assert!(bad.iter().all(|(holds, _)| !*holds), "{bad:?}");
+        let none = course(Care::Nobody, [0; 9], 10, 100);
+        assert!(
+            !claims(&none, &peer, &course(Care::Longrun, [0; 9], 10, 200))[0].0,
+            "nothing to prevent is no success"
+        );
+    }
+
+    #[test]
+    fn the_report_has_each_week_and_a_picture() {
+        let courses = [
+            course(Care::Nobody, GROWING, 10, 100),
+            course(Care::Peer, [5; 9], 10, 400),
+            course(Care::Longrun, [4; 9], 10, 200),
+            course(Care::LongrunAndPass, [0; 9], 10, 300),
+        ];
+        let (text, picture) = report(&settings(), &courses, "ageing-xfs.svg").unwrap();
+        assert!(
+            text.contains("| Longrun | 7 |") && text.contains("| Longrun | 8 |") && !text.contains("| Longrun | 6 |")
+        );
+        assert!(text.contains("(ageing-xfs.svg)") && text.matches("- holds").count() == 8, "{text}");
+        assert_eq!(picture.matches("<polyline").count(), 12);
+        assert!(report(&settings(), &courses[..3], "x").is_err());
+    }
+}

@@ -84,7 +84,7 @@ impl Model {
         let prospect = self.prospects.get(portion.unit.0 as usize)?;
         match portion.within {
             None => Some(prospect.clone()),
-            Some(area) => Some(prospect.within(picture, *self.areas.get(area.0 as usize)?)),
+            Some(area) => prospect.within(picture, *self.areas.get(area.0 as usize)?),
         }
     }
 

@@ -33,8 +33,8 @@ pub(super) struct Prospect {
 }
 
 impl Prospect {
-    /// What of it begins in `area`.
-    pub(super) fn within(&self, picture: &Picture, area: Extent) -> Self {
+    /// What of it begins in `area`, if anything does.
+    pub(super) fn within(&self, picture: &Picture, area: Extent) -> Option<Self> {
         let file = self.task.members.first().copied();
         let all = file.map(|file| runs_of(picture, file)).unwrap_or_default();
         let chosen = FileMap::new(all);
@@ -46,7 +46,8 @@ impl Prospect {
             .collect();
         // Ranges that follow each other come to lie side by side.
         let joins = runs.windows(2).filter(|pair| matches!(pair, [a, b] if a.logical_end() == b.logical)).count();
-        Self {
+        // No parts would mean all of the file.
+        (!runs.is_empty()).then(|| Self {
             task: Task {
                 members: self.task.members.clone(),
                 parts: runs.iter().map(|run| Extent::new(run.logical.0, run.length.0)).collect(),
@@ -55,7 +56,7 @@ impl Prospect {
             written: runs.iter().map(|run| run.length).sum(),
             vacated: runs.iter().map(Run::extent).collect(),
             divisible: false,
-        }
+        })
     }
 }
 
@@ -153,4 +154,30 @@ fn kept_length(picture: &Picture) -> Blocks {
     lengths.sort_unstable_by(|a, b| b.cmp(a));
     let stay = (excess / KEPT_EXCESS / 2) as usize;
     lengths.get(stay).map_or(Blocks(u64::MAX), |longest| Blocks(longest + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longrun_layout::{BlockSize, Bytes, FileId, InodeNumber, LayoutBuilder, NO_DIRECTORY};
+
+    #[test]
+    fn of_a_file_that_only_reaches_into_an_area_nothing_is_written_anew_there() {
+        let mut builder = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(1000));
+        let mut runs = vec![Run::new(0, 10, 20), Run::new(20, 100, 5)];
+        builder.push_file(FileId { inode: InodeNumber(257), generation: 1 }, NO_DIRECTORY, false, None, &mut runs);
+        let picture = Picture {
+            layout: builder.build().unwrap(),
+            chunks: Vec::new(),
+            unallocated: Blocks(0),
+            chunk_length: Blocks(1000),
+            units: vec![UnitOfFiles { divisible: true, members: vec![(FileIndex(0), Bytes(25 * 4096))] }],
+            staying: Vec::new(),
+        };
+        let found = prospects(&picture, Mode::Full);
+        let [whole] = found.as_slice() else { panic!("{found:?}") };
+        let parts = |area| whole.within(&picture, area).map(|prospect| (prospect.task.parts, prospect.written));
+        assert_eq!(parts(Extent::new(100, 50)), Some((vec![Extent::new(20, 5)], Blocks(5))));
+        assert_eq!(parts(Extent::new(20, 50)), None, "without parts it would be all of the file");
+    }
 }

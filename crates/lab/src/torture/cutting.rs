@@ -5,12 +5,17 @@ use longrun_ageing::AgeError;
 use longrun_layout::Bytes;
 use longrun_sys::{ByteRange, Errno, FileSystemMagic, share_if_same};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Cuts a file into about so many pieces, and leaves those alone that change too fast. Its content stays.
 pub(super) fn cut(path: &Path, pieces: u64) -> Result<()> {
-    let file = File::open(path)?;
+    let file = match File::open(path) {
+        // Replaced by another since the directory was read.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
     if longrun_sys::file_system_magic(&file)? != FileSystemMagic::EXT4 {
         return cut_by_sharing(&file, path, pieces);
     }

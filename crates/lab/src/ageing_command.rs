@@ -1,12 +1,11 @@
 //! The command of `longrun-lab` that lets volumes age for weeks.
 
+use crate::results::Results;
 use crate::{all_unless, file_system};
 use anyhow::{Context, Result};
 use clap::Args;
-use longrun_lab::{AgeingSettings, FileSystemKind, ageing, ageing_report, replace_section};
+use longrun_lab::{AgeingSettings, FileSystemKind, ageing, ageing_report};
 use std::fs;
-use std::io::Write;
-use std::path::PathBuf;
 
 /// Arguments of `ageing`.
 #[derive(Args)]
@@ -26,15 +25,9 @@ pub struct AgeingArguments {
     /// How much is written on a day, in per cent of the size of the volume.
     #[arg(long, default_value_t = 5)]
     daily: u64,
-    /// Seed of everything random.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Write each result as JSON into this directory, too.
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Put the report into this document, and the picture beside it, instead of the report to standard output.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    /// Where to.
+    #[command(flatten)]
+    to: Results,
 }
 
 /// Lets volumes age, one file system after the other.
@@ -46,28 +39,25 @@ pub fn run_ageing(arguments: &AgeingArguments) -> Result<()> {
             days: arguments.days,
             full_percent: arguments.full,
             daily_percent: arguments.daily,
-            seed: arguments.seed,
+            seed: arguments.to.seed,
         };
         eprintln!("{}", kind.name());
         let courses = ageing(&settings, &mut |what| eprintln!("{what}"))?;
         let section = format!("ageing-{}", kind.name());
         let name = format!("{section}.svg");
         let (text, picture) = ageing_report(&settings, &courses, &name)?;
-        if let Some(directory) = &arguments.json {
+        if let Some(directory) = &arguments.to.json {
             fs::create_dir_all(directory)?;
             let json = serde_json::json!({ "filesystem": kind.name(), "settings": settings, "courses": courses });
             let path = directory.join(format!("{section}.json"));
             fs::write(&path, serde_json::to_vec_pretty(&json)?)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
-        match &arguments.output {
-            Some(path) => {
-                let beside = path.with_file_name(&name);
-                fs::write(&beside, picture).with_context(|| format!("cannot write {}", beside.display()))?;
-                replace_section(path, &section, &text)?;
-            }
-            None => std::io::stdout().write_all(text.as_bytes())?,
+        if let Some(path) = &arguments.to.output {
+            let beside = path.with_file_name(&name);
+            fs::write(&beside, picture).with_context(|| format!("cannot write {}", beside.display()))?;
         }
+        arguments.to.publish(&section, &text)?;
     }
     Ok(())
 }

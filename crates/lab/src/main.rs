@@ -2,6 +2,7 @@
 
 mod ageing_command;
 mod on_disks;
+mod results;
 
 use ageing_command::{AgeingArguments, run_ageing};
 use anyhow::Result;
@@ -11,10 +12,11 @@ use longrun_bench::{Parameters, Profile};
 use longrun_lab::{
     BenchSettings, CrashSettings, FileSystemKind, FreeSpaceKind, LoopVolume, Optimizer, Pace, Phase,
     PreventionSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash, fill_beside,
-    longrun_binary, prevention, prevention_report, replace_section, scan, soak, torture, trim_torture,
+    longrun_binary, prevention, prevention_report, scan, soak, torture, trim_torture,
 };
 use longrun_layout::Bytes;
 use on_disks::{DiskArguments, InvisibilityArguments, LayoutsArguments, run_disk, run_invisibility, run_layouts};
+use results::publish;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -285,19 +287,13 @@ fn run() -> Result<()> {
                     FileSystemKind::Ext4 => "optimization".to_owned(),
                     other => format!("optimization-{}", other.name()),
                 };
-                match &output {
-                    Some(path) => replace_section(path, &section, &text)?,
-                    None => out.write_all(text.as_bytes())?,
-                }
+                publish(output.as_deref(), &section, &text)?;
             }
         }
         Command::Scan { filesystem, files, runs, output } => {
             let kinds = all_unless(filesystem, &FileSystemKind::ALL);
             let text = scan(&kinds, files, runs, &mut |what| eprintln!("{what}"))?;
-            match output {
-                Some(path) => replace_section(&path, "scan", &text)?,
-                None => out.write_all(text.as_bytes())?,
-            }
+            publish(output.as_deref(), "scan", &text)?;
         }
         Command::Disk(arguments) => run_disk(&arguments)?,
         Command::Layouts(arguments) => run_layouts(arguments)?,
@@ -362,8 +358,5 @@ fn run_prevention(arguments: PreventionArguments) -> Result<()> {
     };
     let results = prevention(&settings, &mut |what| eprintln!("{what}"))?;
     let text = prevention_report(&settings, &results)?;
-    match arguments.output {
-        Some(path) => replace_section(&path, "prevention", &text),
-        None => Ok(std::io::stdout().write_all(text.as_bytes())?),
-    }
+    publish(arguments.output.as_deref(), "prevention", &text)
 }

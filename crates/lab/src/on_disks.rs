@@ -1,5 +1,6 @@
 //! Commands of `longrun-lab` about modelled disks: making one, and the benchmarks that run on them.
 
+use crate::results::Results;
 use crate::{all_unless, file_system, plain};
 use anyhow::Result;
 use clap::Args;
@@ -7,11 +8,10 @@ use longrun_bench::invisibility::{InvisibilitySettings, Mode};
 use longrun_lab::disk::{DiskModel, ModelledDisk, Validation, validate};
 use longrun_lab::{
     FileSystemKind, InvisibilityCampaign, LayoutBench, LayoutCampaign, LoopVolume, invisibility, layouts,
-    longrun_binary, replace_section,
+    longrun_binary,
 };
 use longrun_layout::Bytes;
 use std::io::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,15 +47,9 @@ pub struct OnDisks {
     /// On which file system: ext4, xfs, btrfs.
     #[arg(long, value_parser = file_system, default_value = "ext4")]
     filesystem: FileSystemKind,
-    /// Seed of everything random.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Write each result as JSON into this directory, too.
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Put the report into this document instead of to standard output.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    /// Where to.
+    #[command(flatten)]
+    to: Results,
 }
 
 impl OnDisks {
@@ -63,14 +57,6 @@ impl OnDisks {
     fn models(&self, usual: &[&str]) -> Vec<DiskModel> {
         let usual: Vec<_> = usual.iter().filter_map(|name| DiskModel::by_name(name)).collect();
         all_unless(self.model.clone(), &usual)
-    }
-
-    /// Puts a report where it was asked for.
-    fn publish(&self, section: &str, text: &str) -> Result<()> {
-        match &self.output {
-            Some(path) => replace_section(path, section, text),
-            None => Ok(std::io::stdout().write_all(text.as_bytes())?),
-        }
     }
 }
 
@@ -165,12 +151,12 @@ pub fn run_layouts(arguments: LayoutsArguments) -> Result<()> {
         bytes: Bytes(arguments.mebibytes << 20),
         iterations: arguments.iterations,
         fio_time: Duration::from_secs(arguments.fio_seconds),
-        seed: on.seed,
-        json: on.json.clone(),
+        seed: on.to.seed,
+        json: on.to.json.clone(),
     };
     for bench in all_unless(arguments.only, &LayoutBench::ALL) {
         // A part of its own for each, so that measuring one leaves the figures of the others.
-        on.publish(bench.name(), &layouts(bench, &campaign, &mut |what| eprintln!("{what}"))?)?;
+        on.to.publish(bench.name(), &layouts(bench, &campaign, &mut |what| eprintln!("{what}"))?)?;
     }
     Ok(())
 }
@@ -189,9 +175,9 @@ pub fn run_invisibility(arguments: InvisibilityArguments) -> Result<()> {
             reads: arguments.reads,
             reads_per_second: 0.0,
             iterations: arguments.iterations,
-            seed: on.seed,
+            seed: on.to.seed,
         },
-        json: on.json.clone(),
+        json: on.to.json.clone(),
     };
-    on.publish("invisibility", &invisibility(&campaign, &mut |what| eprintln!("{what}"))?)
+    on.to.publish("invisibility", &invisibility(&campaign, &mut |what| eprintln!("{what}"))?)
 }

@@ -101,6 +101,13 @@ pub struct Signal {
     pub kind: SignalKind,
 }
 
+impl Signal {
+    /// A writer has closed `file`: nothing else is told of it.
+    pub(crate) fn closed(file: FileKey, at: Nanos) -> Self {
+        Self { at, file, size: Bytes(0), by: ProcessName::default(), kind: SignalKind::Closed }
+    }
+}
+
 /// What was noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -4,8 +4,7 @@
 //! kernel refuses a mark (btrfs subvolumes before Linux 6.8), arming says so, and only the caller's own looking is left.
 
 use super::{SensorError, Settings};
-use crate::{FileKey, Nanos, ProcessName, Signal, SignalKind, Watched};
-use longrun_layout::Bytes;
+use crate::{FileKey, Nanos, Signal, Watched};
 use longrun_sys::{
     Errno, FileEvent, FileEvents, FileHandle, FileSystemId, Interest, OFlags, file_system_id, monotonic_nanoseconds,
 };
@@ -69,7 +68,6 @@ impl CloseNotice {
 
     fn tell(&self, events: Vec<FileEvent>, sink: &mut dyn FnMut(Signal)) {
         let at = Nanos(monotonic_nanoseconds());
-        let closed = |file| Signal { at, file, size: Bytes(0), by: ProcessName::default(), kind: SignalKind::Closed };
         for event in events {
             let files: Vec<FileKey> = match event {
                 FileEvent::Overflow => {
@@ -81,7 +79,7 @@ impl CloseNotice {
                     self.files().get(&(filesystem, handle)).copied().into_iter().collect()
                 }
             };
-            files.into_iter().map(closed).for_each(&mut *sink);
+            files.into_iter().map(|file| Signal::closed(file, at)).for_each(&mut *sink);
         }
     }
 
@@ -104,6 +102,7 @@ impl AsFd for CloseNotice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SignalKind;
     use longrun_sys::DeviceNumber;
 
     #[test]

@@ -63,7 +63,6 @@ impl Fanotify {
 
     fn tell(&self, events: Vec<FileEvent>, sink: &mut dyn FnMut(Signal)) {
         let at = Nanos(monotonic_nanoseconds());
-        let closed = |file| Signal { at, file, size: Bytes(0), by: ProcessName::default(), kind: SignalKind::Closed };
         let mut closes = Vec::new();
         for event in events {
             let mut state = self.state();
@@ -87,7 +86,7 @@ impl Fanotify {
             }
         }
         self.look(sink);
-        closes.into_iter().map(closed).for_each(sink);
+        closes.into_iter().map(|file| Signal::closed(file, at)).for_each(sink);
     }
 
     /// Looks at the files that are due, volume by volume.

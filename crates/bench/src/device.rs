@@ -65,6 +65,12 @@ impl Device {
         &self.name
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> DeviceNumber {
+        self.number
+    }
+
     /// The counters now.
     ///
     /// # Errors

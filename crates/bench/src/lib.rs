@@ -4,10 +4,12 @@
 //! protocol that compares a volume with the service and without it ([`protocol`]). Never writes outside the directory that
 //! it makes for itself, never prints, and never judges kindly: where there is no benefit, the report says so.
 
+mod child;
 pub mod copy;
 pub mod device;
 mod error;
 mod extents;
+pub mod install;
 pub mod invisibility;
 mod lay;
 pub mod layouts;
@@ -32,6 +34,6 @@ pub use reread::{READ_REQUEST, Reread, reread};
 pub use scratch::Scratch;
 pub use service::{Service, Usage};
 pub use space::SpaceState;
-pub use table::{Findings, Table};
+pub use table::{Chart, Findings, Table};
 pub use verdict::Verdict;
 pub use workload::{Done, Job, Parameters, Profile};

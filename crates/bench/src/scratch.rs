@@ -1,7 +1,8 @@
 //! The directory that a benchmark writes in: fresh, its own, and gone afterwards however it ends.
 
 use crate::BenchError;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// A directory of our own, removed with all that is in it when this is dropped.
@@ -16,7 +17,9 @@ impl Scratch {
     /// # Errors
     /// [`BenchError::Io`] when it cannot be made there.
     pub fn new(parent: &Path) -> Result<Self, BenchError> {
-        let directory = tempfile::Builder::new().prefix("longrun-bench-").tempdir_in(parent);
+        // Others must not reach what is in it: unpacked programs may have more rights than they.
+        let ours_alone = Permissions::from_mode(0o700);
+        let directory = tempfile::Builder::new().prefix("longrun-bench-").permissions(ours_alone).tempdir_in(parent);
         Ok(Self { directory: directory.map_err(|e| BenchError::io("making a directory in it", parent, e))? })
     }
 

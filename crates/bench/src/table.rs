@@ -1,4 +1,4 @@
-//! Findings as tables and sentences: the same for terminals, documents and pages.
+//! Findings as tables, sentences and what charts are drawn of: the same for terminals, documents and pages.
 //!
 //! Owns how a table is drawn. Never what is in it.
 
@@ -14,6 +14,28 @@ pub trait Findings: serde::Serialize {
 
     /// What it comes to, in one sentence each.
     fn sentences(&self) -> Vec<String>;
+
+    /// What of it is to be seen in pictures.
+    fn charts(&self) -> Vec<Chart>;
+}
+
+/// Values of things that have names, to be drawn beside each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// What they are, with the unit.
+    pub title: String,
+    /// What the values of each thing are, if there are several.
+    pub parts: Vec<String>,
+    /// The things, and their values.
+    pub groups: Vec<(String, Vec<f64>)>,
+}
+
+impl Chart {
+    /// One with these parts.
+    #[must_use]
+    pub fn new(title: &str, parts: &[&str], groups: Vec<(String, Vec<f64>)>) -> Self {
+        Self { title: title.to_owned(), parts: parts.iter().map(ToString::to_string).collect(), groups }
+    }
 }
 
 /// A table: the first column says what a row is about.

@@ -1,5 +1,7 @@
 //! What a comparison comes to, in one word.
 
+use crate::device::per;
+use crate::protocol::median;
 use serde::Serialize;
 
 /// Differences of times below this share are noise.
@@ -27,6 +29,20 @@ impl Verdict {
             _ => Self::NoBenefit,
         }
     }
+
+    /// Of what each run took before and after: the ratio of the medians, after by before, and what it means. Where runs of the
+    /// one were as good as runs of the other, nothing is known.
+    #[must_use]
+    pub fn of_runs(before: &[f64], after: &[f64]) -> (f64, Self) {
+        let range = |runs: &[f64]| {
+            let values = || runs.iter().copied();
+            (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max))
+        };
+        let ((least, most), (after_least, after_most)) = (range(before), range(after));
+        let ratio = per(median(after.to_vec()), median(before.to_vec()));
+        let overlap = least <= after_most && after_least <= most;
+        (ratio, if overlap || ratio == 0.0 { Self::NoBenefit } else { Self::of_times(ratio) })
+    }
 }
 
 #[cfg(test)]
@@ -38,5 +54,14 @@ mod tests {
         let verdicts = [0.5, 0.96, 0.98, 1.0, 1.02, 1.04, 3.0].map(Verdict::of_times);
         let (better, same, worse) = (Verdict::Benefit, Verdict::NoBenefit, Verdict::Harm);
         assert_eq!(verdicts, [better, better, same, same, same, worse, worse]);
+    }
+
+    #[test]
+    fn runs_that_overlap_show_nothing() {
+        assert_eq!(Verdict::of_runs(&[4.0, 4.2, 3.9], &[2.0, 2.1, 2.2]), (2.1 / 4.0, Verdict::Benefit));
+        assert_eq!(Verdict::of_runs(&[4.0, 2.0, 3.0], &[2.0, 2.1, 2.2]).1, Verdict::NoBenefit);
+        assert_eq!(Verdict::of_runs(&[2.0, 2.1], &[3.0, 3.0]).1, Verdict::Harm);
+        assert_eq!(Verdict::of_runs(&[0.0], &[0.0]), (0.0, Verdict::NoBenefit));
+        assert_eq!(Verdict::of_runs(&[], &[]), (0.0, Verdict::NoBenefit));
     }
 }

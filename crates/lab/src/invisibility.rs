@@ -5,8 +5,8 @@
 use crate::disk::{DiskModel, ModelledDisk};
 use crate::{FileSystemKind, LoopVolume, VolumeSpec};
 use anyhow::{Context, Result};
-use longrun_bench::BenchError;
 use longrun_bench::invisibility::{Invisibility, InvisibilityReport, InvisibilitySettings};
+use longrun_bench::{BenchError, Findings};
 use longrun_layout::Bytes;
 use std::fmt::Write as _;
 use std::fs;
@@ -56,8 +56,14 @@ pub fn invisibility(campaign: &InvisibilityCampaign, progress: &mut dyn FnMut(&s
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         let rate = report.reads_per_second;
-        write!(text, "\n## {}, {rate} small reads a second\n\n{}", model.describe(), table(&report))?;
-        write!(text, "\nAnswers came {late:.0} µs later than the model has them, on average.\n")?;
+        write!(
+            text,
+            "\n## {}, {rate} small reads a second\n\n{}\n{} ",
+            model.describe(),
+            report.table().markdown(),
+            report.sentences().join(" ")
+        )?;
+        writeln!(text, "Answers came {late:.0} µs later than the model has them, on average.")?;
     }
     Ok(text)
 }
@@ -85,11 +91,4 @@ fn on_disk(
     };
     let report = bench.measure(&mut aside, &mut |mode, round| progress(&format!("  round {}: {mode}", round + 1)))?;
     Ok((report, disk.statistics()?.since(start).late_micros()))
-}
-
-fn table(report: &InvisibilityReport) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let header = InvisibilityReport::COLUMNS.map(str::to_owned);
-    let rows: String = report.rows().iter().map(|row| line(row)).collect();
-    format!("{}|---|{}\n{rows}", line(&header), "---:|".repeat(header.len() - 1))
 }

@@ -1,13 +1,15 @@
-//! `longrun bench reads`, `copy` and `oltp` on modelled disks.
+//! `longrun bench reads`, `copy`, `oltp` and `install` on modelled disks.
 //!
 //! Owns the disks and the volumes. What is measured, and how, is `longrun-bench`'s, so that an administrator's own
 //! measurement and this one are the same.
 
 use crate::bench::{load, machine};
 use crate::disk::{DiskModel, ModelledDisk, Statistics};
+use crate::installing::{self, Installing};
 use crate::{FileSystemKind, LoopVolume, VolumeSpec};
 use anyhow::{Context, Result};
 use longrun_bench::copy::Copies;
+use longrun_bench::install::Source;
 use longrun_bench::layouts::{LayoutSettings, Stage, Step};
 use longrun_bench::oltp::{Oltp, OltpProfile, OltpSettings};
 use longrun_bench::reads::Reads;
@@ -29,11 +31,13 @@ pub enum LayoutBench {
     Copy,
     /// fio's requests.
     Oltp,
+    /// Unpacking software.
+    Install,
 }
 
 impl LayoutBench {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Reads, Self::Copy, Self::Oltp];
+    pub const ALL: [Self; 4] = [Self::Reads, Self::Copy, Self::Oltp, Self::Install];
 
     /// Its name; that of its part of the document, too.
     #[must_use]
@@ -42,6 +46,7 @@ impl LayoutBench {
             Self::Reads => "reads",
             Self::Copy => "copy",
             Self::Oltp => "oltp",
+            Self::Install => "install",
         }
     }
 
@@ -50,6 +55,7 @@ impl LayoutBench {
             Self::Reads => "Reading fragmented files",
             Self::Copy => "Copying fragmented files",
             Self::Oltp => "Databases and file servers on a fragmented file",
+            Self::Install => "Installing software on an aged volume",
         }
     }
 
@@ -70,6 +76,7 @@ impl LayoutBench {
                  at a time; file-server: at random, four reads to a write, 4 (40 %), 8 (30 %), 16 (20 %) and 32 KiB (10 %). The volume \
                  mounted anew before each"
             }
+            Self::Install => installing::CONDITIONS,
         }
     }
 }
@@ -89,6 +96,8 @@ pub struct LayoutCampaign {
     pub iterations: u32,
     /// For how long fio runs each profile.
     pub fio_time: Duration,
+    /// What is unpacked.
+    pub software: Source,
     /// Of everything random.
     pub seed: u64,
     /// Where each result goes as JSON.
@@ -119,9 +128,17 @@ pub fn layouts(bench: LayoutBench, campaign: &LayoutCampaign, progress: &mut dyn
         machine(),
         load(),
     );
+    let installing = match bench {
+        LayoutBench::Install => Some(Installing::prepare(campaign, progress)?),
+        _ => None,
+    };
     for model in &campaign.models {
         progress(&format!("{} on a {}", bench.name(), model.describe()));
         write!(text, "\n## {}\n", upper(&model.describe()))?;
+        if let Some(installing) = &installing {
+            installing.on_disk(campaign, *model, progress, &mut text)?;
+            continue;
+        }
         for files in if bench == LayoutBench::Copy { vec![1, TREE] } else { vec![1] } {
             on_disk(bench, campaign, *model, files, progress, &mut text)?;
         }
@@ -160,29 +177,22 @@ fn on_disk(
             let oltp = stage.prepared(|stage| Oltp::prepare(&point, settings, Path::new("fio"), &stop, stage))?;
             found.add(&oltp.measure(&mut stage)?)?;
         }
+        // On two disks.
+        LayoutBench::Install => {}
     }
     let late = disk.statistics()?.since(start).late_micros();
-    writeln!(found.text, "Answers came {late:.0} µs later than the model has them, on average.")?;
-    if let Some(directory) = &campaign.json {
-        fs::create_dir_all(directory)?;
-        let many = if files > 1 { "-many" } else { "" };
-        let name = format!("{}-{}-{}{many}.json", bench.name(), campaign.kind.name(), model.name());
-        let json = serde_json::json!({ "modelled_disk": model.describe(), "late_micros": late, "report": found.json });
-        let path = directory.join(name);
-        fs::write(&path, serde_json::to_vec_pretty(&json)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(())
+    let many = if files > 1 { "-many" } else { "" };
+    found.finish(&format!("{}{many}", bench.name()), late, campaign, model)
 }
 
 /// Where findings go.
-struct Found<'a> {
-    text: &'a mut String,
-    json: serde_json::Value,
+pub(crate) struct Found<'a> {
+    pub text: &'a mut String,
+    pub json: serde_json::Value,
 }
 
 impl Found<'_> {
-    fn add<F: Findings>(&mut self, findings: &F) -> Result<()> {
+    pub fn add<F: Findings>(&mut self, findings: &F) -> Result<()> {
         write!(self.text, "\n{}:\n\n{}\n", upper(&findings.title()), findings.table().markdown())?;
         for sentence in findings.sentences() {
             write!(self.text, "{sentence} ")?;
@@ -190,15 +200,25 @@ impl Found<'_> {
         self.json = serde_json::to_value(findings)?;
         Ok(())
     }
+
+    /// Tells how well the disk kept to its model, and writes the file that was asked for.
+    pub fn finish(self, name: &str, late: f64, campaign: &LayoutCampaign, model: DiskModel) -> Result<()> {
+        writeln!(self.text, "Answers came {late:.0} µs later than the model has them, on average.")?;
+        let Some(directory) = &campaign.json else { return Ok(()) };
+        fs::create_dir_all(directory)?;
+        let json = serde_json::json!({ "modelled_disk": model.describe(), "late_micros": late, "report": self.json });
+        let path = directory.join(format!("{name}-{}-{}.json", campaign.kind.name(), model.name()));
+        fs::write(&path, serde_json::to_vec_pretty(&json)?).with_context(|| format!("cannot write {}", path.display()))
+    }
 }
 
 /// A volume on a modelled disk while something is measured there.
-struct OnDisk<'a> {
-    disk: &'a ModelledDisk,
-    volume: &'a LoopVolume,
-    progress: &'a mut dyn FnMut(&str),
+pub(crate) struct OnDisk<'a> {
+    pub disk: &'a ModelledDisk,
+    pub volume: &'a LoopVolume,
+    pub progress: &'a mut dyn FnMut(&str),
     /// When the present measurement began.
-    before: Statistics,
+    pub before: Statistics,
 }
 
 impl OnDisk<'_> {

@@ -11,6 +11,7 @@ mod crash;
 pub mod disk;
 mod full;
 mod furnish;
+mod installing;
 mod invisibility;
 mod layouts;
 mod optimizer;

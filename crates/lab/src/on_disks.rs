@@ -4,6 +4,7 @@ use crate::results::Results;
 use crate::{all_unless, file_system, plain};
 use anyhow::Result;
 use clap::Args;
+use longrun_bench::install::Source;
 use longrun_bench::invisibility::{InvisibilitySettings, Mode};
 use longrun_lab::disk::{DiskModel, ModelledDisk, Validation, validate};
 use longrun_lab::{
@@ -12,6 +13,7 @@ use longrun_lab::{
 };
 use longrun_layout::Bytes;
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,7 +65,7 @@ impl OnDisks {
 /// Arguments of `layouts`.
 #[derive(Args)]
 pub struct LayoutsArguments {
-    /// Only these benchmarks: reads, copy, oltp.
+    /// Only these benchmarks: reads, copy, oltp, install.
     #[arg(long, value_parser = layout_bench)]
     only: Vec<LayoutBench>,
     /// How large the files of each layout are together, in MiB.
@@ -75,6 +77,9 @@ pub struct LayoutsArguments {
     /// For how many seconds fio runs each profile.
     #[arg(long, default_value_t = 3)]
     fio_seconds: u64,
+    /// What is installed: a tar archive; up to 240 MiB of /usr otherwise.
+    #[arg(long)]
+    archive: Option<PathBuf>,
     /// Where, and where to.
     #[command(flatten)]
     on: OnDisks,
@@ -151,6 +156,9 @@ pub fn run_layouts(arguments: LayoutsArguments) -> Result<()> {
         bytes: Bytes(arguments.mebibytes << 20),
         iterations: arguments.iterations,
         fio_time: Duration::from_secs(arguments.fio_seconds),
+        software: arguments
+            .archive
+            .map_or_else(|| Source::Tree { path: "/usr".into(), most: Bytes(240 << 20) }, Source::Archive),
         seed: on.to.seed,
         json: on.to.json.clone(),
     };

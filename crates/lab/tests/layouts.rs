@@ -4,6 +4,7 @@
 mod common;
 
 use longrun_bench::copy::Copies;
+use longrun_bench::install::{Install, Software, Source};
 use longrun_bench::layouts::{LayoutSettings, Lie, Stage, Step};
 use longrun_bench::oltp::{Oltp, OltpSettings};
 use longrun_bench::reads::{LIES, Reads};
@@ -118,4 +119,61 @@ fn loop_bench_oltp_measures_with_fio_and_leaves_the_files_where_they_lie() {
 
     let error = run(FileSystemKind::Ext4, profiles, Path::new("/no/such/fio")).unwrap_err().to_string();
     assert!(error.contains("install the package fio"), "{error}");
+}
+
+/// Has nothing free but pieces of 64 KiB, half of the volume.
+fn put_free_space_into_pieces(volume: &LoopVolume) {
+    let directory = volume.mount_point().join("others");
+    fs::create_dir(&directory).unwrap();
+    let path = |number: u32| directory.join(number.to_string());
+    let made = (0..).find(|number| fs::write(path(*number), vec![1; 64 << 10]).is_err()).unwrap();
+    rustix::fs::sync();
+    (0..made).step_by(2).for_each(|number| fs::remove_file(path(number)).unwrap());
+    volume.remount().unwrap();
+}
+
+#[test]
+fn loop_bench_install_counts_what_unpacking_asks_of_each_volume_and_removes_what_it_unpacked() {
+    common::build();
+    let tree = tempfile::tempdir().unwrap();
+    for number in 0..40 {
+        fs::write(tree.path().join(number.to_string()), vec![number; 700 << 10]).unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    let source = Source::Tree { path: tree.path().to_owned(), most: Bytes(1 << 30) };
+    let software = Software::prepare(&source, &stop).unwrap();
+    // Nothing of it is kept for root, who would find it in one piece.
+    let volume = || LoopVolume::create(&VolumeSpec::ext4(480).mkfs(&["-b", "4096", "-m", "0"])).unwrap();
+    let (aged, whole) = (volume(), volume());
+    put_free_space_into_pieces(&aged);
+    let (in_pieces, in_one) = (aged.mount_point(), whole.mount_point());
+    let (mut first, mut second) = (Remounted(&aged), Remounted(&whole));
+
+    let install = Install::prepare(&[&in_pieces, &in_one], &software, 2, &stop).unwrap();
+    let report = install.by_turns([&mut first, &mut second]).unwrap();
+    for side in [&report.aged, &report.optimized] {
+        assert_eq!(side.runs.len(), 2);
+        for run in &side.runs {
+            assert_eq!((run.layout.files, run.layout.bytes), (40, Bytes(40 * (700 << 10))));
+            assert!(run.device.written_bytes.0 >= 40 * (700 << 10), "durable: {run:?}");
+            let traced = run.traced.unwrap();
+            assert!(traced.requests >= run.device.writes / 2 && traced.asked.unwrap() >= 40, "{traced:?}");
+        }
+    }
+    let wasted = |side: &longrun_bench::install::Side| side.runs[0].traced.unwrap().wasted_seeks.unwrap();
+    assert!(report.aged.space.pieces > report.optimized.space.pieces, "{report:?}");
+    assert!(report.aged.runs[0].layout.excess_fragments > 100, "{report:?}");
+    assert!(wasted(&report.aged) > 100 && wasted(&report.optimized) < 40, "{report:?}");
+    assert!(report.requests.ratio < 0.9, "{report:?}");
+    drop(install);
+    assert_nothing_is_left(&whole);
+
+    // One volume, before and after.
+    let install = Install::prepare(&[&in_pieces], &software, 1, &stop).unwrap();
+    let report = install.around_optimizing(&longrun_binary().unwrap(), &mut first).unwrap();
+    assert!(report.aged.space.pieces > report.optimized.space.pieces, "{report:?}");
+    assert!(wasted(&report.optimized) < wasted(&report.aged), "{report:?}");
+    drop(install);
+    let left = fs::read_dir(&in_pieces).unwrap().flatten().filter(|entry| entry.file_name() != "lost+found").count();
+    assert_eq!(left, 1, "the files of others");
 }

@@ -2,7 +2,7 @@
 
 use crate::device::per;
 use crate::layouts::{LayoutSettings, Lie, Pass, modelled_busy};
-use crate::{Findings, Table, Verdict, median};
+use crate::{Chart, Findings, Table, Verdict, median};
 use longrun_layout::Bytes;
 use serde::Serialize;
 
@@ -142,6 +142,17 @@ impl Findings for CopyReport {
 
     fn sentences(&self) -> Vec<String> {
         vec![self.read.sentence("reading"), self.copy.sentence("copying")]
+    }
+
+    fn charts(&self) -> Vec<Chart> {
+        let of = |values: fn(&Line) -> [f64; 2]| {
+            self.lines.iter().map(|line| (line.lie.to_string(), values(line).to_vec())).collect()
+        };
+        let parts = ["read", "copied"];
+        vec![
+            Chart::new("Time, s", &parts, of(|line| [line.read_seconds, line.copy_seconds])),
+            Chart::new("Requests of the device", &parts, of(|line| [line.read_requests, line.copy_requests])),
+        ]
     }
 }
 

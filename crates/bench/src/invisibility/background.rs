@@ -1,17 +1,12 @@
 //! The optimizer as a child in one of the modes.
 
-use crate::BenchError;
-use rustix::process::{Pid, Signal, kill_process};
+use crate::{BenchError, child};
+use rustix::process::Signal;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
-use std::time::{Duration, Instant};
-
-/// Longer than giving everything back takes on a slow disk.
-const END: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(5);
 
 /// What runs beside the work in the foreground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -80,7 +75,7 @@ impl Background {
     pub(super) fn start(mode: Mode, program: &Path, work: &Path) -> Result<Self, BenchError> {
         let Some(mut command) = mode.command(program, work) else { return Ok(Self(None)) };
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().map_err(|e| BenchError::io("running it", program, e))?;
+        let child = command.spawn().map_err(|e| BenchError::io("running it", Path::new(command.get_program()), e))?;
         Ok(Self(Some((child, work.to_owned()))))
     }
 
@@ -108,15 +103,8 @@ impl Background {
     }
 
     fn interrupt(&mut self) {
-        let Some((mut child, _)) = self.0.take() else { return };
-        // It may have ended meanwhile.
-        _ = kill_process(Pid::from_child(&child), Signal::INT);
-        let deadline = Instant::now() + END;
-        while matches!(child.try_wait(), Ok(None)) {
-            if Instant::now() > deadline {
-                _ = child.kill();
-            }
-            std::thread::sleep(POLL);
+        if let Some((mut child, _)) = self.0.take() {
+            child::end(&mut child, Signal::INT);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What the turns come to.
 
 use super::{InvisibilitySettings, Mode, Turn};
-use crate::device::per;
 use crate::protocol::median;
+use crate::{Chart, Findings, Table, Verdict};
 use longrun_layout::Bytes;
 use serde::Serialize;
 
@@ -72,37 +72,93 @@ impl InvisibilityReport {
         Self { copy, reads, reads_per_second, iterations, lines }
     }
 
-    /// The names of the columns of [`Self::rows`].
-    pub const COLUMNS: [&'static str; 8] = [
-        "beside it",
-        "copy, s",
-        "slower",
-        "reads p50, ms",
-        "p95, ms",
-        "p50, p95, alone = 1",
-        "optimizer alone, MB/s",
-        "beside the copy",
-    ];
+    fn of_mode(&self, mode: Mode) -> Option<&Line> {
+        self.lines.iter().find(|line| line.mode == mode)
+    }
 
-    /// The table as text, a row for each mode.
-    #[must_use]
-    pub fn rows(&self) -> Vec<[String; 8]> {
-        let alone = self.lines.iter().find(|line| line.mode == Mode::Alone);
-        let row = |line: &Line| {
-            let than = |value: fn(&Line) -> f64| per(value(line), alone.map_or(0.0, value));
+    /// A figure of a line by the same of being alone; none where that was not measured.
+    fn by_alone(&self, line: &Line, value: fn(&Line) -> f64) -> Option<f64> {
+        let alone = value(self.of_mode(Mode::Alone)?);
+        (alone > 0.0).then(|| value(line) / alone)
+    }
+}
+
+impl Findings for InvisibilityReport {
+    fn title(&self) -> String {
+        let Self { copy, reads, reads_per_second, iterations, .. } = self;
+        format!(
+            "a copy of {} MiB, and {reads} reads of 4 KiB at random times ({reads_per_second} a second) beside an optimizer, \
+             {iterations} times",
+            copy.0 >> 20
+        )
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::with_columns(&[
+            "beside it",
+            "copy, s",
+            "slower",
+            "reads p50, ms",
+            "p95, ms",
+            "p50, p95, alone = 1",
+            "optimizer alone, MB/s",
+            "beside the copy",
+        ]);
+        for line in &self.lines {
+            let than = |value| self.by_alone(line, value);
             let dry = if line.ran_dry > 0 { format!(" (ran dry {} times)", line.ran_dry) } else { String::new() };
-            [
+            let slower = than(|line| line.copy_seconds).map(|ratio| format!("{:+.1} %", 100.0 * (ratio - 1.0)));
+            let reads = than(|line| line.read_p50).zip(than(|line| line.read_p95));
+            table.rows.push(vec![
                 format!("{}{dry}", line.mode),
                 format!("{:.2}", line.copy_seconds),
-                format!("{:+.1} %", 100.0 * (than(|l| l.copy_seconds) - 1.0)),
+                slower.unwrap_or_default(),
                 format!("{:.2}", line.read_p50),
                 format!("{:.2}", line.read_p95),
-                format!("{:.2}, {:.2}", than(|l| l.read_p50), than(|l| l.read_p95)),
+                reads.map_or_else(String::new, |(p50, p95)| format!("{p50:.2}, {p95:.2}")),
                 format!("{:.1}", line.alone),
                 format!("{:.1}", line.beside_copy),
-            ]
+            ]);
+        }
+        table
+    }
+
+    fn sentences(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        for line in self.lines.iter().filter(|line| line.mode != Mode::Alone) {
+            let copy = self.by_alone(line, |line| line.copy_seconds);
+            let reads = self.by_alone(line, |line| line.read_p95);
+            if let Some((copy, reads)) = copy.zip(reads) {
+                let seen = Verdict::of_times(copy) == Verdict::Harm || Verdict::of_times(reads) == Verdict::Harm;
+                let what = if seen { "is noticed" } else { "is not noticed" };
+                said.push(format!(
+                    "The optimizer ({}) {what}: the copy takes {copy:.2} times as long as alone, and 95 of 100 small reads \
+                     {reads:.2} times.",
+                    line.mode
+                ));
+            }
+        }
+        if self.lines.iter().any(|line| line.ran_dry > 0) {
+            said.push(
+                "Where it ran dry, the optimizer came to its end too early: its figures are flattering.".to_owned(),
+            );
+        }
+        said
+    }
+
+    fn charts(&self) -> Vec<Chart> {
+        let of = |values: fn(&Line) -> Vec<f64>| {
+            self.lines.iter().map(|line| (line.mode.to_string(), values(line))).collect()
         };
-        self.lines.iter().map(row).collect()
+        vec![
+            Chart::new("The copy, s", &[], of(|line| vec![line.copy_seconds])),
+            Chart::new("Small reads, ms", &["median", "95 of 100"], of(|line| vec![line.read_p50, line.read_p95])),
+            Chart::new(
+                "What the optimizer writes, MB/s",
+                &["alone", "beside the copy"],
+                of(|line| vec![line.alone, line.beside_copy]),
+            ),
+        ]
     }
 }
 
@@ -131,7 +187,10 @@ mod tests {
             iterations: 3,
             lines: vec![alone, beside],
         };
-        let rows = report.rows();
+        let said = report.sentences();
+        assert!(said[0].contains("(unthrottled) is noticed: the copy takes 2.50 times"), "{said:?}");
+        assert!(said[1].contains("ran dry"), "{said:?}");
+        let rows = report.table().rows;
         assert_eq!(rows[0][2], "+0.0 %");
         assert_eq!((rows[1][2].as_str(), rows[1][5].as_str()), ("+150.0 %", "2.00, 2.00"));
         assert_eq!(rows[1][0], "unthrottled (ran dry 3 times)");

@@ -12,11 +12,11 @@ pub use reading::{Pass, SEQUENTIAL_REQUEST};
 pub(crate) use reading::{modelled_busy, read_through, timed};
 pub use stage::{Stage, Step};
 
-use crate::{BenchError, Place, lay, layout_of};
+use crate::{BenchError, Place, child, lay, layout_of};
 use longrun_layout::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Space that stays free for others.
@@ -80,7 +80,7 @@ impl<'a> Layouts<'a> {
                 return Err(BenchError::Interrupted);
             }
             stage.making(Step { what: &lie.to_string(), number: number as u64, of: lies.len() as u64 });
-            laid.extend(Laid::make(place.scratch().path(), *lie, &settings)?);
+            laid.extend(Laid::make(place.scratch().path(), *lie, &settings, stop)?);
         }
         Ok(Self { settings, place, laid, stop })
     }
@@ -137,7 +137,7 @@ impl<'a> Layouts<'a> {
 
 impl Laid {
     /// Makes them in a directory of their own in `parent`; none where the file system cannot be brought to lay them so.
-    fn make(parent: &Path, lie: Lie, settings: &LayoutSettings) -> Result<Option<Self>, BenchError> {
+    fn make(parent: &Path, lie: Lie, settings: &LayoutSettings, stop: &AtomicBool) -> Result<Option<Self>, BenchError> {
         let directory = parent.join(lie.to_string().replace([' ', ','], "-"));
         fs::create_dir(&directory).map_err(|e| BenchError::io("making a directory", &directory, e))?;
         let count = u64::from(settings.files.max(1));
@@ -154,21 +154,25 @@ impl Laid {
             }
         }
         if matches!(lie, Lie::Optimized(_)) {
-            optimize(&settings.program, &directory)?;
+            // Not measured: there is nothing to wait for.
+            optimize(&settings.program, &["--mode", "files", "--pace", "fast"], &directory, stop)?;
         }
         let (layout, _) = layout_of(&directory, &[])?;
         Ok(Some(Self { lie, directory, files, fragments: layout.fragments }))
     }
 }
 
-fn optimize(program: &Path, path: &Path) -> Result<(), BenchError> {
+/// Has `longrun optimize` do what `arguments` say to what is at `path`.
+///
+/// # Errors
+/// When it fails, or shall end.
+pub(crate) fn optimize(program: &Path, arguments: &[&str], path: &Path, stop: &AtomicBool) -> Result<(), BenchError> {
     let mut command = Command::new(program);
-    longrun_sys::end_with_us(&mut command);
-    command.args(["optimize", "--mode", "files", "--json"]).arg(path).stdin(Stdio::null());
-    let output = command.output().map_err(|e| BenchError::io("running it", program, e))?;
-    if output.status.success() {
+    command.args(["optimize", "--json"]).args(arguments).arg(path);
+    let finished = child::run(&mut command, stop)?;
+    if finished.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(BenchError::Unsuitable { path: path.to_owned(), problem: format!("it could not be optimized: {said}") })
+    let problem = format!("it could not be optimized: {}", finished.said);
+    Err(BenchError::Unsuitable { path: path.to_owned(), problem })
 }

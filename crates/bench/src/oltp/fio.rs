@@ -1,19 +1,18 @@
 //! fio as a child: the command line, and what is believed of its answer.
 
 use super::OltpProfile;
-use crate::BenchError;
 use crate::device::per;
+use crate::{BenchError, child};
 use serde::Serialize;
 use serde_json::Value;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Requests under way at a time.
 pub(super) const DEPTH: u32 = 8;
-const POLL: Duration = Duration::from_millis(20);
 
 /// What fio measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -48,9 +47,7 @@ pub(super) fn run(
     seed: u64,
     stop: &AtomicBool,
 ) -> Result<Rates, BenchError> {
-    let failed = |e| BenchError::io("running it", fio, e);
     let mut command = Command::new(fio);
-    longrun_sys::end_with_us(&mut command);
     // Named from its own directory: fio takes colons in names for something else. It must not make or lengthen anything.
     if let (Some(directory), Some(name)) = (file.parent(), file.file_name()) {
         command.current_dir(directory).arg(format!("--filename={}", name.to_string_lossy()));
@@ -59,22 +56,10 @@ pub(super) fn run(
     command.args(["--allow_file_create=0", "--fallocate=none", "--file_append=0", "--norandommap", "--thread"]);
     command.arg(format!("--iodepth={DEPTH}")).arg(format!("--randseed={seed}"));
     command.arg(format!("--runtime={}ms", time.as_millis().max(1))).args(profile.arguments());
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
-    // A few kilobytes at its end: less than a pipe holds.
-    while child.try_wait().map_err(failed)?.is_none() {
-        if stop.load(Ordering::Relaxed) {
-            // Fails only when it has ended meanwhile.
-            _ = child.kill();
-            _ = child.wait();
-            return Err(BenchError::Interrupted);
-        }
-        std::thread::sleep(POLL);
-    }
-    let output = child.wait_with_output().map_err(failed)?;
-    rates(&output.stdout).ok_or_else(|| {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let problem = format!("{} could not do {profile} on it ({}): {said}", fio.display(), output.status);
+    let finished = child::run(&mut command, stop)?;
+    rates(&finished.answer).ok_or_else(|| {
+        let problem =
+            format!("{} could not do {profile} on it ({}): {}", fio.display(), finished.status, finished.said);
         BenchError::Unsuitable { path: file.to_owned(), problem }
     })
 }

@@ -5,7 +5,7 @@ use super::{LIES, OltpProfile};
 use crate::device::per;
 use crate::layouts::{LayoutSettings, Lie};
 use crate::report::number;
-use crate::{Findings, Table, Verdict, median};
+use crate::{Chart, Findings, Table, Verdict, median};
 use longrun_layout::Bytes;
 use serde::Serialize;
 use std::time::Duration;
@@ -37,25 +37,15 @@ impl Line {
                 milliseconds: of(|rates| rates.milliseconds),
             }
         };
+        // So many requests took so long: the same share of noise as with times.
+        let times = [before, after].map(|runs| runs.iter().map(|rates| per(1.0, rates.requests_per_second)).collect());
+        let [before_times, after_times]: [Vec<f64>; 2] = times;
+        let (_, verdict) = Verdict::of_runs(&before_times, &after_times);
         let runs = [before, after].map(|runs| runs.iter().map(|rates| rates.requests_per_second).collect());
         let (before, after) = (middle(before), middle(after));
         let gain_percent = 100.0 * (per(after.requests_per_second, before.requests_per_second) - 1.0);
-        // So many requests took so long: the same share of noise as with times. Where runs of the one were as good as runs of
-        // the other, nothing is known.
-        let verdict = match overlap(&runs) {
-            true => Verdict::NoBenefit,
-            false => Verdict::of_times(per(before.requests_per_second, after.requests_per_second)),
-        };
         Self { profile, before, after, gain_percent, verdict, runs }
     }
-}
-
-fn overlap(runs: &[Vec<f64>; 2]) -> bool {
-    let [before, after] = runs.each_ref().map(|runs| {
-        let values = || runs.iter().copied();
-        (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max))
-    });
-    before.0 <= after.1 && after.0 <= before.1
 }
 
 /// All profiles.
@@ -162,6 +152,18 @@ impl Findings for OltpReport {
             ));
         }
         said
+    }
+
+    fn charts(&self) -> Vec<Chart> {
+        let of = |value: fn(&Rates) -> f64| {
+            let both = |line: &Line| vec![value(&line.before), value(&line.after)];
+            self.lines.iter().map(|line| (line.profile.to_string(), both(line))).collect()
+        };
+        let parts = ["fragmented", "optimized"];
+        vec![
+            Chart::new("Requests a second", &parts, of(|rates| rates.requests_per_second)),
+            Chart::new("How long each took, ms", &parts, of(|rates| rates.milliseconds)),
+        ]
     }
 }
 

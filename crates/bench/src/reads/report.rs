@@ -3,7 +3,7 @@
 use crate::device::per;
 use crate::layouts::{Lie, Pass, modelled_busy};
 use crate::protocol::median;
-use crate::{Findings, Table, Verdict};
+use crate::{Chart, Findings, Table, Verdict};
 use longrun_layout::Bytes;
 use serde::Serialize;
 
@@ -114,6 +114,15 @@ impl Findings for ReadsReport {
             Verdict::NoBenefit => "No benefit: the optimized file is read as fast as the fragmented one.".to_owned(),
             Verdict::Harm => format!("Harm: the optimized file takes {:.0} % more time to read.", -percent),
         }]
+    }
+
+    fn charts(&self) -> Vec<Chart> {
+        let of =
+            |value: fn(&Line) -> f64| self.lines.iter().map(|line| (line.lie.to_string(), vec![value(line)])).collect();
+        vec![
+            Chart::new("Time of a sequential cold read, s", &[], of(|line| line.seconds)),
+            Chart::new("Requests of the device", &[], of(|line| line.requests)),
+        ]
     }
 }
 

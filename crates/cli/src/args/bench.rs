@@ -3,6 +3,7 @@
 use crate::text::{parse_duration, parse_size};
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Subcommand, ValueHint};
+use longrun_bench::invisibility::Mode;
 use longrun_bench::oltp::OltpProfile;
 use longrun_bench::{Parameters, Profile};
 use longrun_layout::Bytes;
@@ -40,6 +41,23 @@ pub enum Bench {
     /// what it made, also when it is interrupted. Needs root. On btrfs the profiles that write are left out, because every
     /// write gets a new place there.
     Oltp(OltpArgs),
+    /// Compare unpacking software on a volume that has aged and on one that is optimized
+    ///
+    /// Unpacks an archive (--archive), or one that it packs of programs that are installed here (--tree), into a new directory
+    /// in TARGETDIR until it is durable, several times; and as often in OPTIMIZED, by turns, which is a directory on another
+    /// volume: a copy of the first (a clone, a snapshot made writable) that has been optimized. Without such a volume,
+    /// --optimize has all of the volume of TARGETDIR optimized after half of the runs. Tells time, what the device had to do, and
+    /// from the I/O trace how much of that was in sequence and how many seeks were wasted. What was unpacked is removed again,
+    /// also when it is interrupted. Needs root, and GNU tar. Take volumes that nobody else uses meanwhile.
+    Install(InstallArgs),
+    /// Compare working beside an optimizer in several modes with working alone
+    ///
+    /// Copies a large file from a cold cache until the copy is durable, and makes small reads at random times past the page
+    /// cache: alone, beside an optimizer that yields to nobody, beside the same in the idle I/O class (ionice), and beside
+    /// "longrun optimize" as it is by default. The modes take turns. The optimizer has fragmented files of its own to work on. All
+    /// of it is in a new directory in TARGETDIR, which is removed in the end, also when it is interrupted. Needs root. Take a
+    /// volume whose disk nobody else uses meanwhile.
+    Invisibility(InvisibilityArgs),
     /// Write files in one of the ways that fragment them, and watch them grow
     ///
     /// For looking at what a running service does: the same work as in "prevention", once, with a line now and then about how
@@ -67,6 +85,17 @@ impl From<&Work> for Parameters {
     }
 }
 
+/// Where what a benchmark found goes.
+#[derive(Debug, Args)]
+pub struct BenchOutput {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Write a page with tables and charts, too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+}
+
 /// Arguments of `bench prevention`.
 #[derive(Debug, Args)]
 pub struct PreventionArgs {
@@ -85,12 +114,9 @@ pub struct PreventionArgs {
     /// How much.
     #[command(flatten)]
     pub work: Work,
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    pub json: bool,
-    /// Write a page with tables and charts, too
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub html: Option<PathBuf>,
+    /// Where what was found goes.
+    #[command(flatten)]
+    pub output: BenchOutput,
 }
 
 /// What the benchmarks have in common that measure the same bytes laid in several ways.
@@ -108,9 +134,9 @@ pub struct LayoutArgs {
     /// The same seed shuffles the same way
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    pub json: bool,
+    /// Where what was found goes.
+    #[command(flatten)]
+    pub output: BenchOutput,
 }
 
 /// Arguments of `bench copy`.
@@ -164,6 +190,70 @@ fn fragment_size(text: &str) -> Result<Bytes, String> {
         return Err("between 4k and 1M, in whole blocks of 4k".to_owned());
     }
     Ok(bytes)
+}
+
+/// Arguments of `bench install`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("with").required(true).args(["optimized", "optimize"]))]
+pub struct InstallArgs {
+    /// A directory on the volume to measure
+    #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
+    pub target: PathBuf,
+    /// A directory on a copy of that volume which has been optimized
+    #[arg(value_name = "OPTIMIZED", value_hint = ValueHint::DirPath)]
+    pub optimized: Option<PathBuf>,
+    /// Optimize the whole volume of TARGETDIR after half of the runs
+    #[arg(long)]
+    pub optimize: bool,
+    /// Unpack this tar archive, compressed or not; keep it on another disk
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub archive: Option<PathBuf>,
+    /// Unpack what is in this directory; it is packed first, where temporary files are (TMPDIR)
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/usr", conflicts_with = "archive")]
+    pub tree: PathBuf,
+    /// Of that, at most so much, evenly chosen (k, M, G: powers of 1024)
+    #[arg(long, value_name = "BYTES", default_value = "400M", value_parser = file_size, conflicts_with = "archive")]
+    pub bytes: Bytes,
+    /// How often it is unpacked on each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub iterations: u32,
+    /// Where what was found goes.
+    #[command(flatten)]
+    pub output: BenchOutput,
+}
+
+/// Arguments of `bench invisibility`.
+#[derive(Debug, Args)]
+pub struct InvisibilityArgs {
+    /// A directory on the volume to measure (ext4, XFS or btrfs)
+    #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
+    pub target: PathBuf,
+    /// Only these modes; may be given several times
+    #[arg(long = "mode", value_name = "NAME", value_parser = modes())]
+    pub modes: Vec<Mode>,
+    /// How large the copied file is (k, M, G: powers of 1024)
+    #[arg(long, value_name = "BYTES", default_value = "500M", value_parser = file_size)]
+    pub bytes: Bytes,
+    /// How many small reads there are in each turn
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub reads: u32,
+    /// How many of them come in a second, on average; a load that the disk alone hardly notices
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rate: u32,
+    /// Turns of each mode
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub iterations: u32,
+    /// The same seed reads at the same places
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// Where what was found goes.
+    #[command(flatten)]
+    pub output: BenchOutput,
+}
+
+/// The modes by name, so that help, completion and errors list them.
+fn modes() -> impl clap::builder::TypedValueParser<Value = Mode> {
+    clap::builder::PossibleValuesParser::new(Mode::ALL.map(Mode::name)).try_map(|name| name.parse::<Mode>())
 }
 
 /// Arguments of `bench write`.

@@ -1,18 +1,19 @@
 //! `bench`: measures what the service brings, and what it costs.
 
+mod install;
+mod invisibility;
 mod layouts;
+mod tell;
 mod write;
 
 use crate::args::bench::{Bench as Benchmark, PreventionArgs};
 use crate::exit::{Failure, Status};
-use crate::fresh;
 use crate::progress::{Unit, Watch};
 use crate::report::prevention::{Report, page, text};
 use crate::report::{print, print_json};
 use longrun_bench::protocol::{Bench, Comparison, Settings, Side};
 use longrun_bench::{BenchError, Parameters, Profile};
 use longrun_volume::Progress as _;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -23,6 +24,8 @@ pub fn run(benchmark: &Benchmark) -> Result<(), Failure> {
         Benchmark::Reads(args) => layouts::reads(args),
         Benchmark::Copy(args) => layouts::copy(args),
         Benchmark::Oltp(args) => layouts::oltp(args),
+        Benchmark::Install(args) => install::run(args),
+        Benchmark::Invisibility(args) => invisibility::run(args),
         Benchmark::Write(args) => write::run(args),
     }
 }
@@ -48,7 +51,7 @@ fn prevention(args: &PreventionArgs) -> Result<(), Failure> {
         });
         let comparison = compared?;
         // One at a time: whoever waits sees what is known.
-        if !args.json {
+        if !args.output.json {
             watch.suspend(|| print(&text(&comparison)))?;
         }
         comparisons.push(comparison);
@@ -64,11 +67,10 @@ fn finish(
     started: Instant,
 ) -> Result<(), Failure> {
     let report = Report::new(&args.target, bench, comparisons, started.elapsed());
-    if let Some(path) = &args.html {
-        fresh::write(path, |file| file.write_all(page(&report).as_bytes()))
-            .map_err(|e| Failure::io(path, "writing the page", &e))?;
+    if let Some(path) = &args.output.html {
+        tell::write_page(path, &page(&report))?;
     }
-    if args.json { print_json(&report) } else { print(&report.summary()) }
+    if args.output.json { print_json(&report) } else { print(&report.summary()) }
 }
 
 fn refuse_without_root(what: &str) -> Result<(), Failure> {

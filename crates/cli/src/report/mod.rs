@@ -1,8 +1,10 @@
 //! What the commands tell: the figures of a volume as text and as JSON, and whether it is worth optimizing.
 
 pub mod analysis;
+pub mod findings;
 pub mod history;
 pub mod optimization;
+pub mod page;
 pub mod prevention;
 pub mod reasons;
 pub mod trace;

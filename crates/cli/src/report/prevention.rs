@@ -1,10 +1,13 @@
 //! What `bench prevention` found: text, the object of `--json`, and a page with charts.
 
+use super::findings::{charts, sentences, table};
 use super::json_name;
+use super::page::{escape, shell};
 use crate::text::{duration, printable_path, size};
 use longrun_bench::Parameters;
-use longrun_bench::protocol::{Bench, Comparison};
-use longrun_bench::report::{Row, number, rows, sentence};
+use longrun_bench::protocol::{Averages, Bench, Comparison};
+use longrun_bench::report::{Row, rows, sentence};
+use longrun_bench::{Chart, Table};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -70,56 +73,39 @@ fn work(parameters: &Parameters, iterations: u32) -> String {
     format!("{iterations} iterations each way; {writers} writers, {} each, seed {seed}", size(*bytes))
 }
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:52em;margin:2em auto;padding:0 1em;color:#222}\
-table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .9em;text-align:right;border-bottom:1px solid #ddd}\
-td:first-child,th:first-child{text-align:left}svg{display:block}text{font:13px system-ui,sans-serif;fill:#222}\
-@media(prefers-color-scheme:dark){body{background:#181a1b;color:#ddd}text{fill:#ddd}td,th{border-color:#444}}";
-
 /// A page that needs nothing else.
 pub fn page(report: &Report) -> String {
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Longrun: prevention measured</title>\n\
-         <style>{STYLE}</style>\n<h1>Prevention measured</h1>\n<p>{} ({} on {})</p>\n",
-        escape(&report.shown),
-        escape(&report.filesystem),
-        escape(&report.device)
-    );
+    let said: Vec<String> = report
+        .comparisons
+        .iter()
+        .map(|comparison| format!("{}: {}", comparison.profile, sentence(comparison)))
+        .collect();
+    let mut body = sentences(&said) + &charts(&[excess(report), times(report)]);
     for comparison in &report.comparisons {
-        _ = writeln!(page, "<h2>{}</h2>\n<p>{}</p>", comparison.profile, escape(&sentence(comparison)));
-        page += &chart(comparison);
-        page += "<table><tr><th>averages<th>without<th>with<th>ratio</tr>\n";
-        for Row { name, off, on, ratio } in rows(comparison) {
-            _ = writeln!(page, "<tr><td>{name}<td>{off}<td>{on}<td>{ratio}</tr>");
-        }
-        _ = writeln!(page, "</table>\n<p>{}</p>", work(&comparison.parameters, comparison.off.iterations));
+        let mut figures = Table::with_columns(&["averages", "without", "with", "ratio"]);
+        figures.rows.extend(rows(comparison).into_iter().map(|row| vec![row.name.into(), row.off, row.on, row.ratio]));
+        let (profile, work) = (comparison.profile, work(&comparison.parameters, comparison.off.iterations));
+        _ = writeln!(body, "<section class=\"volume\"><h2>{profile} <small>{}</small></h2>", escape(&work));
+        body = body + &table(&figures) + "</section>\n";
     }
-    page + "</html>\n"
+    let subtitle = format!("{} ({} on {})", report.shown, report.filesystem, report.device);
+    shell("Longrun benchmark: prevention", &subtitle, &body)
 }
 
-/// Excess fragments, without and with, as two bars.
-fn chart(comparison: &Comparison) -> String {
-    const WIDTH: f64 = 480.0;
-    let (off, on) = (comparison.off.excess_fragments, comparison.on.excess_fragments);
-    let most = off.max(on).max(1.0);
-    let mut svg = "<svg width=\"720\" height=\"64\" role=\"img\" aria-label=\"excess fragments\">".to_owned();
-    for (line, (name, value, colour)) in [("without", off, "#c0504d"), ("with", on, "#3a8f5c")].into_iter().enumerate()
-    {
-        let (top, length) = (line * 30 + 4, value / most * WIDTH);
-        _ = write!(
-            svg,
-            "<text x=\"0\" y=\"{}\">{name}</text><rect x=\"64\" y=\"{top}\" width=\"{length:.1}\" height=\"22\" \
-             fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{}\">{}</text>",
-            top + 16,
-            length + 72.0,
-            top + 16,
-            number(value)
-        );
-    }
-    svg + "</svg>\n"
+const SIDES: [&str; 2] = ["without", "with"];
+
+fn excess(report: &Report) -> Chart {
+    chart(report, "Excess fragments", |side| side.excess_fragments)
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+fn times(report: &Report) -> Chart {
+    chart(report, "Time, s", |side| side.seconds)
+}
+
+fn chart(report: &Report, title: &str, value: fn(&Averages) -> f64) -> Chart {
+    let of = |comparison: &Comparison| vec![value(&comparison.off), value(&comparison.on)];
+    let groups = report.comparisons.iter().map(|comparison| (comparison.profile.to_string(), of(comparison))).collect();
+    Chart::new(title, &SIDES, groups)
 }
 
 #[cfg(test)]

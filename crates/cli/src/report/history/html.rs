@@ -1,11 +1,10 @@
-//! The report as one page that needs nothing else: no script, no picture, no font from elsewhere.
-//!
-//! Owns the escaping. Labels, paths and texts are chosen by others, and end up as text whatever they contain.
+//! The report as a page.
 
-use super::chart::{Columns, Line, columns, line};
-use super::scale::Kind;
 use super::text::sentence;
-use super::{NO_HISTORY, lines, minute, name_of, step_name, volume_name};
+use super::{NO_HISTORY, lines, name_of, step_name, volume_name};
+use crate::report::page::chart::{Columns, Line, columns, line};
+use crate::report::page::scale::{Kind, minute};
+use crate::report::page::{escape, figure, shell_with_foot};
 use crate::text::{count, duration, printable, printable_path, size};
 use jiff::Timestamp;
 use longrun_layout::Bytes;
@@ -13,68 +12,29 @@ use longrun_ledger::{Counter, Gauge, Report, SeriesPoint, Step, VolumeReport};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-const STYLE: &str = include_str!("style.css");
 /// A period of many years by the month is some hundred columns; nothing sensible is more.
 const MOST_SLOTS: usize = 400;
 
 /// One of the figures of a scan.
 type Figure = fn(&Gauge) -> Option<u64>;
 
-/// As text of a page or within quotation marks.
-pub fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            other => safe.push(other),
-        }
-    }
-    safe
-}
-
-/// The head of a page, up to where its content begins.
-fn head(title: &str, subtitle: &str) -> String {
-    let (title, subtitle) = (escape(title), escape(subtitle));
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n\
-         </head>\n<body>\n<header>\n<h1>{title}</h1>\n<p class=\"period\">{subtitle}</p>\n</header>\n<main>\n"
-    )
-}
-
-/// A whole page around `body`, which must be escaped already; title and subtitle need not be.
-pub fn shell(title: &str, subtitle: &str, body: &str) -> String {
-    let foot = format!("Made by longrun {}.", env!("CARGO_PKG_VERSION"));
-    head(title, subtitle) + body + &format!("</main>\n<footer>{foot}</footer>\n</body>\n</html>\n")
-}
-
 /// The whole page.
 pub fn page(report: &Report) -> String {
     let period = format!("{} to {} UTC", minute(report.period.from), minute(report.period.to));
-    let mut page = head("Longrun report", &period);
+    let mut body = String::new();
     if report.has_history {
-        tiles(&mut page, report);
-        benefit(&mut page, &report.benefit.statements);
-        activity(&mut page, report);
-        report.volumes.iter().for_each(|volume| one_volume(&mut page, volume, report.volumes.len() > 1));
-        events(&mut page, report);
-        figures(&mut page, report);
+        tiles(&mut body, report);
+        benefit(&mut body, &report.benefit.statements);
+        activity(&mut body, report);
+        report.volumes.iter().for_each(|volume| one_volume(&mut body, volume, report.volumes.len() > 1));
+        events(&mut body, report);
+        figures(&mut body, report);
     } else {
-        _ = writeln!(page, "<section class=\"card\"><p class=\"none\">{NO_HISTORY}</p></section>");
+        _ = writeln!(body, "<section class=\"card\"><p class=\"none\">{NO_HISTORY}</p></section>");
     }
-    _ = write!(
-        page,
-        "</main>\n<footer>Made by longrun {} from the history of this machine. A step of time is not cut: what is older \
-         than some weeks is known by the day, later by the month.</footer>\n</body>\n</html>\n",
-        env!("CARGO_PKG_VERSION")
-    );
-    page
+    let foot = " from the history of this machine. A step of time is not cut: what is older than some weeks is known by the day, \
+                later by the month";
+    shell_with_foot("Longrun report", &period, &body, foot)
 }
 
 fn tiles(page: &mut String, report: &Report) {
@@ -164,19 +124,6 @@ fn activity(page: &mut String, report: &Report) {
         figure(page, &title, &drawn, parts);
     }
     page.push_str("</section>\n");
-}
-
-/// A picture with its title, and with what its colours mean where there are several. What is drawn is escaped already.
-pub fn figure(page: &mut String, title: &str, drawn: &str, parts: &[&str]) {
-    _ = write!(page, "<figure class=\"card\"><figcaption>{}", escape(title));
-    if parts.len() > 1 {
-        page.push_str("<span class=\"legend\">");
-        for (nth, part) in parts.iter().enumerate() {
-            _ = write!(page, "<span><i class=\"key{nth}\"></i>{}</span>", escape(part));
-        }
-        page.push_str("</span>");
-    }
-    _ = write!(page, "</figcaption>\n{drawn}</figure>\n");
 }
 
 fn one_volume(page: &mut String, volume: &VolumeReport, several: bool) {

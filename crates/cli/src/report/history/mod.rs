@@ -2,9 +2,7 @@
 //!
 //! Owns which times can be asked for and how figures are named for people. Never computes a benefit: the ledger does.
 
-pub mod chart;
-pub mod html;
-pub mod scale;
+mod html;
 mod text;
 
 pub use html::page;
@@ -62,21 +60,6 @@ pub fn parse_moment(text: &str) -> Result<Moment, String> {
     let ago = number.parse::<u32>().ok().filter(|number| *number > 0).zip(hours);
     ago.map(|(number, hours)| Moment::Ago(SignedDuration::from_hours(i64::from(number) * hours)))
         .ok_or_else(|| format!("'{text}' is no time; write for example 7d, 12h, 2w, 2026-11-01 or 2026-11-01T08:30"))
-}
-
-/// "2026-11-21 10:20".
-fn minute(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%d %H:%M").to_string()
-}
-
-/// The name of a step of time.
-fn step_label(step: Step, at: Timestamp) -> String {
-    let form = match step {
-        Step::Hour => "%Y-%m-%d %H:00",
-        Step::Day => "%Y-%m-%d",
-        Step::Month => "%Y-%m",
-    };
-    at.strftime(form).to_string()
 }
 
 /// "hour", "day", "month".

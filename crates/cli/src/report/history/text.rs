@@ -1,6 +1,7 @@
 //! The report for a terminal.
 
-use super::{NO_HISTORY, lines, minute, name_of, step_label, step_name, volume_name};
+use super::{NO_HISTORY, lines, name_of, step_name, volume_name};
+use crate::report::page::scale::{minute, step_label};
 use crate::text::{count, counted, printable, size};
 use longrun_layout::Bytes;
 use longrun_ledger::{Counter, EventShown, Gauge, Report, VolumeReport};

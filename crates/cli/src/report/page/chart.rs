@@ -1,11 +1,10 @@
-//! Charts as SVG: columns for what was counted, a line for what was found.
+//! Charts as SVG: columns for what was counted, a line for what was found, bars for what was measured.
 //!
 //! Owns geometry only. Colours are classes of the page, so that they follow its light or dark ground; what a point says
 //! is its `title`, which browsers show without a script.
 
-use super::html::escape;
-use super::scale::{Axis, Kind, time_label, time_marks};
-use super::{minute, step_label};
+use super::escape;
+use super::scale::{Axis, Kind, minute, step_label, time_label, time_marks};
 use jiff::Timestamp;
 use longrun_ledger::Step;
 use std::fmt::Write as _;
@@ -255,4 +254,69 @@ pub fn line(chart: &Line<'_>) -> String {
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// Bars below each other, one for each part, for things that were measured.
+pub struct Bars<'a> {
+    /// What it is, for those who cannot see it.
+    pub title: &'a str,
+    /// What the parts are.
+    pub parts: &'a [String],
+    /// The names, and the value of each part.
+    pub groups: &'a [(String, Vec<f64>)],
+}
+
+/// Draws values of things by name; beside each bar stands its value as `show` has it.
+pub fn bars(chart: &Bars<'_>, show: impl Fn(f64) -> String) -> String {
+    const THICK: f64 = 16.0;
+    const GAP: f64 = 12.0;
+    const VALUE: f64 = 76.0;
+    let values = || chart.groups.iter().flat_map(|(_, values)| values).copied().filter(|value| value.is_finite());
+    let most = values().fold(0.0, f64::max);
+    let room = WIDE - RIGHT - VALUE;
+    let mut down = 0.0;
+    let mut drawn = String::new();
+    for (name, values) in chart.groups {
+        down += 15.0;
+        _ = writeln!(drawn, "<text class=\"mark\" x=\"0\" y=\"{:.1}\">{}</text>", down - 4.0, escape(name));
+        for (part, value) in values.iter().enumerate() {
+            let length = if most > 0.0 && value.is_finite() { (value / most).max(0.0) * room } else { 0.0 };
+            // What is there is seen, be it ever so little.
+            let length = if *value > 0.0 { length.max(1.0) } else { length };
+            let says = chart.parts.get(part).map_or_else(|| name.clone(), |part| format!("{name}: {part}"));
+            let shown = escape(&show(*value));
+            _ = writeln!(
+                drawn,
+                "<g><title>{}\n{shown}</title><rect class=\"part{part}\" x=\"0\" y=\"{down:.1}\" width=\"{length:.1}\" \
+                 height=\"{:.1}\" rx=\"1.5\"/><text class=\"mark\" x=\"{:.1}\" y=\"{:.1}\">{shown}</text></g>",
+                escape(&says),
+                THICK - 2.0,
+                length + 6.0,
+                down + THICK - 5.0
+            );
+            down += THICK;
+        }
+        down += GAP;
+    }
+    format!(
+        "<svg viewBox=\"0 0 {WIDE} {down:.0}\" role=\"img\" aria-label=\"{}\" preserveAspectRatio=\"xMidYMid meet\">\n{drawn}</svg>\n",
+        escape(chart.title)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_what_they_stand_for_and_fit() {
+        let groups = [("a <name>".to_owned(), vec![4.0, 1.0]), ("none".to_owned(), vec![0.0, f64::NAN])];
+        let parts = ["before".to_owned(), "after".to_owned()];
+        let svg = bars(&Bars { title: "Time", parts: &parts, groups: &groups }, |value| format!("{value:.1}"));
+        assert!(svg.contains("a &lt;name&gt;: before") && !svg.contains("<name>"), "{svg}");
+        let widths: Vec<f64> =
+            svg.split(" width=\"").skip(1).map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect();
+        assert_eq!(widths, [470.0, 117.5, 0.0, 0.0], "{svg}");
+        assert!(bars(&Bars { title: "", parts: &[], groups: &[] }, |_| String::new()).contains("<svg"));
+    }
 }

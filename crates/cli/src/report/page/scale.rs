@@ -1,4 +1,4 @@
-//! Axes: round numbers that people expect beside a chart. Pure.
+//! Axes: round numbers that people expect beside a chart, and names of times. Pure.
 
 use crate::text::{count, size};
 use jiff::Timestamp;
@@ -81,6 +81,21 @@ impl Axis {
     pub fn width(&self) -> usize {
         self.ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0)
     }
+}
+
+/// "2026-11-21 10:20".
+pub fn minute(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M").to_string()
+}
+
+/// The name of a step of time.
+pub fn step_label(step: Step, at: Timestamp) -> String {
+    let form = match step {
+        Step::Hour => "%Y-%m-%d %H:00",
+        Step::Day => "%Y-%m-%d",
+        Step::Month => "%Y-%m",
+    };
+    at.strftime(form).to_string()
 }
 
 /// What stands below a time.

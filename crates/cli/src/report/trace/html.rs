@@ -2,8 +2,8 @@
 
 use super::compare::change;
 use super::{asked, missed, rows, show, stack};
-use crate::report::history::chart::{Groups, groups};
-use crate::report::history::html::{escape, shell};
+use crate::report::page::chart::{Groups, groups};
+use crate::report::page::{escape, figure, shell};
 use crate::text::{count, printable, size};
 use longrun_iotrace::{Comparison, Histogram, Recording, Unit};
 use longrun_layout::Bytes;
@@ -99,7 +99,7 @@ fn chart(body: &mut String, title: &str, parts: [&str; 2], first: &Histogram, se
         parts: &parts,
         groups: rows.into_iter().map(|(name, first, second)| (name, vec![first, second])).collect(),
     });
-    crate::report::history::html::figure(body, title, &groups, &parts);
+    figure(body, title, &groups, &parts);
 }
 
 fn figures(body: &mut String, recording: &Recording) {

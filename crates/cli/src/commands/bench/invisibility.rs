@@ -1,0 +1,31 @@
+//! `bench invisibility`: works beside an optimizer, and alone.
+
+use super::tell::Told;
+use super::{refuse_without_root, this_program};
+use crate::args::bench::InvisibilityArgs;
+use crate::exit::Failure;
+use crate::progress::{Unit, Watch};
+use longrun_bench::invisibility::{Invisibility, InvisibilitySettings, Mode};
+use longrun_volume::Progress as _;
+
+/// Makes the files, works, removes them.
+pub fn run(args: &InvisibilityArgs) -> Result<(), Failure> {
+    refuse_without_root("optimizing, beside which is measured,")?;
+    let watch = Watch::start()?;
+    watch.phase("making files", Unit::Steps);
+    let modes = if args.modes.is_empty() { Mode::ALL.to_vec() } else { args.modes.clone() };
+    let of = modes.len() as u64 * u64::from(args.iterations);
+    let &InvisibilityArgs { bytes: copy, reads, iterations, seed, .. } = args;
+    let reads_per_second = f64::from(args.rate);
+    let settings =
+        InvisibilitySettings { program: this_program()?, modes, copy, reads, reads_per_second, iterations, seed };
+    let bench = Invisibility::prepare(&args.target, settings, watch.stop())?;
+    let mut done = 0;
+    let report = bench.measure(&mut |act| act(), &mut |mode, round| {
+        watch.rename(&format!("round {}: {mode}", round + 1));
+        watch.at(done, of);
+        done += 1;
+    })?;
+    watch.finish();
+    Told::of(&args.target, bench.place()).tell(&report, &args.output)
+}

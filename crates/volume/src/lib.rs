@@ -23,7 +23,7 @@ pub mod xfs;
 
 pub use error::{MoveError, SkipReason, VolumeError};
 pub use target::Target;
-pub use traits::{Exchanged, NoProgress, Progress, Volume, VolumeInfo};
+pub use traits::{Exchanged, NoProgress, Part, Progress, Volume, VolumeInfo};
 
 /// A volume that may be optimized, by the kind of engine that it takes.
 pub enum Opened {

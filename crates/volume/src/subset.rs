@@ -3,7 +3,7 @@
 //! Owns the choice of files, nothing else: every primitive is the inner volume's. The files that were not chosen are left
 //! out of the layout, so that their blocks are obstacles like any block whose owner is unknown.
 
-use crate::{Exchanged, MoveError, Progress, Volume, VolumeError, VolumeInfo};
+use crate::{Exchanged, MoveError, Part, Progress, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{
     Blocks, ExtentSet, FileId, FileIndex, FileView, InodeNumber, LayoutBuilder, LogicalBlock, PhysicalBlock, Run,
     VolumeLayout,
@@ -97,14 +97,12 @@ impl Volume for Subset<'_> {
         self.inner.map(file)
     }
 
-    fn bring_in(
-        &mut self,
-        file: FileId,
-        logical: LogicalBlock,
-        length: Blocks,
-        pieces: &[Run],
-    ) -> Result<(), MoveError> {
-        self.inner.bring_in(file, logical, length, pieces)
+    fn bring_in(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        self.inner.bring_in(part, pieces)
+    }
+
+    fn await_pieces(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        self.inner.await_pieces(part, pieces)
     }
 
     fn exchange(

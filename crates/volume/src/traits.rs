@@ -16,6 +16,17 @@ pub struct VolumeInfo {
     pub filesystem: String,
 }
 
+/// A part of a file that is exchanged as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Of which file.
+    pub file: FileId,
+    /// From where on.
+    pub logical: LogicalBlock,
+    /// How much of it.
+    pub length: Blocks,
+}
+
 /// What an exchange did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exchanged {
@@ -107,20 +118,23 @@ pub trait Volume {
     /// [`MoveError::Skip`] when the file is gone, changed beyond recognition, or must not be touched.
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError>;
 
-    /// Reads `pieces` of the file into memory, together, and returns when they are there. They are parts of the range of
-    /// `length` blocks from `logical`, which is exchanged next: other pieces of it may follow before that. Where that is of no
-    /// use it does nothing; what cannot be read shows when it is exchanged.
+    /// Asks for `pieces` of the part that is exchanged next to be read into memory, together, and does not wait for them;
+    /// other pieces of it may follow. Where that is of no use it does nothing.
     ///
     /// # Errors
     /// [`MoveError::Skip`] when the file is gone or must not be touched.
-    fn bring_in(
-        &mut self,
-        file: FileId,
-        logical: LogicalBlock,
-        length: Blocks,
-        pieces: &[Run],
-    ) -> Result<(), MoveError> {
-        let _ = (file, logical, length, pieces);
+    fn bring_in(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        let _ = (part, pieces);
+        Ok(())
+    }
+
+    /// Returns when `pieces`, which [`Self::bring_in`] has asked for, are in memory; what cannot be read shows when it is
+    /// exchanged.
+    ///
+    /// # Errors
+    /// As [`Self::bring_in`].
+    fn await_pieces(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        let _ = (part, pieces);
         Ok(())
     }
 

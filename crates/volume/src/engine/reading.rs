@@ -2,12 +2,14 @@
 //! device, and before whatever follows the observer is asked again.
 //!
 //! Owns the order and the asking. A file in a thousand pieces would otherwise have a hundred reads wait at the device at
-//! once, and whoever comes then waits for all of them.
+//! once, and whoever comes then waits for all of them. Where several pieces may be under way, half of them are asked for
+//! while the other half is read, so that a device that nobody else wants is not left idle between turns.
 
 use super::batch::Unit;
 use super::moving::{Break, Chunk};
 use super::observer::Turn;
 use super::pass::Pass;
+use crate::Part;
 use longrun_layout::{Blocks, Run};
 
 impl Pass<'_> {
@@ -17,16 +19,43 @@ impl Pass<'_> {
         if turn.pieces == Turn::UNLIMITED.pieces {
             return Ok(());
         }
-        for pieces in turns(chunk.pieces(), turn.pieces) {
-            self.volume.bring_in(unit.id, chunk.logical, chunk.length, &pieces)?;
-            self.checkpoint(Blocks(0))?;
+        let part = Part { file: unit.id, logical: chunk.logical, length: chunk.length };
+        for act in in_turns(chunk.pieces(), turn.pieces) {
+            match act {
+                Act::Ask(pieces) => self.volume.bring_in(part, &pieces)?,
+                Act::Await(pieces) => {
+                    self.volume.await_pieces(part, &pieces)?;
+                    self.checkpoint(Blocks(0))?;
+                }
+            }
         }
         Ok(())
     }
 }
 
+/// One step of reading in turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Ask for these pieces.
+    Ask(Vec<Run>),
+    /// Wait until these are there, and then for permission.
+    Await(Vec<Run>),
+}
+
+/// Pieces in the order of the device, at most so many requests under way at a time.
+pub(crate) fn in_turns(pieces: Vec<Run>, most: usize) -> Vec<Act> {
+    let turns = turns(pieces, most / 2);
+    let ahead = usize::from(most > 1).min(turns.len());
+    let asked = turns.iter().map(Some).chain(std::iter::repeat_n(None, ahead));
+    let awaited = std::iter::repeat_n(None, ahead).chain(turns.iter().map(Some));
+    let step = |(ask, wait): (Option<&Vec<Run>>, Option<&Vec<Run>>)| {
+        [ask.cloned().map(Act::Ask), wait.cloned().map(Act::Await)]
+    };
+    asked.zip(awaited).flat_map(step).flatten().collect()
+}
+
 /// Pieces in the order of the device, so many requests at a time: pieces that touch there are read by one.
-pub(crate) fn turns(mut pieces: Vec<Run>, most: usize) -> Vec<Vec<Run>> {
+fn turns(mut pieces: Vec<Run>, most: usize) -> Vec<Vec<Run>> {
     pieces.sort_unstable_by_key(|piece| piece.physical);
     let mut turns: Vec<Vec<Run>> = Vec::new();
     let mut requests = 0;
@@ -61,5 +90,22 @@ mod tests {
         assert_eq!(firsts(2), [vec![2, 6, 0], vec![4]]);
         assert_eq!(firsts(9), [vec![2, 6, 0, 4]]);
         assert_eq!(turns(Vec::new(), 3), Vec::<Vec<Run>>::new());
+    }
+
+    #[test]
+    fn half_of_what_may_be_under_way_is_asked_for_while_the_other_half_is_read() {
+        let acts = |count: u64, most| {
+            let pieces = (0..count).map(|n| Run::new(n, n * 10, 1)).collect();
+            let told = |act: &Act| match act {
+                Act::Ask(pieces) => pieces.iter().map(|run| format!("?{}", run.logical.0)).collect::<String>(),
+                Act::Await(pieces) => pieces.iter().map(|run| format!("!{}", run.logical.0)).collect::<String>(),
+            };
+            in_turns(pieces, most).iter().map(told).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(acts(3, 1), "?0 !0 ?1 !1 ?2 !2", "never two");
+        assert_eq!(acts(3, 2), "?0 ?1 !0 ?2 !1 !2");
+        assert_eq!(acts(6, 5), "?0?1 ?2?3 !0!1 ?4?5 !2!3 !4!5", "never more than five");
+        assert_eq!(acts(1, 16), "?0 !0");
+        assert_eq!(acts(0, 16), "");
     }
 }

@@ -7,8 +7,8 @@ use super::Named;
 use super::balloon::{Shared, Stock};
 use super::files::{Files, OpenFile};
 use super::pipeline::{Chunk, Pipeline};
-use crate::live::reading::{Reading, read_together, steps_of};
-use crate::{Exchanged, MoveError, SkipReason};
+use crate::live::reading::{Reading, ask_for, ranges_of, steps_of};
+use crate::{Exchanged, MoveError, Part, SkipReason};
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, LogicalBlock, PhysicalBlock, Run};
 use longrun_sys::{ByteRange, Errno, Exchange, MoveFailure, Moved, exchange_with_donor};
 use std::os::fd::OwnedFd;
@@ -88,22 +88,15 @@ impl Mover<'_> {
         Ok(done)
     }
 
-    /// Reads pieces of a range that is exchanged next.
-    pub(super) fn read(
-        &mut self,
-        id: FileId,
-        logical: LogicalBlock,
-        length: Blocks,
-        pieces: &[Run],
-    ) -> Result<(), MoveError> {
-        let file = self.files.open(id)?;
-        let range = ByteRange::of_blocks(self.block_size, logical, length);
-        if !self.reading.is_of(id, range) {
+    /// Asks for pieces of what is exchanged next.
+    pub(super) fn ask_for(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        let file = self.files.open(part.file)?;
+        let range = ByteRange::of_blocks(self.block_size, part.logical, part.length);
+        if !self.reading.is_of(part.file, range) {
             let was_cached = self.clear(&file, range)?;
-            self.reading.begin(id, range, was_cached);
+            self.reading.begin(part.file, range, was_cached);
         }
-        let bytes = |piece: &Run| ByteRange::of_blocks(self.block_size, piece.logical, piece.length);
-        read_together(file.file(), &pieces.iter().map(bytes).collect::<Vec<_>>());
+        ask_for(file.file(), &ranges_of(self.block_size, pieces));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use super::balloon::Donor;
 use super::files::OpenFile;
 use crate::engine::{Observer, Permission, PlanSource, Settings, Status, Stop, Turn, optimize_with};
 use crate::mend::{LeftReason, Limits, MendError, Mended, Place};
-use crate::{Exchanged, MoveError, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
+use crate::{Exchanged, MoveError, Part, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{
     Blocks, Bytes, Extent, ExtentSet, FileId, FileMove, InodeNumber, LayoutBuilder, LogicalBlock, NO_DIRECTORY,
     PhysicalBlock, Run, VolumeLayout, count_fragments,
@@ -318,14 +318,12 @@ impl Volume for OneFile {
         self.inner.map(file)
     }
 
-    fn bring_in(
-        &mut self,
-        file: FileId,
-        logical: LogicalBlock,
-        length: Blocks,
-        pieces: &[Run],
-    ) -> Result<(), MoveError> {
-        self.inner.bring_in(file, logical, length, pieces)
+    fn bring_in(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        self.inner.bring_in(part, pieces)
+    }
+
+    fn await_pieces(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        self.inner.await_pieces(part, pieces)
     }
 
     fn exchange(

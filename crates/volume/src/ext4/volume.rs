@@ -8,8 +8,8 @@ use super::files::{Customs, Files};
 use super::pipeline::Pipeline;
 use super::scan::{Ext4Reader, FreeSpace, Geometry, ScanOptions};
 use super::tuning::Tuning;
-use crate::live::reading::Reading;
-use crate::{Exchanged, MoveError, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
+use crate::live::reading::{Reading, await_read, ranges_of};
+use crate::{Exchanged, MoveError, Part, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{Blocks, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
 use longrun_sys::{Errno, InodeAttributes};
 use std::fs::File;
@@ -153,14 +153,14 @@ impl Volume for Ext4Volume {
         self.files.map(&open, self.geometry.block_size)
     }
 
-    fn bring_in(
-        &mut self,
-        file: FileId,
-        logical: LogicalBlock,
-        length: Blocks,
-        pieces: &[Run],
-    ) -> Result<(), MoveError> {
-        self.mover().read(file, logical, length, pieces)
+    fn bring_in(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        self.mover().ask_for(part, pieces)
+    }
+
+    fn await_pieces(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        let file = self.files.open(part.file)?;
+        await_read(file.file(), &ranges_of(self.geometry.block_size, pieces));
+        Ok(())
     }
 
     fn exchange(

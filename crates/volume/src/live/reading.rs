@@ -3,7 +3,7 @@
 //!
 //! Owns what is in memory for the next exchange, and whether it was there before. Never decides how much is read at a time.
 
-use longrun_layout::{Bytes, FileId};
+use longrun_layout::{BlockSize, Bytes, FileId, Run};
 use longrun_sys::ByteRange;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -45,14 +45,22 @@ impl Reading {
     }
 }
 
-/// Reads pieces of a file into memory, all of them at once, and returns when they are there. Data that cannot be read shows
-/// when it is exchanged.
-pub(crate) fn read_together(file: &File, pieces: &[ByteRange]) {
-    let steps = || pieces.iter().flat_map(|piece| steps_of(*piece));
-    for step in steps() {
+/// Where pieces of a file lie in it.
+pub(crate) fn ranges_of(block_size: BlockSize, pieces: &[Run]) -> Vec<ByteRange> {
+    pieces.iter().map(|piece| ByteRange::of_blocks(block_size, piece.logical, piece.length)).collect()
+}
+
+/// Asks for pieces of a file to be read into memory, all of them at once.
+pub(crate) fn ask_for(file: &File, pieces: &[ByteRange]) {
+    for step in pieces.iter().flat_map(|piece| steps_of(*piece)) {
+        // Only a hint: data that cannot be read shows when it is exchanged.
         let _ = longrun_sys::read_ahead(file, step);
     }
-    for step in steps() {
+}
+
+/// Returns when pieces that were asked for are there.
+pub(crate) fn await_read(file: &File, pieces: &[ByteRange]) {
+    for step in pieces.iter().flat_map(|piece| steps_of(*piece)) {
         let last = step.start.0 + step.length.0.saturating_sub(1);
         let _ = file.read_at(&mut [0], last);
     }

@@ -8,9 +8,9 @@ use super::extents::{Sharers, Stamp, Survey, left_for, reason_by_attributes};
 use super::unit::{Member, UnitPlan};
 use super::{LeftReason, Place};
 use crate::engine::file_map::FileMap;
-use crate::engine::reading::turns;
+use crate::engine::reading::{Act, in_turns};
 use crate::engine::{Observer, Permission, Turn};
-use crate::live::reading::read_together;
+use crate::live::reading::{ask_for, await_read};
 use crate::{SkipReason, VolumeError};
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, LogicalBlock, PhysicalBlock, Run};
 use longrun_sys::{ByteRange, Errno, FileHandle, OFlags, Shared};
@@ -262,10 +262,17 @@ impl Work<'_> {
         if most == Turn::UNLIMITED.pieces {
             return Ok(());
         }
-        for turn in turns(pieces, most) {
-            let ranges: Vec<ByteRange> = turn.iter().map(|run| source.survey.bytes(run.logical, run.length)).collect();
-            read_together(&source.file, &ranges);
-            self.checkpoint(source, observer, Bytes(0))?;
+        let ranges = |turn: &[Run]| -> Vec<ByteRange> {
+            turn.iter().map(|run| source.survey.bytes(run.logical, run.length)).collect()
+        };
+        for act in in_turns(pieces, most) {
+            match act {
+                Act::Ask(turn) => ask_for(&source.file, &ranges(&turn)),
+                Act::Await(turn) => {
+                    await_read(&source.file, &ranges(&turn));
+                    self.checkpoint(source, observer, Bytes(0))?;
+                }
+            }
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::faults::{Failure, Fate, Faults, io_error};
 use super::foreign::{Crowd, Foreigners};
 use super::state::{PendingWrite, State};
 use super::user::User;
-use crate::{Exchanged, MoveError, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
+use crate::{Exchanged, MoveError, Part, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
 use fastrand::Rng;
 use longrun_layout::{Blocks, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
 use std::path::PathBuf;
@@ -250,8 +250,8 @@ impl Volume for SimVolume {
         Ok(self.state.view(number).map(|f| f.runs).unwrap_or_default())
     }
 
-    fn bring_in(&mut self, file: FileId, _: LogicalBlock, _: Blocks, _: &[Run]) -> Result<(), MoveError> {
-        self.begin_file("read a file", file).map(drop)
+    fn bring_in(&mut self, part: Part, _: &[Run]) -> Result<(), MoveError> {
+        self.begin_file("read a file", part.file).map(drop)
     }
 
     fn exchange(

@@ -10,8 +10,8 @@ use super::sharers::Keep;
 use super::steering::Steering;
 use crate::live::Named;
 use crate::live::files::{Customs, Files};
-use crate::live::reading::{Reading, read_together};
-use crate::{Exchanged, MoveError, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
+use crate::live::reading::{Reading, ask_for, await_read, ranges_of};
+use crate::{Exchanged, MoveError, Part, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{
     Blocks, Extent, ExtentSet, FileId, FileIndex, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout,
 };
@@ -202,16 +202,10 @@ impl Volume for XfsVolume {
         Ok(map)
     }
 
-    fn bring_in(
-        &mut self,
-        file: FileId,
-        logical: LogicalBlock,
-        length: Blocks,
-        pieces: &[Run],
-    ) -> Result<(), MoveError> {
+    fn bring_in(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        let Part { file, logical, length } = part;
         let open = self.files.open(file)?;
-        let bytes = |logical, length| ByteRange::of_blocks(self.geometry.block_size, logical, length);
-        let range = bytes(logical, length);
+        let range = ByteRange::of_blocks(self.geometry.block_size, logical, length);
         if !self.reading.is_of(file, range) {
             // Those that follow it share its blocks, and each has pages of its own.
             let followers = self.followers.get(&file).into_iter().flatten().map(|id| self.files.open(*id));
@@ -219,8 +213,13 @@ impl Volume for XfsVolume {
             group.push(Arc::clone(&open));
             self.reading.begin(file, range, any_is_cached(&group, range));
         }
-        let pieces: Vec<ByteRange> = pieces.iter().map(|piece| bytes(piece.logical, piece.length)).collect();
-        read_together(open.file(), &pieces);
+        ask_for(open.file(), &ranges_of(self.geometry.block_size, pieces));
+        Ok(())
+    }
+
+    fn await_pieces(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        let open = self.files.open(part.file)?;
+        await_read(open.file(), &ranges_of(self.geometry.block_size, pieces));
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! A volume with somebody who acts at a chosen moment: before or after the n-th primitive of a kind.
 
 use crate::sim::SimVolume;
-use crate::{Exchanged, MoveError, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
+use crate::{Exchanged, MoveError, Part, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{Blocks, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
 
 /// A moment in a pass, with a count from 1.
@@ -22,13 +22,15 @@ pub(super) struct Meddled<'a> {
     scans: u32,
     captures: u32,
     exchanges: u32,
-    /// What was read before it was exchanged: the pieces of each turn, by their places on the device.
+    /// What was asked for before it was exchanged: the pieces of each turn, by their places on the device.
     pub read: Vec<Vec<u64>>,
+    /// And what was waited for.
+    pub awaited: Vec<Vec<u64>>,
 }
 
 impl<'a> Meddled<'a> {
     pub(super) fn new(sim: SimVolume, act: impl FnMut(Moment, &mut SimVolume) -> Option<SkipReason> + 'a) -> Self {
-        Self { sim, act: Box::new(act), scans: 0, captures: 0, exchanges: 0, read: Vec::new() }
+        Self { sim, act: Box::new(act), scans: 0, captures: 0, exchanges: 0, read: Vec::new(), awaited: Vec::new() }
     }
 }
 
@@ -66,15 +68,14 @@ impl Volume for Meddled<'_> {
         self.sim.map(file)
     }
 
-    fn bring_in(
-        &mut self,
-        file: FileId,
-        logical: LogicalBlock,
-        length: Blocks,
-        pieces: &[Run],
-    ) -> Result<(), MoveError> {
+    fn bring_in(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
         self.read.push(pieces.iter().map(|piece| piece.physical.0).collect());
-        self.sim.bring_in(file, logical, length, pieces)
+        self.sim.bring_in(part, pieces)
+    }
+
+    fn await_pieces(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        self.awaited.push(pieces.iter().map(|piece| piece.physical.0).collect());
+        self.sim.await_pieces(part, pieces)
     }
 
     fn exchange(

@@ -403,11 +403,12 @@ fn a_chunk_in_many_pieces_is_read_in_turns_and_each_is_asked_for() {
         let settings = Settings { chunk: Bytes(100 * 4096), ..settings() };
         optimize_with(&mut meddled, &settings, &mut observer, &plan(&moves)).unwrap();
         assert_eq!(place(&meddled.sim, 0), [Run::new(0, 100, 8)]);
+        assert_eq!(meddled.awaited, meddled.read, "all of it is there before the exchange");
         (meddled.read, observer.asked)
     };
     // In the order of the device; asked before the first turn, between turns, and before the exchange.
     assert_eq!(outcome(1), (vec![vec![10], vec![30], vec![50], vec![70]], 5));
-    assert_eq!(outcome(3), (vec![vec![10, 30, 50], vec![70]], 3));
+    assert_eq!(outcome(6), (vec![vec![10, 30, 50], vec![70]], 3));
     assert_eq!(outcome(usize::MAX), (vec![], 1), "without a limit an exchange reads by itself");
 }
 

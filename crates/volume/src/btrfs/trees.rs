@@ -10,10 +10,30 @@ use longrun_sys::{Errno, TreeId, TreeItem, TreeKey, TreeReader, Visit};
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Between two looks at whether to go on.
 const ITEMS_BETWEEN_LOOKS: u32 = 4096;
+/// Between two looks of the other readers at whether the first gives way: some requests, if nothing is in memory.
+const ITEMS_BETWEEN_GATES: u32 = 512;
+
+/// Who reads the same tree at the same time gives way at the same time: one of them asks, and meanwhile the others stop.
+#[derive(Debug, Default)]
+struct Gate(RwLock<()>);
+
+impl Gate {
+    /// Returns when nobody gives way.
+    fn pass(&self) {
+        drop(self.0.read().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Does `wait` while nobody passes.
+    fn closed<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let _closed = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        wait()
+    }
+}
 
 /// The trees of a volume.
 pub(super) struct Trees<'a> {
@@ -21,6 +41,7 @@ pub(super) struct Trees<'a> {
     pub(super) path: &'a Path,
     pub(super) progress: &'a dyn Progress,
     reader: TreeReader,
+    gate: Arc<Gate>,
 }
 
 /// Trees that are smaller are read in one go.
@@ -32,7 +53,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl<'a> Trees<'a> {
     pub(super) fn new(volume: &'a File, path: &'a Path, progress: &'a dyn Progress) -> Self {
-        Self { volume, path, progress, reader: TreeReader::default() }
+        Self { volume, path, progress, reader: TreeReader::default(), gate: Arc::default() }
     }
 
     /// Visits a part of a tree; false when there is no such tree (any more).
@@ -47,7 +68,7 @@ impl<'a> Trees<'a> {
         let visited = self.reader.for_each_item(self.volume, tree, first, last, |item| {
             if until_look == 0 {
                 until_look = ITEMS_BETWEEN_LOOKS;
-                self.progress.give_way();
+                self.gate.closed(|| self.progress.give_way());
                 interrupted = self.progress.cancelled();
                 if interrupted {
                     return Visit::Stop;
@@ -101,10 +122,16 @@ impl<'a> Trees<'a> {
         let Some(((first, last), others)) = parts.split_first() else { return Ok(Vec::new()) };
         let (stop, volume) = (&AtomicBool::new(false), self.volume);
         let (new, take) = (&new, &take);
+        let gate = &Arc::clone(&self.gate);
         let found = std::thread::scope(|threads| -> Result<_, VolumeError> {
             let read_other = |(first, last): (TreeKey, TreeKey)| {
-                let mut collection = new();
+                let (mut collection, mut until_gate) = (new(), 0);
                 let visited = TreeReader::default().for_each_item(volume, tree, first, last, |item| {
+                    if until_gate == 0 {
+                        until_gate = ITEMS_BETWEEN_GATES;
+                        gate.pass();
+                    }
+                    until_gate -= 1;
                     if stop.load(Ordering::Relaxed) { Visit::Stop } else { take(&mut collection, &item) }
                 });
                 visited.map(|()| collection)
@@ -120,6 +147,7 @@ impl<'a> Trees<'a> {
                     stop.store(true, Ordering::Relaxed);
                     return Err(VolumeError::Interrupted);
                 }
+                gate.closed(|| self.progress.give_way());
                 std::thread::sleep(BETWEEN_LOOKS);
             }
             stop.store(visited.is_err(), Ordering::Relaxed);
@@ -174,6 +202,37 @@ fn cut(last: u64) -> Vec<(TreeKey, TreeKey)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn while_one_reader_gives_way_the_others_stop() {
+        const OTHERS: u32 = 3;
+        let (gate, stop, passed) = (Gate::default(), AtomicBool::new(false), AtomicU32::new(0));
+        std::thread::scope(|threads| {
+            for _ in 0..OTHERS {
+                threads.spawn(|| {
+                    while !stop.load(Ordering::SeqCst) {
+                        gate.pass();
+                        passed.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+            while passed.load(Ordering::SeqCst) < 10 {
+                std::thread::yield_now();
+            }
+            let meanwhile = gate.closed(|| {
+                let before = passed.load(Ordering::SeqCst);
+                std::thread::sleep(BETWEEN_LOOKS * 4);
+                passed.load(Ordering::SeqCst) - before
+            });
+            assert!(meanwhile <= OTHERS, "each at most what it had begun: {meanwhile}");
+            let before = passed.load(Ordering::SeqCst);
+            while passed.load(Ordering::SeqCst) == before {
+                std::thread::yield_now();
+            }
+            stop.store(true, Ordering::SeqCst);
+        });
+    }
 
     #[test]
     fn the_parts_of_a_tree_are_all_of_it_and_no_key_is_in_two() {

@@ -23,6 +23,22 @@ fn open(node: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(node)
 }
 
+/// How long this thread has waited for a processor so far, as the scheduler counts it; none where it does not.
+fn wait_for_processor() -> Option<Duration> {
+    parse_wait(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+/// Time on a processor, time waiting for one, and how often it got one.
+fn parse_wait(schedstat: &str) -> Option<Duration> {
+    schedstat.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
+/// How long the disk took: a thread that waits for a processor, and not for the disk, finds every disk slow.
+fn without_waiting(took: Duration, before: Option<Duration>, after: Option<Duration>) -> Duration {
+    let waited = before.zip(after).map_or(Duration::ZERO, |(before, after)| after.saturating_sub(before));
+    took.saturating_sub(waited)
+}
+
 /// Probes one disk.
 #[derive(Debug)]
 pub(crate) struct Prober {
@@ -80,8 +96,8 @@ impl Prober {
         Some(Latency { usual_us: micros(usual), recent_us: micros(recent) })
     }
 
-    /// Reads after our own work has `waited` for its requests to be done, and returns how long it took. Whether that is to be judged the caller knows: only when nobody on this machine
-    /// used the disk meanwhile.
+    /// Reads after our own work has `waited` for its requests to be done, and returns how long the disk took. Whether that is
+    /// to be judged the caller knows: only when nobody on this machine used the disk meanwhile.
     pub(crate) fn probe(&mut self, now: Duration, waited: Duration) -> io::Result<Duration> {
         (self.last, self.waited) = (Some(now), waited);
         self.place = self.place.wrapping_add(STRIDE);
@@ -91,9 +107,11 @@ impl Prober {
         let target = self.buffer.get_mut(start..start + SIZE).ok_or(io::ErrorKind::OutOfMemory)?;
         // Not kept open: whoever takes the disk away after its volume is not to find it in use.
         let disk = open(&self.node)?;
+        let before = wait_for_processor();
         let begun = Instant::now();
         disk.read_exact_at(target, at)?;
-        Ok(begun.elapsed())
+        let took = begun.elapsed();
+        Ok(without_waiting(took, before, wait_for_processor()))
     }
 
     /// No moment was quiet enough for a probe: the next one has its own time.
@@ -104,5 +122,26 @@ impl Prober {
     /// The probe was undisturbed.
     pub(crate) fn judge(&mut self, took: Duration) {
         self.detector.probed(took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_without_a_processor_is_not_the_disks() {
+        assert_eq!(parse_wait("1385240 7000000 12\n"), Some(Duration::from_millis(7)));
+        assert_eq!(parse_wait("0 0 0\n"), Some(Duration::ZERO));
+        assert_eq!((parse_wait(""), parse_wait("1 many 2")), (None, None));
+        let ms = Duration::from_millis;
+        assert_eq!(without_waiting(ms(9), Some(ms(100)), Some(ms(107))), ms(2));
+        assert_eq!(without_waiting(ms(9), Some(ms(100)), Some(ms(200))), ms(0), "waiting beside the probe");
+        assert_eq!(without_waiting(ms(9), None, Some(ms(200))), ms(9), "a kernel that does not tell");
+    }
+
+    #[test]
+    fn what_the_scheduler_counts_is_found_where_it_counts() {
+        assert_eq!(wait_for_processor().is_some(), Path::new("/proc/self/schedstat").exists());
     }
 }

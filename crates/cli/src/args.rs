@@ -11,7 +11,7 @@ use crate::text::{parse_duration, parse_size};
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use longrun_ageing::Recipe;
-use longrun_governor::Pace;
+use longrun_governor::{Duty, Pace};
 use longrun_layout::Bytes;
 use longrun_planner::Mode;
 use std::path::PathBuf;
@@ -145,6 +145,9 @@ pub struct OptimizeArgs {
     /// How much to give way to others who use the device
     #[arg(long, value_enum, default_value_t = PaceName::Invisible)]
     pub pace: PaceName,
+    /// Work for at most this share of the time (40%), at whatever pace
+    #[arg(long, value_name = "PERCENT")]
+    pub max_duty: Option<Duty>,
     /// Only show what would be moved, why, and what it would bring
     #[arg(long)]
     pub dry_run: bool,
@@ -318,9 +321,11 @@ mod tests {
 
     #[test]
     fn budgets_and_deadlines_are_read_with_units() {
-        let words = "longrun optimize /mnt --mode efficient --budget 20G --deadline 1h30m --dry-run".split(' ');
+        let words =
+            "longrun optimize /mnt --mode efficient --budget 20G --deadline 1h30m --max-duty 40% --dry-run".split(' ');
         let Command::Optimize(args) = Cli::try_parse_from(words).unwrap().command else { panic!("not optimize") };
         assert_eq!(args.budget, Some(Bytes(20 << 30)));
+        assert_eq!(args.max_duty, Some("40%".parse().unwrap()));
         assert_eq!(args.deadline, Some(Duration::from_secs(5400)));
         assert_eq!((args.mode, args.dry_run, args.json), (Some(ModeName::Efficient), true, false));
     }
@@ -331,6 +336,7 @@ mod tests {
             "longrun",
             "longrun analyze",
             "longrun optimize /mnt --budget lots",
+            "longrun optimize /mnt --max-duty 0%",
             "longrun optimize /mnt --mode fast",
             "longrun map /mnt --at -1",
             "longrun map /mnt --at 5 --svg x",

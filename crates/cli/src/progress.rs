@@ -6,8 +6,9 @@ use crate::exit::Failure;
 use crate::signals;
 use crate::text::{duration, size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use longrun_governor::{Governor, Loads, Verdict};
+use longrun_governor::{Governor, Loads};
 use longrun_layout::Bytes;
+use longrun_service::governed;
 use longrun_volume::Progress;
 use longrun_volume::engine::{Observer, Permission, Phase, Status, Turn};
 use std::io::{self, IsTerminal, Write};
@@ -166,17 +167,16 @@ impl Observer for Watch {
 
     fn permission(&mut self, next: Bytes) -> Permission {
         let Some(governor) = &mut self.governor else { return Permission::Go };
-        let Verdict::Wait(time) = governor.permission(next) else { return Permission::Go };
-        // Short rests are not worth a word.
+        let permission = governed::permission(governor.permission(next));
+        // Rests are not worth a word.
         if let Some(why) = governor.pausing() {
             self.rename(&format!("paused: {why}"));
         }
-        Permission::Wait(time)
+        permission
     }
 
     fn turn(&self) -> Turn {
-        let limits = self.governor.as_ref().and_then(Governor::limits);
-        limits.map_or(Turn::UNLIMITED, |limits| Turn { bytes: limits.chunk, pieces: limits.pieces })
+        governed::turn(self.governor.as_ref())
     }
 
     fn cancelled(&self) -> bool {

@@ -5,7 +5,7 @@ use crate::machine::Machine;
 use crate::neighbour::{Finding, Prober};
 use crate::own::OwnCounters;
 use crate::stack::devices_below;
-use crate::{Attribution, Device, DiskKind, DiskPolicy, Disks, Law, Pace, Pause, Rules, Share, Signs, Verdict};
+use crate::{Attribution, Device, DiskKind, DiskPolicy, Disks, Duty, Law, Pace, Pause, Rules, Share, Signs, Verdict};
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceCounters, DeviceNumber};
 use serde::{Deserialize, Serialize};
@@ -135,6 +135,7 @@ const LEARN_MOST: Duration = Duration::from_secs(1);
 /// Says when work on one volume may go on.
 pub struct Governor {
     pace: Pace,
+    duty: Duty,
     signals: Signals,
     volume: Option<DeviceNumber>,
     begun: Instant,
@@ -171,6 +172,7 @@ impl Governor {
         let below = Below::new(volume.map(devices_below).unwrap_or_default(), pace, signals);
         let mut governor = Self {
             pace,
+            duty: Duty::ALL,
             signals,
             volume,
             begun: Instant::now(),
@@ -186,6 +188,18 @@ impl Governor {
         // What is done from now on is seen at the first question.
         governor.look(Duration::ZERO);
         governor
+    }
+
+    /// From now on work takes no larger share of the time than this, at whatever pace.
+    #[must_use]
+    pub fn at_most(mut self, duty: Duty) -> Self {
+        self.duty = duty;
+        self.law.set_rules(self.rules());
+        self
+    }
+
+    fn rules(&self) -> Rules {
+        Rules::of(self.pace, self.below.policy().quiet).at_most(self.duty)
     }
 
     /// Makes the calling thread's I/O wait for everybody else's, as far as the pace wants that and the device's scheduler
@@ -212,10 +226,10 @@ impl Governor {
 
     /// Whether `next` bytes may be moved now.
     pub fn permission(&mut self, next: Bytes) -> Verdict {
-        if self.pace == Pace::Fast {
-            return Verdict::Go;
-        }
         let now = self.begun.elapsed();
+        if self.pace == Pace::Fast {
+            return self.law.judge(now, &Signs::default());
+        }
         if now.saturating_sub(self.looked_below) >= LOOK_BELOW {
             self.looked_below = now;
             self.look_below();
@@ -247,7 +261,7 @@ impl Governor {
         }
         self.below = Below::new(devices, self.pace, self.signals);
         self.draining = None;
-        self.law.set_rules(Rules::of(self.pace, self.below.policy().quiet));
+        self.law.set_rules(self.rules());
         tracing::info!(disks = ?self.below.disks, "the volume lies on other disks now");
         // What they did before is nobody's.
         self.look(self.begun.elapsed());
@@ -408,5 +422,16 @@ mod tests {
                 assert_eq!(governor.permission(Bytes(1 << 20)), Verdict::Go);
             }
         }
+    }
+
+    #[test]
+    fn a_share_of_the_time_is_kept_at_every_pace_and_whatever_lies_below() {
+        for pace in [Pace::Invisible, Pace::Balanced, Pace::Fast] {
+            let mut governor = Governor::new(None, pace).at_most(Duty(20));
+            assert_eq!(governor.rules().duty, Duty(20));
+            governor.look_below();
+            assert_eq!(governor.rules().duty, Duty(20));
+        }
+        assert_eq!(Governor::new(None, Pace::Invisible).at_most(Duty::ALL).rules().duty, Duty(97));
     }
 }

@@ -4,7 +4,7 @@
 //! while at first, a longer one when it is interrupted again and again, so that somebody who comes back every second meets
 //! us ever less.
 
-use crate::Pace;
+use crate::{Duty, Pace};
 use longrun_layout::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct Rules {
     /// So much foreign I/O during one chunk is no reason to pause.
     pub tolerated: Bytes,
     /// The share of the time that work may take.
-    pub duty: f64,
+    pub duty: Duty,
 }
 
 impl Rules {
@@ -31,25 +31,35 @@ impl Rules {
     pub fn of(pace: Pace, quiet: Duration) -> Self {
         let poll = Duration::from_millis(10);
         match pace {
-            Pace::Invisible => {
-                Self { poll, quiet_first: quiet, quiet_most: Duration::from_secs(2), tolerated: Bytes(0), duty: 0.97 }
-            }
+            Pace::Invisible => Self {
+                poll,
+                quiet_first: quiet,
+                quiet_most: Duration::from_secs(2),
+                tolerated: Bytes(0),
+                duty: Duty(97),
+            },
             Pace::Balanced => Self {
                 poll,
                 quiet_first: quiet / 4,
                 quiet_most: quiet * 2,
                 // A sixteenth of a chunk on a disk: beside so little others hardly notice us.
                 tolerated: Bytes(64 << 10),
-                duty: 1.0,
+                duty: Duty::ALL,
             },
             Pace::Fast => Self {
                 poll,
                 quiet_first: Duration::ZERO,
                 quiet_most: Duration::ZERO,
                 tolerated: Bytes(u64::MAX),
-                duty: 1.0,
+                duty: Duty::ALL,
             },
         }
+    }
+
+    /// The same, but for a share of the time that is not larger than `duty`.
+    #[must_use]
+    pub fn at_most(self, duty: Duty) -> Self {
+        Self { duty: self.duty.min(duty), ..self }
     }
 }
 
@@ -105,8 +115,10 @@ pub enum Verdict {
 
 /// Undisturbed work for so many quiet times halves the quiet time.
 const CALM_FACTOR: u32 = 10;
-/// Between two looks at a paused volume by somebody who waits lies at most this.
+/// Between two looks at a paused volume by somebody who waits lies at most this, and between two questions in a long rest.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// Of a time without a question so much counts as work at most: much of it may have been none.
+const LONGEST_WORK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
@@ -189,18 +201,16 @@ impl Law {
             }
             None => self.pause_or_go(now, disturbed, now, now),
             Some(State::Working { since, rested }) => {
-                let due = now.saturating_sub(rested).mul_f64((1.0 - self.rules.duty) / self.rules.duty.max(0.01));
-                if disturbed.is_none() && due > self.rules.poll {
-                    // Much of a long time without a question may have been no work at all.
-                    let rest = due.min(self.rules.poll * 10);
+                let rest = self.rules.duty.rest_after(now.saturating_sub(rested).min(LONGEST_WORK));
+                if disturbed.is_none() && rest > self.rules.poll {
                     self.state = Some(State::Resting { until: now + rest, since });
-                    return Verdict::Wait(rest);
+                    return Verdict::Wait(rest.min(LONGEST_LOOK));
                 }
                 self.pause_or_go(now, disturbed, since, rested)
             }
             Some(State::Resting { until, since }) if disturbed.is_none() && now < until => {
                 self.state = Some(State::Resting { until, since });
-                Verdict::Wait(until - now)
+                Verdict::Wait((until - now).min(LONGEST_LOOK))
             }
             Some(State::Resting { since, .. }) => self.pause_or_go(now, disturbed, since, now),
         }

@@ -7,6 +7,7 @@
 mod arrivals;
 mod attribution;
 mod disk;
+mod duty;
 mod governor;
 mod law;
 mod machine;
@@ -18,6 +19,7 @@ mod stack;
 pub use arrivals::{Arrivals, Asked, Refused};
 pub use attribution::{Attribution, Own, Share};
 pub use disk::{DiskKind, DiskPolicy, Disks};
+pub use duty::{Duty, NoDuty};
 pub use governor::{Governor, Latency, Loads, Observed, Signals};
 pub use law::{Law, Pause, Rules, Signs, Verdict};
 pub use neighbour::{Detector, Finding};

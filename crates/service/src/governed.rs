@@ -1,17 +1,43 @@
-//! Mending gives way to others: the governor of a volume, made when there is work for the first time.
+//! Work gives way to others: what the governor's answers mean to the engine; and for mending the governor of a volume, made
+//! when there is work for the first time.
 //!
 //! Owns nothing but that governor. Never decides: that is the law's.
 
 use crate::books::lock;
 use crate::mending::Governor;
 use crate::model;
-use longrun_governor::{Disks, Loads, Pace, Verdict};
+use longrun_governor::{Disks, Duty, Loads, Pace, Verdict};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
 use longrun_volume::Target;
 use longrun_volume::engine::{Permission, Turn};
 use std::path::PathBuf;
 use std::sync::Mutex;
+
+/// What is said to a question of the engine.
+#[must_use]
+pub fn permission(verdict: Verdict) -> Permission {
+    match verdict {
+        Verdict::Go => Permission::Go,
+        Verdict::Wait(time) => Permission::Wait(time),
+    }
+}
+
+/// How much the engine may do on one permission.
+#[must_use]
+pub fn turn(governor: Option<&longrun_governor::Governor>) -> Turn {
+    let limits = governor.and_then(longrun_governor::Governor::limits);
+    limits.map_or(Turn::UNLIMITED, |limits| Turn { bytes: limits.chunk, pieces: limits.pieces })
+}
+
+/// How much mending gives way, and how much of the time it may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// To others.
+    pub pace: Pace,
+    /// At most.
+    pub duty: Duty,
+}
 
 /// The governor of mending on one volume.
 #[derive(Debug)]
@@ -22,28 +48,28 @@ pub struct Governed {
 
 #[derive(Debug)]
 struct State {
-    pace: Pace,
+    manner: Manner,
     governor: Option<longrun_governor::Governor>,
 }
 
 impl Governed {
     /// Of the volume mounted at `point`.
-    pub fn new(point: PathBuf, pace: Pace) -> Self {
-        Self { point, state: Mutex::new(State { pace, governor: None }) }
+    pub fn new(point: PathBuf, manner: Manner) -> Self {
+        Self { point, state: Mutex::new(State { manner, governor: None }) }
     }
 
-    /// Another pace from now on.
-    pub fn set_pace(&self, pace: Pace) {
+    /// In another manner from now on.
+    pub fn set(&self, manner: Manner) {
         let mut state = lock(&self.state);
-        if state.pace != pace {
-            *state = State { pace, governor: None };
+        if state.manner != manner {
+            *state = State { manner, governor: None };
         }
     }
 
     /// How long the fragments of a file must be on average for it to be left as it is: looked up anew each time, since a
     /// volume can come to lie on other disks.
     pub fn whole(&self) -> Bytes {
-        if lock(&self.state).pace == Pace::Fast {
+        if lock(&self.state).manner.pace == Pace::Fast {
             return Bytes(u64::MAX);
         }
         self.device().and_then(Disks::below).map_or(Bytes(u64::MAX), |disks| disks.policy.whole)
@@ -58,28 +84,21 @@ impl Governed {
     pub fn loads(&self) -> model::Governor {
         let state = lock(&self.state);
         let loads = state.governor.as_ref().map(longrun_governor::Governor::loads);
-        loads.map_or_else(|| model::Governor { pace: state.pace.to_string(), ..model::Governor::default() }, told)
+        loads
+            .map_or_else(|| model::Governor { pace: state.manner.pace.to_string(), ..model::Governor::default() }, told)
     }
 }
 
 impl Governor for Governed {
     fn permission(&self, _device: DeviceNumber, next: Bytes) -> Permission {
         let mut state = lock(&self.state);
-        let pace = state.pace;
-        match state
-            .governor
-            .get_or_insert_with(|| longrun_governor::Governor::new(self.device(), pace))
-            .permission(next)
-        {
-            Verdict::Go => Permission::Go,
-            Verdict::Wait(time) => Permission::Wait(time),
-        }
+        let Manner { pace, duty } = state.manner;
+        let new = || longrun_governor::Governor::new(self.device(), pace).at_most(duty);
+        permission(state.governor.get_or_insert_with(new).permission(next))
     }
 
     fn turn(&self, _device: DeviceNumber) -> Turn {
-        let state = lock(&self.state);
-        let limits = state.governor.as_ref().and_then(longrun_governor::Governor::limits);
-        limits.map_or(Turn::UNLIMITED, |limits| Turn { bytes: limits.chunk, pieces: limits.pieces })
+        turn(lock(&self.state).governor.as_ref())
     }
 }
 

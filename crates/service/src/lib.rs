@@ -9,7 +9,7 @@ mod client;
 pub mod config;
 mod daemon;
 mod gauges;
-mod governed;
+pub mod governed;
 mod hub;
 mod logging;
 mod menders;

@@ -4,7 +4,7 @@
 
 use crate::books::{Books, lock};
 use crate::config::{Moment, VolumeSettings};
-use crate::governed::Governed;
+use crate::governed::{Governed, Manner};
 use crate::mending::{Candidate, MendEvent, MendSettings, MendSink, Mending};
 use crate::model;
 use longrun_layout::Bytes;
@@ -51,12 +51,13 @@ impl Menders {
         if !settings.enabled || !settings.mending {
             return self.end(volume.device);
         }
+        let manner = Manner { pace: settings.pace, duty: settings.max_duty };
         let known = lock(&self.open).get(&volume.device).cloned();
         if let Some(Mender { mending, governed }) = known {
-            governed.set_pace(settings.pace);
+            governed.set(manner);
             return mending.reconfigure(mend_settings(settings, governed.whole(), Moment::now()));
         }
-        let governed = Arc::new(Governed::new(volume.point.clone(), settings.pace));
+        let governed = Arc::new(Governed::new(volume.point.clone(), manner));
         let how = mend_settings(settings, governed.whole(), Moment::now());
         match Mending::start(how, Arc::clone(&governed) as _, Arc::clone(&self.books) as Arc<dyn MendSink>) {
             Ok(mending) => {

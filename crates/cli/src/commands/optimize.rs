@@ -8,7 +8,7 @@ use crate::report::optimization::{Optimization, Plan, PlannedFile, ended};
 use crate::report::{print, print_json};
 use crate::survey::{Picture, Survey};
 use crate::text::size;
-use longrun_governor::Governor;
+use longrun_governor::{Duty, Governor};
 use longrun_layout::{Bytes, FileId, InodeNumber, VolumeLayout};
 use longrun_planner::Mode;
 use longrun_sys::{Errno, FileHandle};
@@ -45,7 +45,8 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     watch.refuse_stops()?;
     // The lock first: nobody else then changes what the plan is made from.
     let volume = longrun_volume::open(&target)?;
-    watch.govern(Governor::new(target.device_number, args.pace.into()));
+    let duty = args.max_duty.unwrap_or(Duty::ALL);
+    watch.govern(Governor::new(target.device_number, args.pace.into()).at_most(duty));
     let (before, plan) = foresee(&target, &scope, &settings, &mut watch)?;
     if !args.json {
         print(&preview(&before, &plan))?;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{DiskKind, DiskPolicy};
+use crate::{DiskKind, DiskPolicy, Duty};
 use proptest::prelude::*;
 
 const QUIET: Duration = Duration::from_millis(100);
@@ -46,6 +46,37 @@ fn on_a_device_that_nobody_else_uses_work_takes_nearly_all_of_the_time() {
     let outcome = simulate(Rules::of(Pace::Invisible, QUIET), ms(12), &[], end);
     assert!(outcome.worked > end.mul_f64(0.96) && outcome.worked < end.mul_f64(0.98), "{:?}", outcome.worked);
     assert_eq!((outcome.law.pauses(), outcome.law.time_paused()), (0, Duration::ZERO));
+}
+
+#[test]
+fn work_takes_no_larger_share_of_the_time_than_it_may() {
+    let end = ms(60_000);
+    for (pace, percent) in [(Pace::Invisible, 50), (Pace::Balanced, 25), (Pace::Fast, 10), (Pace::Fast, 2)] {
+        let rules = Rules::of(pace, QUIET).at_most(Duty(percent));
+        for chunk in [ms(12), ms(200)] {
+            let worked = simulate(rules, chunk, &[], end).worked.as_secs_f64() / end.as_secs_f64();
+            let may = f64::from(percent) / 100.0;
+            assert!(worked > may * 0.9 - 0.005 && worked < may * 1.1 + 0.005, "{pace} {percent} % {chunk:?}: {worked}");
+        }
+    }
+}
+
+#[test]
+fn in_a_long_rest_whoever_waits_can_ask_and_others_are_noticed() {
+    let mut law = Law::new(Rules::of(Pace::Invisible, QUIET).at_most(Duty(1)));
+    assert_eq!(law.judge(ms(0), &Signs::default()), Verdict::Go);
+    assert_eq!(law.judge(ms(100), &Signs::default()), Verdict::Wait(ms(1000)));
+    assert_eq!(law.judge(ms(1100), &Signs::default()), Verdict::Wait(ms(1000)));
+    law.judge(ms(2100), &foreign(4096));
+    assert_eq!(law.pause(), Some(Pause::Foreign));
+}
+
+#[test]
+fn a_long_time_without_a_question_counts_as_little_work() {
+    let mut law = Law::new(Rules::of(Pace::Invisible, QUIET).at_most(Duty(50)));
+    assert_eq!(law.judge(ms(0), &Signs::default()), Verdict::Go);
+    assert_eq!(law.judge(ms(600_000), &Signs::default()), Verdict::Wait(ms(1000)));
+    assert_eq!(law.judge(ms(601_000), &Signs::default()), Verdict::Go);
 }
 
 #[test]
@@ -98,7 +129,7 @@ fn on_a_hard_disk_whoever_comes_a_few_times_a_second_meets_work_hardly_more_than
 
 #[test]
 fn the_quiet_time_doubles_with_interruptions_up_to_its_bound_and_halves_in_calm() {
-    let mut law = Law::new(Rules { duty: 1.0, ..Rules::of(Pace::Invisible, QUIET) });
+    let mut law = Law::new(Rules { duty: Duty::ALL, ..Rules::of(Pace::Invisible, QUIET) });
     let (mut now, mut seen) = (Duration::ZERO, Vec::new());
     law.judge(now, &Signs::default());
     for _ in 0..6 {

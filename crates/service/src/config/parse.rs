@@ -123,6 +123,8 @@ fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
         mending_quiet: table.duration(problems, "mending_quiet", Duration::from_millis(500), DAY),
         mending_rests: table.texts(problems, "mending_rests", schedule::WINDOW, |text| text.parse().ok()),
         pace: table.text(problems, "pace", "\"invisible\", \"balanced\" or \"fast\"", |text| text.parse().ok()),
+        max_duty: table
+            .text(problems, "max_duty", "a share such as \"40%\", from 1% to 100%", |text| text.parse().ok()),
         scan_interval: table.duration(problems, "scan_interval", Duration::ZERO, DAY * 366),
         scan_largest: table.size(problems, "scan_largest", Bytes(0), any),
     }

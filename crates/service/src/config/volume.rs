@@ -2,7 +2,7 @@
 //! rule may make.
 
 use super::{Percent, Window};
-use longrun_governor::Pace;
+use longrun_governor::{Duty, Pace};
 use longrun_layout::Bytes;
 use std::time::Duration;
 
@@ -84,6 +84,8 @@ settings! {
     mending_rests: Vec<Window> = Vec::new();
     /// How much mending gives way to others who use the device.
     pace: Pace = Pace::Invisible;
+    /// How much of the time mending takes at most.
+    max_duty: Duty = Duty::ALL;
     /// How often the whole volume is read for its figures; 0 is never.
     scan_interval: Duration = Duration::from_secs(86_400);
     /// Volumes with more bytes than this are never read as a whole by themselves.

@@ -14,7 +14,7 @@ test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention bench-layouts bench-ageing bench-invisibility bench-trace torture crash fuzz install clean
+.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace torture crash fuzz install clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -81,6 +81,12 @@ bench-invisibility: ## Working beside an optimizer, unthrottled and invisible, o
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) invisibility --output docs/benchmarks.md $(ARGS)
+
+bench-guests: ## Two virtual machines (QEMU) on one modelled disk: how soon the optimizer in one notices the other (ARGS="BURSTS MODEL")
+	@scripts/prepare.sh guests
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	cargo build --release --locked -p longrun-governor --example neighbour
+	$(as_root) env LONGRUN=$(longrun) LAB=$(lab) NEIGHBOUR=$(abspath $(target_dir)/release/examples/neighbour) scripts/measure-guests.sh $(ARGS)
 
 bench-trace: ## What the I/O trace costs at 20,000 requests a second (ARGS="ITERATIONS SECONDS IOPS")
 	@scripts/prepare.sh test

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure that the commands which the build, the demo and the tests call are there; installs what is missing with apt.
-# Usage: prepare.sh build|run|test
+# Usage: prepare.sh build|run|test|guests
 set -euo pipefail
 
 fail() {
@@ -20,7 +20,11 @@ case "${1:-}" in
             setcap:libcap2-bin mkfs.xfs:xfsprogs xfs_repair:xfsprogs mkfs.btrfs:btrfs-progs fio:fio
             bpftrace:bpftrace addpart:util-linux)
         ;;
-    *) fail "usage: prepare.sh build|run|test" ;;
+    guests)
+        needed+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod strip:binutils
+            mkfs.ext4:e2fsprogs losetup:mount mount:mount)
+        ;;
+    *) fail "usage: prepare.sh build|run|test|guests" ;;
 esac
 
 # An ordinary user's PATH lacks the administrator's commands.

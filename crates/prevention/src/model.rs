@@ -135,6 +135,12 @@ pub enum SignalKind {
         /// Up to where the file is being written.
         end: Bytes,
     },
+    /// What was written back in one go was laid in pieces, for want of longer ones: no runway helps such a file, but mending
+    /// may.
+    InPieces {
+        /// How many more pieces than one, since the last such signal of this file.
+        allocations: u32,
+    },
     /// The last writer that had an armed file open may have closed it. Others may have opened it since.
     Closed,
 }

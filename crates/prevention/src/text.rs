@@ -100,7 +100,7 @@ mod tests {
         #[test]
         fn every_signal_is_the_same_after_writing_and_reading(
             at: u64, major in 0u32..4096, minor in 0u32..1 << 20, kind: i32, bytes in prop::collection::vec(any::<u8>(), 0..=40),
-            size: u64, comm in prop::collection::vec(1u8..=255, 0..=15), which in 0..4, number: u32, offset: u64, total: u64,
+            size: u64, comm in prop::collection::vec(1u8..=255, 0..=15), which in 0..5, number: u32, offset: u64, total: u64,
         ) {
             let mut by = ProcessName::default();
             by.0[..comm.len()].copy_from_slice(&comm);
@@ -109,6 +109,7 @@ mod tests {
                 0 => SignalKind::Fragmenting { allocations: number, bytes: Bytes(total), end: Bytes(offset) },
                 1 => SignalKind::Scattered { at: Bytes(offset), allocations: number, bytes: Bytes(total) },
                 2 => SignalKind::HalfUsed { end: Bytes(offset) },
+                3 => SignalKind::InPieces { allocations: number },
                 _ => SignalKind::Closed,
             };
             let file = FileKey { volume: DeviceNumber { major, minor }, handle };

@@ -6,7 +6,7 @@ mod common;
 
 use common::case::{Case, Notes, among_others, eventually, for_all, start};
 use common::volume;
-use longrun_lab::{FileSystemKind, TrimTortureSettings, bytes_beyond_the_end, trim_torture};
+use longrun_lab::{FileSystemKind, TrimTortureSettings, bytes_beyond_the_end, trim_torture, write_in_pieces};
 use longrun_layout::Bytes;
 use longrun_prevention::policy::Settings;
 use longrun_prevention::{Happening, LeaveReason, Options, Prevention, SignalKind, Watched};
@@ -346,6 +346,25 @@ fn loop_whoever_does_not_want_to_wait_is_turned_away_for_one_moment_at_most() {
         }
         // One lease for one close, and one more if the first met an opener; without the table it would be thousands.
         assert!(moments <= 2, "{kind:?}: {moments}");
+    });
+}
+
+#[test]
+fn loop_a_file_that_was_laid_in_pieces_gets_nothing_and_is_told_of_once_it_is_quiet() {
+    for_all(|kind| {
+        let case = Case::new(kind);
+        write_in_pieces(kind, &case.path("file"), &[7; 1 << 20], Bytes(64 << 10), 1).unwrap();
+        let file = File::open(case.path("file")).unwrap();
+        let in_pieces = longrun_sys::map_file(&file, ByteRange::ALL, Mapping::Synced).unwrap().len() as u64;
+        case.told.tell(case.key(&file), 1 << 20, SignalKind::InPieces { allocations: 1 });
+        let told = case.happens(|happening| matches!(happening, Happening::Fragmented { .. }));
+        let expected = Happening::Fragmented {
+            file: case.key(&file),
+            path: Some(case.path("file")),
+            excess: in_pieces - 1,
+        };
+        assert_eq!(told, expected, "{kind:?}");
+        assert_eq!(*case.notes.0.lock().unwrap(), [expected], "{kind:?}: nothing else happened");
     });
 }
 

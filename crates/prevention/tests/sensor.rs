@@ -13,6 +13,7 @@ use longrun_prevention::{FileKey, SensorKind, Signal, SignalKind, Watched};
 use longrun_sys::{ByteRange, FileHandle, allocate};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -165,6 +166,59 @@ fn loop_what_the_file_system_keeps_whole_is_not_told_of() {
         silent("overwriting in random order", &|| {
             scatter(&single.join("grow0"), 32 * MIB, 64 << 10, Mode::Direct);
         });
+    }
+}
+
+/// Hardly a free piece is longer than `length`, and between any two of them lies a file of that length.
+fn free_space_in_pieces(volume: &LoopVolume, length: u64) {
+    let directory = volume.mount_point();
+    let sync = || longrun_sys::sync_volume(File::open(&directory).unwrap()).unwrap();
+    // Full may show in that there is no space for another name.
+    let filled = |name: &str, length| {
+        let file = File::create(directory.join(name)).ok()?;
+        allocate(&file, ByteRange { start: Bytes(0), length: Bytes(length) }).ok()
+    };
+    let fillers = (0..).take_while(|number| filled(&format!("filler{number}"), length).is_some()).count();
+    sync();
+    (0..fillers).step_by(2).for_each(|number| fs::remove_file(directory.join(format!("filler{number}"))).unwrap());
+    sync();
+    // What the file system kept back for itself until then.
+    for length in [16 * length, 4 * length] {
+        let is_whole = |name: String| filled(&name, length).is_some() && fragments(&directory.join(name)) == 1;
+        let mut plugs = 0;
+        while is_whole(format!("plug{length}-{plugs}")) {
+            plugs += 1;
+        }
+    }
+}
+
+#[test]
+fn loop_files_that_were_laid_in_pieces_in_one_go_are_told_of_and_whole_ones_are_not() {
+    for kind in FileSystemKind::ALL {
+        let (volume, watched) = volume(kind, 512);
+        free_space_in_pieces(&volume, 256 << 10);
+        let sensor = bpf();
+        sensor.watch(&watched).unwrap();
+        let path = |number: u64| volume.mount_point().join(format!("file{number}"));
+        let sizes: Vec<u64> = [64, 200, 700, 1500, 6000].map(|kibibytes| kibibytes << 10).to_vec();
+        let signals = signals_during(&*sensor, || {
+            for (number, size) in (0..).zip(&sizes) {
+                let mut file = File::create(path(number)).unwrap();
+                file.write_all(Aligned::new(usize::try_from(*size).unwrap()).get()).unwrap();
+                file.sync_all().unwrap();
+            }
+        });
+        let mut keys = Vec::new();
+        for (number, size) in (0..).zip(&sizes) {
+            let told = only(&signals, key(&watched, &path(number)));
+            let in_pieces = told.iter().filter(|kind| matches!(kind, SignalKind::InPieces { .. })).count();
+            let expected = fragments(&path(number)) > 1;
+            // A second has not passed between the pieces, or only in great distress.
+            assert_eq!(in_pieces > 0, expected, "{kind:?}: {size} bytes, {} pieces: {told:?}", fragments(&path(number)));
+            keys.push(expected);
+        }
+        assert_eq!(keys[3..], [true, true], "{kind:?}: the free space is not in pieces");
+        assert!(keys.contains(&false), "{kind:?}: no file is whole");
     }
 }
 

@@ -67,6 +67,10 @@ struct allocation {
 
 #define MAX_LIMIT (1u << 20)
 #define WINDOW_SHIFT 24
+/* Who is told of a file in pieces looks at it, for some 30 microseconds: of one volume no more than 200 a second, but for
+ * ten seconds' worth at once, since many files are written back together. */
+#define PIECES_PAUSE 5000000ull
+#define PIECES_AT_ONCE 10000000000ull
 
 static __always_inline struct volume_rules *rules_of(struct inode *inode)
 {
@@ -187,13 +191,43 @@ static __always_inline void count_scatter(const struct file_key *key, struct fil
 	state->scatter_bytes = 0;
 }
 
+/* Data that the file system knew as one was laid in pieces, for want of longer ones: nothing helps such a file but mending. */
+static __always_inline bool is_next_piece(const struct file_state *state, const struct allocation *a)
+{
+	/* A promise that begins within the one before: of that no more was kept than what lies between. */
+	if (a->unplaced)
+		return a->begin > state->begin && a->begin < state->end;
+	return a->delayed && state->goes_on && a->begin == state->end && !continues(state, a);
+}
+
+static __always_inline void count_pieces(const struct file_key *key, struct file_state *state,
+					 struct volume_rules *rules, __u64 size)
+{
+	__u64 now = bpf_ktime_get_ns(), next = rules->next;
+
+	state->pieces += 1;
+	if (now - state->pieces_reported <= rules->calm)
+		return;
+	if (next + PIECES_AT_ONCE < now)
+		next = now - PIECES_AT_ONCE;
+	if (next > now)
+		return;
+	/* Others may do the same at this moment: then one more is told of. */
+	rules->next = next + PIECES_PAUSE;
+	report(key, GROWTH_IN_PIECES, now, size, 0, 0, state->pieces);
+	state->pieces_reported = now;
+	state->pieces = 0;
+}
+
 /* What the allocation was for: growth at the end, a hole inside, or neither. */
 static __always_inline void classify(const struct file_key *key, struct file_state *state,
-				     const struct volume_rules *rules, const struct allocation *a, struct inode *inode)
+				     struct volume_rules *rules, const struct allocation *a, struct inode *inode)
 {
 	__u64 size = inode->i_size;
 	__u64 length = a->end - a->begin;
 
+	if (is_next_piece(state, a) && (a->unplaced ? a->begin - state->begin : length) < rules->small)
+		count_pieces(key, state, rules, size);
 	if (length >= rules->small)
 		return;
 	if (a->unplaced) {
@@ -241,7 +275,7 @@ static __always_inline void classify(const struct file_key *key, struct file_sta
 	count_scatter(key, state, rules, a, size);
 }
 
-static __always_inline void allocated(struct inode *inode, __u64 root, const struct volume_rules *rules,
+static __always_inline void allocated(struct inode *inode, __u64 root, struct volume_rules *rules,
 				      const struct allocation *a)
 {
 	struct file_key key = {};
@@ -257,6 +291,7 @@ static __always_inline void allocated(struct inode *inode, __u64 root, const str
 			.top = a->end,
 			.growth_limit = rules->growth,
 			.scatter_limit = rules->scatter,
+			.goes_on = a->end < (__u64)inode->i_size,
 		};
 
 		bpf_map_update_elem(&files, &key, &fresh, BPF_ANY);
@@ -269,6 +304,7 @@ static __always_inline void allocated(struct inode *inode, __u64 root, const str
 	state->begin = a->begin;
 	state->end = a->end;
 	state->physical = a->physical;
+	state->goes_on = a->end < (__u64)inode->i_size;
 	if (a->end > state->top || a->end >= inode->i_size)
 		state->top = a->end;
 }

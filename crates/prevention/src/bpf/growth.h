@@ -9,7 +9,7 @@
 enum growth_filesystem { GROWTH_EXT4 = 1, GROWTH_XFS = 2, GROWTH_BTRFS = 3 };
 
 /* Values of growth_event.kind. */
-enum growth_kind { GROWTH_FRAGMENTING = 1, GROWTH_SCATTERED = 2, GROWTH_HALF_USED = 3 };
+enum growth_kind { GROWTH_FRAGMENTING = 1, GROWTH_SCATTERED = 2, GROWTH_HALF_USED = 3, GROWTH_IN_PIECES = 4 };
 
 struct growth_event {
 	__u64 at;          /* CLOCK_MONOTONIC, ns */
@@ -48,6 +48,9 @@ struct file_state {
 	__u32 growth_limit;       /* report at */
 	__u32 scatter;
 	__u32 scatter_limit;
+	__u64 pieces_reported;
+	__u32 pieces;             /* that what is written back in one go came in, since the last report */
+	__u32 goes_on;            /* behind the last allocation there was more to be written back */
 };
 
 /* Value of "armed". */
@@ -64,6 +67,7 @@ struct volume_rules {
 	__u32 reserved;
 	__u64 small;              /* what is as long is no piece */
 	__u64 calm;               /* ns after which a file is reported as early as the first time */
+	__u64 next;               /* the kernel's side's own: when a report of pieces would not come too early */
 };
 
 #endif

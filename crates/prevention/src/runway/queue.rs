@@ -154,7 +154,7 @@ fn merged(old: Signal, new: Signal) -> Signal {
         SignalKind::Fragmenting { allocations, bytes, .. } | SignalKind::Scattered { allocations, bytes, .. } => {
             (allocations, bytes)
         }
-        SignalKind::HalfUsed { .. } | SignalKind::Closed => return signal,
+        SignalKind::HalfUsed { .. } | SignalKind::InPieces { .. } | SignalKind::Closed => return signal,
     };
     if let SignalKind::Fragmenting { allocations, bytes, .. } | SignalKind::Scattered { allocations, bytes, .. } =
         &mut signal.kind

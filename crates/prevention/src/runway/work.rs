@@ -58,21 +58,35 @@ impl Core {
         let handle = &signal.file.handle;
         let now = Instant::now();
         let coming = self.journal.announce();
-        {
-            let mut table = volume.table();
-            if table.get(handle).is_none()
-                && let Some(forgotten) = table.know(*handle, Known::new(Stage::Left, now))
-            {
-                self.let_go(volume, &forgotten);
-            }
-            table.change(handle, |known| {
-                known.heard = now;
-                known.growth.note(&signal.kind);
-            });
-        }
+        self.heard_of(volume, handle, now);
+        volume.table().change(handle, |known| known.growth.note(&signal.kind));
         if let Err(reason) = self.grant(volume, signal, coming) {
             self.leave(volume, handle, reason, now);
         }
+    }
+
+    /// A file was laid in pieces that nothing of ours could have kept whole: it is looked at once it is quiet.
+    pub(super) fn laid_in_pieces(&self, file: &FileKey) {
+        let Some(volume) = self.volume(file.volume) else { return };
+        let now = Instant::now();
+        // One that has a runway, or had one, is looked at when it is settled.
+        if self.heard_of(&volume, &file.handle, now) == Some(Stage::Left) {
+            self.look_again(&volume, &file.handle, now + QUIET, None);
+        }
+    }
+
+    /// The file is known from now on, and not quiet; where it stands.
+    fn heard_of(&self, volume: &Volume, handle: &FileHandle, now: Instant) -> Option<Stage> {
+        let mut table = volume.table();
+        if table.get(handle).is_none()
+            && let Some(forgotten) = table.know(*handle, Known::new(Stage::Left, now))
+        {
+            self.let_go(volume, &forgotten);
+        }
+        table.change(handle, |known| {
+            known.heard = now;
+            known.stage
+        })
     }
 
     fn grant(&self, volume: &Volume, signal: &Signal, coming: Coming<'_>) -> Result<(), LeaveReason> {
@@ -423,6 +437,6 @@ fn length(what: &GiveBack, runway: ByteRange) -> u64 {
 fn end_of(signal: &Signal) -> Bytes {
     match signal.kind {
         SignalKind::Fragmenting { end, .. } | SignalKind::HalfUsed { end } => end.max(signal.size),
-        SignalKind::Scattered { .. } | SignalKind::Closed => signal.size,
+        SignalKind::Scattered { .. } | SignalKind::InPieces { .. } | SignalKind::Closed => signal.size,
     }
 }

@@ -108,6 +108,7 @@ pub(super) fn event(bytes: &[u8]) -> Option<Event> {
         1 => SignalKind::Fragmenting { allocations, bytes: total, end: offset },
         2 => SignalKind::Scattered { at: offset, allocations, bytes: total },
         3 => SignalKind::HalfUsed { end: offset },
+        4 => SignalKind::InPieces { allocations },
         _ => return None,
     };
     Some(Event {
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(size_of::<types::growth_event>(), 80);
         assert_eq!(offset_of!(types::growth_event, by), 64);
         assert_eq!(size_of::<types::file_key>(), 24);
-        assert_eq!(size_of::<types::volume_rules>(), 32);
+        assert_eq!(size_of::<types::volume_rules>(), 40);
         assert_eq!(size_of::<types::armed_file>(), 16);
     }
 
@@ -210,7 +211,7 @@ mod tests {
         let file = Identity { inode: 2, root: 3, generation: 8 };
         let expected = Event { at: Nanos(1), device, file, size: Bytes(4), by: ProcessName(by), kind };
         assert_eq!(event(&bytes), Some(expected));
-        for kind in [0, 4, u32::MAX] {
+        for kind in [0, 5, u32::MAX] {
             assert_eq!(event(&written([0; 6], 0, 0, 0, kind, by)), None, "{kind}");
         }
     }

@@ -135,10 +135,10 @@ pub enum SignalKind {
         /// Up to where the file is being written.
         end: Bytes,
     },
-    /// What was written back in one go was laid in pieces, for want of longer ones: no runway helps such a file, but mending
-    /// may.
+    /// What the file system chose a place for by itself was laid in pieces: no runway helps such a file, but mending may. On
+    /// XFS, which does not tell the places, it may also lie well.
     InPieces {
-        /// How many more pieces than one, since the last such signal of this file.
+        /// In how many more pieces than one at most, since the last such signal of this file.
         allocations: u32,
     },
     /// The last writer that had an armed file open may have closed it. Others may have opened it since.

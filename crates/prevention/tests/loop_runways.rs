@@ -358,11 +358,8 @@ fn loop_a_file_that_was_laid_in_pieces_gets_nothing_and_is_told_of_once_it_is_qu
         let in_pieces = longrun_sys::map_file(&file, ByteRange::ALL, Mapping::Synced).unwrap().len() as u64;
         case.told.tell(case.key(&file), 1 << 20, SignalKind::InPieces { allocations: 1 });
         let told = case.happens(|happening| matches!(happening, Happening::Fragmented { .. }));
-        let expected = Happening::Fragmented {
-            file: case.key(&file),
-            path: Some(case.path("file")),
-            excess: in_pieces - 1,
-        };
+        let expected =
+            Happening::Fragmented { file: case.key(&file), path: Some(case.path("file")), excess: in_pieces - 1 };
         assert_eq!(told, expected, "{kind:?}");
         assert_eq!(*case.notes.0.lock().unwrap(), [expected], "{kind:?}: nothing else happened");
     });

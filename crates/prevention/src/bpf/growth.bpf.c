@@ -191,13 +191,18 @@ static __always_inline void count_scatter(const struct file_key *key, struct fil
 	state->scatter_bytes = 0;
 }
 
-/* Data that the file system knew as one was laid in pieces, for want of longer ones: nothing helps such a file but mending. */
-static __always_inline bool is_next_piece(const struct file_state *state, const struct allocation *a)
+/* Data that the file system knew as one was laid in pieces, for want of longer ones, or may have been: nothing helps such a
+ * file but mending. */
+static __always_inline bool is_next_piece(const struct file_state *state, const struct volume_rules *rules,
+					  const struct allocation *a)
 {
-	/* A promise that begins within the one before: of that no more was kept than what lies between. */
+	/* Of a promise it is not told where it was kept. One that begins within the last proves that only a part was kept; one
+	 * behind it may lie anywhere, and does where several files grow together. Whoever looks will see. */
 	if (a->unplaced)
-		return a->begin > state->begin && a->begin < state->end;
-	return a->delayed && state->goes_on && a->begin == state->end && !continues(state, a);
+		return a->begin > state->begin &&
+		       (a->begin < state->end ? a->begin : state->end) - state->begin < rules->small;
+	return a->delayed && state->goes_on && a->begin == state->end && !continues(state, a) &&
+	       a->end - a->begin < rules->small;
 }
 
 static __always_inline void count_pieces(const struct file_key *key, struct file_state *state,
@@ -226,7 +231,7 @@ static __always_inline void classify(const struct file_key *key, struct file_sta
 	__u64 size = inode->i_size;
 	__u64 length = a->end - a->begin;
 
-	if (is_next_piece(state, a) && (a->unplaced ? a->begin - state->begin : length) < rules->small)
+	if (is_next_piece(state, rules, a))
 		count_pieces(key, state, rules, size);
 	if (length >= rules->small)
 		return;

@@ -60,6 +60,9 @@ pub fn rows(comparison: &Comparison) -> Vec<Row> {
     }
     let service = |name, on: String| Row { name, off: String::new(), on, ratio: String::new() };
     rows.push(service("service: processor, % of one core", number(on.processor_percent)));
+    if let Some(percent) = on.in_kernel_percent {
+        rows.push(service("service: watching in the kernel, % of one core", number(percent)));
+    }
     rows.push(service("service: memory at most, MiB", number(mebibytes(on.peak_memory))));
     let counts: [Measure; 3] = [
         ("bytes left behind the ends of files", |a| a.bytes_behind_end),

@@ -4,12 +4,14 @@
 //! the end of the thread that started it.
 
 use crate::BenchError;
+use crate::device::per;
 use longrun_layout::Bytes;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -27,8 +29,20 @@ const POLL: Duration = Duration::from_millis(5);
 pub struct Usage {
     /// Processor time of all its threads.
     pub processor: Duration,
+    /// How long its programs in the kernel have run, in the time of those whom they watch; none where that is not measured.
+    pub in_kernel: Option<Duration>,
     /// The most memory that it had at a time.
     pub peak_memory: Bytes,
+}
+
+impl Usage {
+    /// What was used since `before`, in per cent of one core in so many seconds: by its own threads, and in the kernel.
+    #[must_use]
+    pub fn percent_since(&self, before: &Self, seconds: f64) -> (f64, Option<f64>) {
+        let percent = |now: Duration, then: Duration| 100.0 * per(now.saturating_sub(then).as_secs_f64(), seconds);
+        let in_kernel = self.in_kernel.zip(before.in_kernel).map(|(now, then)| percent(now, then));
+        (percent(self.processor, before.processor), in_kernel)
+    }
 }
 
 /// A running service.
@@ -37,6 +51,8 @@ pub struct Service {
     child: Child,
     output: Option<JoinHandle<Vec<Value>>>,
     complaints: Option<JoinHandle<String>>,
+    /// As long as it is there, the kernel measures what it spends on watching.
+    _measured: Option<OwnedFd>,
     /// Removed with the journal in it when this is dropped.
     _state: tempfile::TempDir,
 }
@@ -57,7 +73,8 @@ impl Service {
         let (said, ready) = channel();
         let output = child.stdout.take().map(|pipe| std::thread::spawn(move || listen(pipe, &said)));
         let complaints = child.stderr.take().map(|pipe| std::thread::spawn(move || remember(pipe)));
-        let mut service = Self { child, output, complaints, _state: state };
+        let measured = longrun_sys::measure_bpf().ok();
+        let mut service = Self { child, output, complaints, _measured: measured, _state: state };
         if service.wait_until_ready(&ready) {
             return Ok(service);
         }
@@ -157,7 +174,7 @@ fn usage(id: u32) -> Option<Usage> {
     let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     let processor = by_scheduler(id).max(by_ticks(id)?);
-    Some(Usage { processor, peak_memory: Bytes(peak? << 10) })
+    Some(Usage { processor, in_kernel: longrun_sys::time_in_bpf(id), peak_memory: Bytes(peak? << 10) })
 }
 
 /// To the nanosecond, of the threads that live.

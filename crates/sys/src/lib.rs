@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 mod block_device;
+mod bpf_statistics;
 mod btrfs;
 mod btrfs_balance;
 mod bulkstat;
@@ -35,6 +36,7 @@ mod xfs;
 mod xfs_space;
 
 pub use block_device::{BlockDevice, BlockDeviceKind};
+pub use bpf_statistics::{measure_bpf, time_in_bpf};
 pub use btrfs::{
     BtrfsInfo, TreeId, TreeItem, TreeKey, TreeReader, Visit, btrfs_info, path_in_subvolume, subvolume_of_file,
 };

@@ -52,6 +52,8 @@ pub struct Averages {
     pub read_mb_per_second: f64,
     /// Processor time of the service, in per cent of one core.
     pub processor_percent: f64,
+    /// What the kernel spent on watching, in per cent of one core; none where it was not measured.
+    pub in_kernel_percent: Option<f64>,
     /// The most memory of the service in any iteration.
     pub peak_memory: Bytes,
     /// Programs that could not be executed, in all iterations.
@@ -75,6 +77,9 @@ pub struct Comparison {
     pub prevented_percent: Option<f64>,
     /// How much longer the work took with the service: the median of the ratios of neighbouring iterations.
     pub time_ratio: f64,
+    /// By how much two runs without it differ, usually: the median of the ratios of all pairs of them, the longer by the
+    /// shorter. What is less is noise.
+    pub time_noise: f64,
     /// What it comes to.
     pub verdict: Verdict,
     /// Whether all iterations began with the same free space.
@@ -100,6 +105,7 @@ impl Comparison {
             parameters,
             prevented_percent: prevented,
             time_ratio: median(ratios.collect()),
+            time_noise: noise(&iterations),
             verdict: judge(&iterations, &off, &on),
             same_state: iterations.iter().all(|iteration| iteration.same_state),
             off,
@@ -107,6 +113,12 @@ impl Comparison {
             iterations,
         }
     }
+}
+
+fn noise(iterations: &[Iteration]) -> f64 {
+    let times: Vec<f64> = iterations.iter().filter(|i| i.side == Side::Off).map(|i| i.seconds).collect();
+    let pairs = times.iter().enumerate().flat_map(|(at, a)| times.iter().skip(at + 1).map(move |b| (a, b)));
+    median(pairs.map(|(a, b)| per(a.max(*b), a.min(*b))).collect())
 }
 
 /// A difference of less than one fragment in a hundred files, of less than a twentieth, or smaller than that between two
@@ -153,6 +165,10 @@ fn averages<'a>(iterations: impl Iterator<Item = &'a Iteration>) -> Averages {
         read_kib_per_transfer: read(&|r| r.device.kib_per_transfer()),
         read_mb_per_second: read(&|r| r.device.mb_per_second()),
         processor_percent: mean(&|i| i.service.as_ref().map_or(0.0, |s| s.processor_percent)),
+        in_kernel_percent: {
+            let each: Vec<f64> = all.iter().filter_map(|i| i.service.as_ref()?.in_kernel_percent).collect();
+            (!each.is_empty()).then(|| per(each.iter().sum(), each.len() as f64))
+        },
         peak_memory: all.iter().filter_map(|i| Some(i.service.as_ref()?.peak_memory)).max().unwrap_or_default(),
         failed_executions: all.iter().map(|i| i.done.failed_executions).sum(),
         refused_opens: all.iter().map(|i| i.done.refused_opens).sum(),
@@ -203,6 +219,7 @@ mod tests {
         assert_eq!((result.off.excess_fragments, result.on.excess_fragments), (1000.0, 30.0));
         assert!((result.prevented_percent.unwrap() - 97.0).abs() < 1e-9);
         assert!((result.time_ratio - 1.1).abs() < 1e-9, "the median of 0.5, 1.5 and 1.1: {}", result.time_ratio);
+        assert!((result.time_noise - 2.0).abs() < 1e-9, "2 and 2 are alike, 2 and 1 are not: {}", result.time_noise);
         assert_eq!(result.verdict, Verdict::Benefit);
     }
 

@@ -51,8 +51,10 @@ pub struct Settings {
 /// What the service cost during the work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cost {
-    /// Processor time, in per cent of one core. What the kernel spends on watching is part of the writers' time.
+    /// Processor time, in per cent of one core.
     pub processor_percent: f64,
+    /// What the kernel spent on watching, which is part of the writers' time; none where it is not measured.
+    pub in_kernel_percent: Option<f64>,
     /// The most memory that it had.
     pub peak_memory: Bytes,
     /// What it printed at its end.
@@ -160,9 +162,10 @@ impl<'a> Bench<'a> {
         let service = match (service, usage) {
             (Some(mut service), Some(before)) => {
                 let after = service.usage()?;
-                let used = after.processor.saturating_sub(before.processor);
+                let (processor_percent, in_kernel_percent) = after.percent_since(&before, seconds);
                 Some(Cost {
-                    processor_percent: 100.0 * crate::device::per(used.as_secs_f64(), seconds),
+                    processor_percent,
+                    in_kernel_percent,
                     peak_memory: after.peak_memory,
                     totals: service.stop()?,
                 })

@@ -64,6 +64,8 @@ pub struct Watching {
     pub writes_per_second: f64,
     /// Processor time of the service in per cent of one core.
     pub processor_percent: f64,
+    /// What the kernel spent on watching, in per cent of one core; none where it is not measured.
+    pub in_kernel_percent: Option<f64>,
     /// The most memory of the service, in bytes.
     pub peak_memory: u64,
 }
@@ -141,11 +143,13 @@ fn watch(settings: &PreventionSettings, volume: &LoopVolume) -> Result<Watching>
     let (before, start) = (service.usage()?, Instant::now());
     let done = paced(&job, Pace { per_second: 5000, time: settings.paced })?;
     let (after, seconds) = (service.usage()?, start.elapsed().as_secs_f64());
+    let (processor_percent, in_kernel_percent) = after.percent_since(&before, seconds);
     service.stop()?;
     Ok(Watching {
         kind: volume.kind(),
         writes_per_second: done.requests as f64 / seconds,
-        processor_percent: 100.0 * after.processor.saturating_sub(before.processor).as_secs_f64() / seconds,
+        processor_percent,
+        in_kernel_percent,
         peak_memory: after.peak_memory.0,
     })
 }

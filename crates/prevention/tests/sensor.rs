@@ -240,6 +240,32 @@ fn loop_files_that_grow_together_through_the_cache_on_xfs_are_told_of() {
     }
 }
 
+/// Whoever hears of a file looks at it: a flood of them would cost more than it brings.
+#[test]
+fn loop_files_in_pieces_are_told_of_no_faster_than_anybody_can_look_at_them() {
+    const FILES: usize = 3000;
+    let (volume, watched) = volume(FileSystemKind::Xfs, 512);
+    let sensor = bpf();
+    sensor.watch(&watched).unwrap();
+    let directory = volume.mount_point();
+    let grow = |at: u64| {
+        for number in 0..FILES {
+            let file = Mode::Buffered.open(&directory.join(number.to_string()));
+            file.write_all_at(&[1; 16 << 10], at).unwrap();
+        }
+        longrun_sys::sync_volume(File::open(&directory).unwrap()).unwrap();
+    };
+    // Each lies behind another by now, and goes on elsewhere.
+    grow(0);
+    let begin = Instant::now();
+    let signals = signals_during(&*sensor, || grow(16 << 10));
+    let most = 2000 + 200 * (begin.elapsed().as_secs() + 1);
+    assert!(most < FILES as u64, "too slow for this test");
+    assert!(signals.len() > 1900, "{} of {FILES}", signals.len());
+    assert!(signals.len() as u64 <= most, "{} in {:?}", signals.len(), begin.elapsed());
+    assert_eq!(sensor.lost(), 0);
+}
+
 /// Each record moves the last block, which copy on write puts elsewhere whether there is a runway or not: with one, files
 /// like these lay in more pieces (1023 each instead of 747).
 #[test]

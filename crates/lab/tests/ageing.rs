@@ -61,8 +61,9 @@ fn loop_a_volume_that_is_looked_after_fragments_less_and_judges_agree() {
     }
     assert!(nobody.judged_excess > 500, "nothing fragments: {nobody:?}");
     assert!(peer.judged_excess < nobody.judged_excess && peer.evenings[7].moved > peer.evenings[6].moved);
-    assert!(service.judged_excess * 5 < nobody.judged_excess * 3, "{service:?}");
-    assert!(both.judged_excess * 10 < nobody.judged_excess, "{both:?}");
+    for looked_after in [service, both] {
+        assert!(looked_after.judged_excess * 10 < nobody.judged_excess, "{looked_after:?}");
+    }
     assert!(service.evenings[7].moved.0 > 0 && both.evenings[7].moved > both.evenings[6].moved);
     let (text, picture) = ageing_report(&settings, &courses, "picture.svg").unwrap();
     assert!(text.contains("| xfs_fsr once a week | 7 |") && picture.starts_with("<svg"), "{text}");

@@ -27,6 +27,9 @@ const WRITES_LIVE: Duration = Duration::from_secs(35);
 const WRITTEN_ABOUT: u64 = 16;
 /// And so much with each look at which something was written: a commit.
 const COMMIT: Bytes = Bytes(64 << 10);
+/// When writing begins, and so much once: what was done before without writing data, such as taking free space, is committed
+/// first (100 to 300 KB for 100 MB in 8 KiB pieces).
+const BEGUN: Bytes = Bytes(512 << 10);
 /// Below a file that serves as a device, what is written stays in memory for a while: more may be due.
 const LATE: Bytes = Bytes(64 << 20);
 /// What may be due on the volume's own device: more than any mover leaves on its way.
@@ -58,8 +61,12 @@ impl Credit {
         self.earned.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    fn earn(&mut self, now: Duration, bytes: u64) {
+    fn forget_old(&mut self, now: Duration) {
         self.earned.retain(|(at, _)| now.saturating_sub(*at) <= self.lives);
+    }
+
+    fn earn(&mut self, now: Duration, bytes: u64) {
+        self.forget_old(now);
         if bytes > 0 {
             self.earned.push_back((now, bytes));
         }
@@ -112,7 +119,9 @@ impl Attribution {
         // Through a file everything is read ahead once more.
         let ahead = if self.below_file && asked > 0 { asked + COMMIT.0 } else { 0 };
         self.reads.earn(now, asked + ahead);
-        let about = if dirtied > 0 { dirtied / WRITTEN_ABOUT + COMMIT.0 } else { 0 };
+        self.writes.forget_old(now);
+        let begun = if self.writes.total() == 0 { BEGUN.0 } else { 0 };
+        let about = if dirtied > 0 { dirtied / WRITTEN_ABOUT + COMMIT.0 + begun } else { 0 };
         let about = if self.below_file { about * 2 } else { about };
         self.writes.earn(now, dirtied + about);
         let read = counts.read.saturating_sub(counts_before.read).0;

@@ -36,7 +36,17 @@ fn what_is_written_late_and_the_journal_about_it_are_ours_too() {
     assert_eq!(foreign(&mut books, s(6), did(MIB, MIB), asked(MIB, MIB)), 0);
     assert_eq!(foreign(&mut books, s(11), did(MIB, MIB + 60_000), asked(MIB, MIB)), 0, "the journal");
     let before = MIB + 60_000;
-    assert!(foreign(&mut books, s(12), did(MIB, before + MIB), asked(MIB, MIB)) > MIB * 8 / 10, "somebody else");
+    assert!(foreign(&mut books, s(12), did(MIB, before + MIB), asked(MIB, MIB)) > MIB / 3, "somebody else");
+}
+
+#[test]
+fn what_is_committed_when_writing_begins_is_ours_too() {
+    let mut books = Attribution::new(false);
+    books.share(s(0), &did(0, 0), asked(0, 0));
+    assert_eq!(foreign(&mut books, s(1), did(0, 300_000), asked(0, 4096)), 0, "space was taken before");
+    assert!(foreign(&mut books, s(2), did(0, MIB), asked(0, 8192)) > MIB / 10, "that is done once");
+    let long_after = foreign(&mut books, s(60), did(0, MIB + 300_000), asked(0, 12_288));
+    assert_eq!(long_after, 0, "and when it begins again");
 }
 
 #[test]

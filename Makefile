@@ -67,7 +67,7 @@ bench-prevention: ## Its last part: writing with prevention and without it (take
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) prevention --output docs/benchmarks.md $(ARGS)
 
-bench-layouts: ## Reading, copying and using as databases do fragmented and optimized files, on modelled disks (ARGS="--only oltp --model hdd")
+bench-layouts: ## Reading, copying and using as databases do fragmented and optimized files, and installing software, on modelled disks (ARGS="--only oltp --model hdd")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) layouts --output docs/benchmarks.md $(ARGS)

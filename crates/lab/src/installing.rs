@@ -68,6 +68,7 @@ impl Installing {
         let aged = self.aged.copy_to_disk(model, campaign.seed)?;
         let optimized = self.optimized.copy_to_disk(model, campaign.seed)?;
         let (aged_disk, optimized_disk) = (disk_of(&aged)?, disk_of(&optimized)?);
+        [aged_disk, optimized_disk].iter().try_for_each(|disk| disk.set_read_ahead(campaign.read_ahead_kib))?;
         let (aged_start, optimized_start) = (aged_disk.statistics()?, optimized_disk.statistics()?);
         let progress = RefCell::new(progress);
         let tell = |what: &str| progress.borrow_mut()(what);

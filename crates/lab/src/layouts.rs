@@ -4,7 +4,7 @@
 //! measurement and this one are the same.
 
 use crate::bench::{load, machine};
-use crate::disk::{DiskModel, ModelledDisk, Statistics};
+use crate::disk::{DiskModel, ModelledDisk, READ_AHEAD_KIB, Statistics};
 use crate::installing::{self, Installing};
 use crate::{FileSystemKind, LoopVolume, VolumeSpec};
 use anyhow::{Context, Result};
@@ -62,14 +62,13 @@ impl LayoutBench {
     const fn conditions(self) -> &'static str {
         match self {
             Self::Reads => {
-                "Files are read through the page cache by requests of 128 KiB (kernel read-ahead 128 KiB), the volume mounted anew \
-                 before each"
+                "Files are read through the page cache by requests of 128 KiB, the volume mounted anew before each"
             }
             Self::Copy => {
                 "Files in shuffled fragments of 64 KiB, whole, and optimized, once one file and once 64 of as many bytes together. \
                  Read by requests of 128 KiB, and copied so, a copy being done when it is durable; the volume mounted anew before \
-                 each. A whole file has fewer requests under way at a time than one in fragments, read-ahead being as long: on a disk \
-                 that takes its time for each and does not care for their order, it can be the slower one"
+                 each. Of a whole file at most two requests are under way at a time, each as long as read-ahead; of one in fragments, more: \
+                 where read-ahead is short and the disk takes its time for each request, the whole one can be the slower one"
             }
             Self::Oltp => {
                 "A file in shuffled fragments of 16 KiB, and one that has been optimized. fio past the page cache, libaio, 8 requests \
@@ -98,6 +97,8 @@ pub struct LayoutCampaign {
     pub fio_time: Duration,
     /// What is unpacked.
     pub software: Source,
+    /// How far the kernel reads ahead, in KiB.
+    pub read_ahead_kib: u32,
     /// Of everything random.
     pub seed: u64,
     /// Where each result goes as JSON.
@@ -114,17 +115,22 @@ const COPY_PIECE: Bytes = Bytes(64 << 10);
 /// # Errors
 /// When a disk, volume or file cannot be made, the optimizer fails, or fio is missing.
 pub fn layouts(bench: LayoutBench, campaign: &LayoutCampaign, progress: &mut dyn FnMut(&str)) -> Result<String> {
+    let other = match campaign.read_ahead_kib {
+        READ_AHEAD_KIB => String::new(),
+        kib => format!(", with a read-ahead of {kib} KiB"),
+    };
     let mut text = format!(
-        "# {}\n\nWritten by `make bench-layouts`; do not edit. Every figure here is measured on a *modelled* disk \
+        "# {}{other}\n\nWritten by `make bench-layouts`; do not edit. Every figure here is measured on a *modelled* disk \
          (`crates/lab/src/disk`): a block device whose requests take what a model says, below the kernel's merging and \
          scheduling. `longrun bench {} DIR` measures the same on a disk of yours.\n\n\
-         {}; median of {}, layouts taking turns; {}. \"Disk busy\" is the model's own time, which a busy host does not change.\n\n\
+         {}; median of {}, layouts taking turns; {}. The kernel reads {} KiB ahead. \"Disk busy\" is the model's own time, which a busy host does not change.\n\n\
          Machine: {}. Processes that wanted to run: {}.\n",
         bench.heading(),
         bench.name(),
         campaign.kind.name(),
         campaign.iterations,
         lower(bench.conditions()),
+        campaign.read_ahead_kib,
         machine(),
         load(),
     );
@@ -156,6 +162,7 @@ fn on_disk(
 ) -> Result<()> {
     let size = Bytes(campaign.bytes.0 * 10 + (512 << 20));
     let disk = Arc::new(ModelledDisk::start(model, campaign.seed, &[size])?);
+    disk.set_read_ahead(campaign.read_ahead_kib)?;
     let volume = LoopVolume::create_on(&disk, 0, &VolumeSpec::of(campaign.kind, size.0 >> 20).mount("noatime"))?;
     let stop = AtomicBool::new(false);
     let &LayoutCampaign { bytes, iterations, seed, .. } = campaign;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use longrun_bench::install::Source;
 use longrun_bench::invisibility::{InvisibilitySettings, Mode};
-use longrun_lab::disk::{DiskModel, ModelledDisk, Validation, validate};
+use longrun_lab::disk::{DiskModel, ModelledDisk, READ_AHEAD_KIB, Validation, validate};
 use longrun_lab::{
     FileSystemKind, InvisibilityCampaign, LayoutBench, LayoutCampaign, LoopVolume, invisibility, layouts,
     longrun_binary,
@@ -77,6 +77,9 @@ pub struct LayoutsArguments {
     /// For how many seconds fio runs each profile.
     #[arg(long, default_value_t = 3)]
     fio_seconds: u64,
+    /// How far the kernel reads ahead, in KiB; other than usual, the report is a part of its own of the document.
+    #[arg(long, default_value_t = READ_AHEAD_KIB)]
+    read_ahead: u32,
     /// What is installed: a tar archive; up to 240 MiB of /usr otherwise.
     #[arg(long)]
     archive: Option<PathBuf>,
@@ -156,6 +159,7 @@ pub fn run_layouts(arguments: LayoutsArguments) -> Result<()> {
         bytes: Bytes(arguments.mebibytes << 20),
         iterations: arguments.iterations,
         fio_time: Duration::from_secs(arguments.fio_seconds),
+        read_ahead_kib: arguments.read_ahead,
         software: arguments
             .archive
             .map_or_else(|| Source::Tree { path: "/usr".into(), most: Bytes(240 << 20) }, Source::Archive),
@@ -164,7 +168,11 @@ pub fn run_layouts(arguments: LayoutsArguments) -> Result<()> {
     };
     for bench in all_unless(arguments.only, &LayoutBench::ALL) {
         // A part of its own for each, so that measuring one leaves the figures of the others.
-        on.to.publish(bench.name(), &layouts(bench, &campaign, &mut |what| eprintln!("{what}"))?)?;
+        let section = match arguments.read_ahead {
+            READ_AHEAD_KIB => bench.name().to_owned(),
+            kib => format!("{}-read-ahead-{kib}", bench.name()),
+        };
+        on.to.publish(&section, &layouts(bench, &campaign, &mut |what| eprintln!("{what}"))?)?;
     }
     Ok(())
 }

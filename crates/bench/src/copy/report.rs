@@ -58,11 +58,14 @@ pub struct Gain {
 }
 
 impl Gain {
-    fn of(lines: &[Line], seconds: fn(&Line) -> f64) -> Self {
-        let of = |wanted: fn(Lie) -> bool| lines.iter().find(|line| wanted(line.lie)).map_or(0.0, seconds);
-        let after = of(|lie| matches!(lie, Lie::Optimized(_)));
-        let ratio = per(after, of(|lie| matches!(lie, Lie::Shuffled(_))));
-        Self { optimized_by_fragmented: ratio, verdict: Verdict::of_times(ratio) }
+    fn of(lines: &[Line], passes: fn(&Line) -> &[Pass]) -> Self {
+        let of = |wanted: fn(Lie) -> bool| {
+            let passes = lines.iter().filter(|line| wanted(line.lie)).flat_map(passes);
+            passes.map(|pass| pass.seconds).collect::<Vec<f64>>()
+        };
+        let (before, after) = (of(|lie| matches!(lie, Lie::Shuffled(_))), of(|lie| matches!(lie, Lie::Optimized(_))));
+        let (optimized_by_fragmented, verdict) = Verdict::of_runs(&before, &after);
+        Self { optimized_by_fragmented, verdict }
     }
 
     fn sentence(self, what: &str) -> String {
@@ -95,8 +98,8 @@ pub struct CopyReport {
 impl CopyReport {
     pub(super) fn of(settings: &LayoutSettings, lines: Vec<Line>) -> Self {
         let LayoutSettings { files, bytes, iterations, .. } = *settings;
-        let read = Gain::of(&lines, |line| line.read_seconds);
-        let copy = Gain::of(&lines, |line| line.copy_seconds);
+        let read = Gain::of(&lines, |line| &line.reads);
+        let copy = Gain::of(&lines, |line| &line.copies);
         Self { files, bytes, iterations, lines, read, copy }
     }
 }

@@ -78,10 +78,15 @@ impl Side {
         self.runs.iter().map(value).collect()
     }
 
-    /// The median of what is known of every run.
-    fn middle(&self, value: impl Fn(&Unpacking) -> Option<f64>) -> Option<f64> {
+    /// What is known of every run; none where it is not.
+    fn known(&self, value: impl Fn(&Unpacking) -> Option<f64>) -> Option<Vec<f64>> {
         let known: Option<Vec<f64>> = self.runs.iter().map(value).collect();
-        known.filter(|known| !known.is_empty()).map(median)
+        known.filter(|known| !known.is_empty())
+    }
+
+    /// The median of that.
+    fn middle(&self, value: impl Fn(&Unpacking) -> Option<f64>) -> Option<f64> {
+        self.known(value).map(median)
     }
 
     fn wasted_percent(&self) -> Option<f64> {
@@ -103,8 +108,8 @@ pub struct Gain {
 }
 
 impl Gain {
-    fn of(aged: &Side, optimized: &Side, value: fn(&Unpacking) -> f64) -> Self {
-        let (ratio, verdict) = Verdict::of_runs(&aged.each(value), &optimized.each(value));
+    fn of(aged: &[f64], optimized: &[f64]) -> Self {
+        let (ratio, verdict) = Verdict::of_runs(aged, optimized);
         Self { ratio, verdict }
     }
 
@@ -133,17 +138,23 @@ pub struct InstallReport {
     pub time: Gain,
     /// What it comes to in transfers of the device.
     pub requests: Gain,
+    /// On modelled disks, in the time for which the disk is busy by its model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modelled_busy: Option<Gain>,
 }
 
 impl InstallReport {
     pub(super) fn of(software: &Software, aged: Known, optimized: Known) -> Self {
         let (aged, optimized) = (Side::of(aged), Side::of(optimized));
-        let time = Gain::of(&aged, &optimized, |run| run.seconds);
-        let requests = Gain::of(&aged, &optimized, requests);
-        Self { entries: software.entries(), bytes: software.bytes(), aged, optimized, time, requests }
+        let of = |value: fn(&Unpacking) -> f64| Gain::of(&aged.each(value), &optimized.each(value));
+        let (time, requests) = (of(|run| run.seconds), of(requests));
+        let busy = |side: &Side| side.known(|run| run.modelled_busy_seconds);
+        let modelled_busy = busy(&aged).zip(busy(&optimized)).map(|(aged, optimized)| Gain::of(&aged, &optimized));
+        let (entries, bytes) = (software.entries(), software.bytes());
+        Self { entries, bytes, aged, optimized, time, requests, modelled_busy }
     }
 
-    /// The rows of the table: what, its value before and after, and whether a ratio of these says anything.
+    /// The rows of the table: what, and its value before and after. What is known of neither is left out.
     fn rows(&self) -> Vec<(&'static str, [Option<f64>; 2])> {
         let both = |value: &dyn Fn(&Side) -> Option<f64>| [value(&self.aged), value(&self.optimized)];
         let runs = |value: fn(&Unpacking) -> Option<f64>| both(&|side| side.middle(value));
@@ -191,6 +202,9 @@ impl Findings for InstallReport {
             self.time.sentence("takes less time", "time"),
             self.requests.sentence("takes fewer requests of the device", "requests of the device"),
         ];
+        said.extend(
+            self.modelled_busy.map(|busy| busy.sentence("keeps the disk busy for less time", "time of the disk")),
+        );
         said.push(match (self.aged.wasted_percent(), self.optimized.wasted_percent()) {
             (Some(aged), Some(optimized)) => {
                 format!(

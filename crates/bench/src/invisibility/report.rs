@@ -1,6 +1,7 @@
 //! What the turns come to.
 
 use super::{InvisibilitySettings, Mode, Turn};
+use crate::device::per;
 use crate::protocol::median;
 use crate::{Chart, Findings, Table, Verdict};
 use longrun_layout::Bytes;
@@ -41,6 +42,16 @@ impl Line {
             ran_dry: turns.iter().filter(|turn| !turn.busy).count() as u32,
             turns,
         }
+    }
+
+    /// How long the copy took in each turn.
+    fn copies(&self) -> Vec<f64> {
+        self.turns.iter().map(|turn| turn.copy_seconds).collect()
+    }
+
+    /// What 95 of 100 small reads took at most in each turn.
+    fn slow_reads(&self) -> Vec<f64> {
+        self.turns.iter().map(|turn| percentile(turn.reads.clone(), 95)).collect()
     }
 }
 
@@ -126,17 +137,17 @@ impl Findings for InvisibilityReport {
     fn sentences(&self) -> Vec<String> {
         let mut said = Vec::new();
         for line in self.lines.iter().filter(|line| line.mode != Mode::Alone) {
-            let copy = self.by_alone(line, |line| line.copy_seconds);
-            let reads = self.by_alone(line, |line| line.read_p95);
-            if let Some((copy, reads)) = copy.zip(reads) {
-                let seen = Verdict::of_times(copy) == Verdict::Harm || Verdict::of_times(reads) == Verdict::Harm;
-                let what = if seen { "is noticed" } else { "is not noticed" };
-                said.push(format!(
-                    "The optimizer ({}) {what}: the copy takes {copy:.2} times as long as alone, and 95 of 100 small reads \
-                     {reads:.2} times.",
-                    line.mode
-                ));
-            }
+            let Some(alone) = self.of_mode(Mode::Alone) else { continue };
+            let (copy, copy_seen) = Verdict::of_runs(&alone.copies(), &line.copies());
+            let (_, reads_seen) = Verdict::of_runs(&alone.slow_reads(), &line.slow_reads());
+            let noticed = copy_seen == Verdict::Harm || reads_seen == Verdict::Harm;
+            said.push(format!(
+                "The optimizer ({}) is {}noticed: the copy takes {copy:.2} times as long as alone, and slow ones of the small reads \
+                 (p95) {:.2} times.",
+                line.mode,
+                if noticed { "" } else { "not " },
+                per(line.read_p95, alone.read_p95)
+            ));
         }
         if self.lines.iter().any(|line| line.ran_dry > 0) {
             said.push(

@@ -62,12 +62,13 @@ pub struct ReadsReport {
 
 impl ReadsReport {
     pub(super) fn of(bytes: Bytes, iterations: u32, lines: Vec<Line>) -> Self {
-        let seconds =
-            |wanted: &dyn Fn(Lie) -> bool| lines.iter().find(|line| wanted(line.lie)).map_or(0.0, |line| line.seconds);
-        let after = seconds(&|lie| matches!(lie, Lie::Optimized(_)));
-        let before = seconds(&|lie| matches!(lie, Lie::Shuffled(_)));
-        let ratio = per(after, before);
-        Self { bytes, iterations, lines, optimized_by_fragmented: ratio, verdict: Verdict::of_times(ratio) }
+        let of = |wanted: fn(Lie) -> bool| {
+            let reads = lines.iter().filter(|line| wanted(line.lie)).flat_map(|line| &line.reads);
+            reads.map(|read| read.seconds).collect::<Vec<f64>>()
+        };
+        let (before, after) = (of(|lie| matches!(lie, Lie::Shuffled(_))), of(|lie| matches!(lie, Lie::Optimized(_))));
+        let (optimized_by_fragmented, verdict) = Verdict::of_runs(&before, &after);
+        Self { bytes, iterations, lines, optimized_by_fragmented, verdict }
     }
 }
 
@@ -111,7 +112,9 @@ impl Findings for ReadsReport {
         let percent = 100.0 * (1.0 - self.optimized_by_fragmented);
         vec![match self.verdict {
             Verdict::Benefit => format!("Optimizing takes {percent:.0} % off the time of a sequential cold read."),
-            Verdict::NoBenefit => "No benefit: the optimized file is read as fast as the fragmented one.".to_owned(),
+            Verdict::NoBenefit => {
+                "No benefit: the optimized file is read no faster than the fragmented one, beyond noise.".to_owned()
+            }
             Verdict::Harm => format!("Harm: the optimized file takes {:.0} % more time to read.", -percent),
         }]
     }

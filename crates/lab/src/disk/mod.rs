@@ -31,7 +31,7 @@ pub const SERVE_COMMAND: &str = "serve-disk";
 /// The largest request in KiB: larger ones would be cut by FUSE, unseen by the block layer's counters.
 const LARGEST_KIB: &str = "1024";
 /// How far the kernel reads ahead: what disks have by default. A loop device gets something else on some kernels.
-const READ_AHEAD_KIB: &str = "128";
+pub const READ_AHEAD_KIB: u32 = 128;
 
 /// What the server is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,9 +133,17 @@ impl ModelledDisk {
             ("max_sectors_kb", LARGEST_KIB),
             ("rotational", rotational),
             ("scheduler", scheduler),
-            ("read_ahead_kb", READ_AHEAD_KIB),
+            ("read_ahead_kb", &READ_AHEAD_KIB.to_string()),
         ];
         settings.iter().try_for_each(|(name, value)| set_queue(device, name, value))
+    }
+
+    /// Has the kernel read ahead so far, in KiB, of files that are read in order.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub fn set_read_ahead(&self, kib: u32) -> Result<()> {
+        self.devices.iter().try_for_each(|device| set_queue(device, "read_ahead_kb", &kib.to_string()))
     }
 
     /// Has the kernel order requests by another scheduler: none, mq-deadline, bfq.

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 /// Differences of times below this share are noise.
 const NOISE: f64 = 0.03;
+/// Of so many runs, one may have met something else that was at work.
+const MANY: usize = 5;
 
 /// Whether something showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,12 +33,15 @@ impl Verdict {
     }
 
     /// Of what each run took before and after: the ratio of the medians, after by before, and what it means. Where runs of the
-    /// one were as good as runs of the other, nothing is known.
+    /// one were as good as runs of the other, nothing is known; of many, the best and the worst of each may be.
     #[must_use]
     pub fn of_runs(before: &[f64], after: &[f64]) -> (f64, Self) {
         let range = |runs: &[f64]| {
-            let values = || runs.iter().copied();
-            (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max))
+            let mut runs = runs.to_vec();
+            runs.sort_by(f64::total_cmp);
+            let outliers = usize::from(runs.len() >= MANY);
+            let inner = runs.get(outliers..runs.len() - outliers).unwrap_or_default();
+            (inner.first().copied().unwrap_or(f64::INFINITY), inner.last().copied().unwrap_or(f64::NEG_INFINITY))
         };
         let ((least, most), (after_least, after_most)) = (range(before), range(after));
         let ratio = per(median(after.to_vec()), median(before.to_vec()));
@@ -61,6 +66,9 @@ mod tests {
         assert_eq!(Verdict::of_runs(&[4.0, 4.2, 3.9], &[2.0, 2.1, 2.2]), (2.1 / 4.0, Verdict::Benefit));
         assert_eq!(Verdict::of_runs(&[4.0, 2.0, 3.0], &[2.0, 2.1, 2.2]).1, Verdict::NoBenefit);
         assert_eq!(Verdict::of_runs(&[2.0, 2.1], &[3.0, 3.0]).1, Verdict::Harm);
+        let (before, after) = ([4.0, 4.1, 4.2, 4.3, 1.0], [2.0, 2.1, 2.2, 2.3, 9.0]);
+        assert_eq!(Verdict::of_runs(&before, &after).1, Verdict::Benefit, "one of five is an accident");
+        assert_eq!(Verdict::of_runs(&before[1..], &after[1..]).1, Verdict::NoBenefit, "one of four is not");
         assert_eq!(Verdict::of_runs(&[0.0], &[0.0]), (0.0, Verdict::NoBenefit));
         assert_eq!(Verdict::of_runs(&[], &[]), (0.0, Verdict::NoBenefit));
     }

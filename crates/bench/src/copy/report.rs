@@ -72,7 +72,7 @@ impl Gain {
         let percent = 100.0 * (1.0 - self.optimized_by_fragmented);
         match self.verdict {
             Verdict::Benefit => format!("Optimizing takes {percent:.0} % off the time of {what}."),
-            Verdict::NoBenefit => format!("No benefit for {what}: it takes as long as before ({percent:+.1} % off)."),
+            Verdict::NoBenefit => format!("No benefit for {what} beyond noise ({percent:+.1} % off)."),
             Verdict::Harm => format!("Harm: {what} takes {:.0} % more time after optimizing.", -percent),
         }
     }

@@ -117,7 +117,7 @@ impl Gain {
         let percent = 100.0 * (self.ratio - 1.0);
         match self.verdict {
             Verdict::Benefit => format!("On the optimized volume it {less} ({percent:+.0} %)."),
-            Verdict::NoBenefit => format!("No benefit in {what} ({percent:+.1} %)."),
+            Verdict::NoBenefit => format!("No benefit in {what} beyond noise ({percent:+.1} %)."),
             Verdict::Harm => format!("Harm: on the optimized volume there is more {what} ({percent:+.0} %)."),
         }
     }
@@ -259,7 +259,7 @@ mod tests {
     fn time_and_requests_are_judged_apart() {
         let (slow, fast) = (|| run(4.0, 1000, Some(71)), || run(3.9, 800, Some(13)));
         let said = report([slow(), slow()], [fast(), fast()]).sentences();
-        assert_eq!(said[0], "No benefit in time (-2.5 %).");
+        assert_eq!(said[0], "No benefit in time beyond noise (-2.5 %).");
         assert_eq!(said[1], "On the optimized volume it takes fewer requests of the device (-20 %).");
         assert_eq!(said[2], "Wasted seeks are 7.1 % of the requests on the aged volume, 1.6 % on the other.");
         let said = report([fast(), fast()], [slow(), slow()]).sentences();

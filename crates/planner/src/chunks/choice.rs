@@ -1,6 +1,7 @@
 //! Which units are written anew: those that gain most, in such sets that areas become free in one piece.
 
 use super::room::Room;
+use super::wide::Wide;
 use super::{AreaIndex, ChunkLimits, ChunkMap, Portion, Unit, UnitIndex};
 use crate::Mode;
 
@@ -57,11 +58,12 @@ pub(super) fn that_fit(
 /// for that first, as far as there is room. Of what lies mostly elsewhere only the part here is moved: it would take more
 /// room than it makes.
 pub(super) fn clearing_areas(map: &ChunkMap, limits: &ChunkLimits, aim: Aim) -> Option<Vec<Portion>> {
-    let mut sweep = Sweep::new(map, limits, aim);
+    let wide = Wide::of(map);
+    let mut sweep = Sweep::new(&wide.map, limits, aim);
     let mut chosen = Vec::new();
     while sweep.left > limits.goal || aim != Aim::Cheaply {
         let Some(area) = sweep.cheapest() else { break };
-        chosen.extend(sweep.clear(area));
+        chosen.extend(sweep.clear(area).into_iter().map(|portion| wide.apart(portion)));
     }
     (!chosen.is_empty()).then_some(chosen)
 }
@@ -180,7 +182,7 @@ impl<'a> Sweep<'a> {
             let in_parts = self.in_parts.get_mut(index.0 as usize);
             if cost < unit.written.0 {
                 in_parts.into_iter().for_each(|flag| *flag = true);
-                chosen.push(Portion { unit: index, within: Some(area) });
+                chosen.push(Portion { unit: index, within: vec![area] });
                 continue;
             }
             *taken = true;

@@ -10,8 +10,17 @@ const FITS: u64 = 20;
 /// With so many free pieces a chunk is as good as one that is emptied.
 const FEW: usize = 2;
 
+/// What emptying a chunk may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Price {
+    /// Whatever it is.
+    Any,
+    /// As much writing as room comes of it.
+    NoMoreThanItMakes,
+}
+
 /// The chunk that makes most room for what it holds.
-pub(super) fn for_room(map: &ChunkMap, limits: &ChunkLimits) -> Option<ChunkIndex> {
+pub(super) fn for_room(map: &ChunkMap, limits: &ChunkLimits, price: Price) -> Option<ChunkIndex> {
     let large = |chunk: &Chunk| chunk.free.iter().map(|piece| piece.0).filter(|piece| *piece >= LEAST).sum::<u64>();
     let small = |chunk: &Chunk| chunk.free_blocks().0 - large(chunk);
     let all_small: u64 = map.chunks.iter().map(small).sum();
@@ -20,22 +29,39 @@ pub(super) fn for_room(map: &ChunkMap, limits: &ChunkLimits) -> Option<ChunkInde
             // What does not go into small holes elsewhere takes room there.
             let taken = chunk.used().0.saturating_sub(all_small - small(chunk));
             let gain = chunk.length.0.saturating_sub(large(chunk)).saturating_sub(taken);
-            let worth_it = gain * WORTH >= map.chunk_length.0;
+            let worth_it = gain * WORTH >= map.chunk_length.0 && (price == Price::Any || chunk.used().0 <= gain);
             worth_it.then(|| ((u128::from(chunk.used().0) << 20) / u128::from(gain.max(1)), index))
         })
         .min()
         .map(|(_, index)| index)
 }
 
-/// The chunk with most free pieces for what it holds.
-pub(super) fn consolidate(map: &ChunkMap, limits: &ChunkLimits) -> Option<ChunkIndex> {
+/// The chunk with most free pieces for what it holds, where each that goes costs no more than `price`, and how many go.
+pub(super) fn consolidate(map: &ChunkMap, limits: &ChunkLimits, price: u64) -> Option<(ChunkIndex, u64)> {
+    in_pieces(map, limits, price)
+        .min_by_key(|(index, chunk)| (chunk.used().0 / pieces_less(chunk), *index))
+        .map(|(index, chunk)| (index, pieces_less(chunk)))
+}
+
+/// The same of the chunks that are mostly free: what was moved out of one by one might come back to it.
+pub(super) fn sparse(map: &ChunkMap, limits: &ChunkLimits, price: u64) -> Option<(ChunkIndex, u64)> {
+    in_pieces(map, limits, price)
+        .filter(|(_, chunk)| chunk.used().0 * 2 <= chunk.length.0)
+        .min_by_key(|(index, chunk)| (chunk.used(), *index))
+        .map(|(index, chunk)| (index, pieces_less(chunk)))
+}
+
+fn in_pieces<'a>(
+    map: &'a ChunkMap,
+    limits: &'a ChunkLimits,
+    price: u64,
+) -> impl Iterator<Item = (ChunkIndex, &'a Chunk)> {
     candidates(map, limits)
-        .filter(|(_, chunk)| chunk.free.len() > FEW)
-        .min_by_key(|(index, chunk)| {
-            // Blocks to write for each piece that goes.
-            (chunk.used().0 / (chunk.free.len() as u64 - 1).max(1), *index)
-        })
-        .map(|(index, _)| index)
+        .filter(move |(_, chunk)| chunk.free.len() > FEW && chunk.used().0 <= pieces_less(chunk) * price)
+}
+
+fn pieces_less(chunk: &Chunk) -> u64 {
+    (chunk.free.len() as u64).saturating_sub(1).max(1)
 }
 
 /// Chunks whose content has place elsewhere.

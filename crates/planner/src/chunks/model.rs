@@ -57,6 +57,12 @@ const FEW: usize = 3;
 /// A part of a chunk that becomes free in one piece when all that lies in it is written anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
+    /// The chunk that it is a part of.
+    pub chunk: ChunkIndex,
+    /// What lies in it lay there before the pass began.
+    pub old: bool,
+    /// It was cleared for the free space's sake before, and is not again.
+    pub tidied: bool,
     /// All of it.
     pub length: Blocks,
     /// What of it is used.
@@ -86,18 +92,18 @@ pub struct Unit {
     pub divisible: bool,
 }
 
-/// A unit, or what of it lies in one area.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A unit, or what of it lies in some areas.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Portion {
     /// Which unit.
     pub unit: UnitIndex,
-    /// In which area; all of it without.
-    pub within: Option<AreaIndex>,
+    /// In which areas, ascending; all of it when there are none.
+    pub within: Vec<AreaIndex>,
 }
 
 impl Portion {
     pub(super) fn whole(unit: UnitIndex) -> Self {
-        Self { unit, within: None }
+        Self { unit, within: Vec::new() }
     }
 }
 
@@ -112,6 +118,8 @@ pub struct ChunkMap {
     pub unallocated: Blocks,
     /// How long a chunk would be that is made of it.
     pub chunk_length: Blocks,
+    /// Areas in a row that are no longer than this together are cleared as one, where they are not told apart.
+    pub cleared_alone: Blocks,
     /// What may be written anew.
     pub units: Vec<Unit>,
 }
@@ -125,6 +133,11 @@ impl ChunkMap {
     #[must_use]
     pub fn free_blocks(&self) -> Blocks {
         self.chunks.iter().map(Chunk::free_blocks).sum::<Blocks>() + self.unallocated
+    }
+
+    /// All that is used.
+    pub(super) fn used(&self) -> Blocks {
+        self.chunks.iter().map(Chunk::used).sum()
     }
 
     /// In how many pieces.
@@ -141,15 +154,50 @@ pub struct ChunkLimits {
     pub mode: Mode,
     /// The most blocks to write, those of emptied chunks included.
     pub budget: Option<Blocks>,
+    /// The most of them to write towards files in one piece; the rest is for the free space.
+    pub for_files: Blocks,
     /// Free blocks that must be left at any moment while files are written anew.
     pub reserve: Blocks,
     /// The same while a chunk is emptied: meanwhile its own free space is nobody's.
     pub reserve_beside: Blocks,
+    /// The last stage emptied a chunk: what was in it may just have made another one.
+    pub has_just_emptied: bool,
+    /// What became of gathering the free space so far in this pass.
+    pub space: Gathering,
     /// Excess fragments that are good enough.
     pub goal: u64,
 }
 
+/// Whether gathering the free space does what was promised: where things come to lie is the volume's decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gathering {
+    /// Nothing was done for it yet, or the last stage did not: a little is tried.
+    #[default]
+    OnTrial,
+    /// The last stage did.
+    Pays,
+    /// What was tried did not. No more is done.
+    Disappoints,
+}
+
+impl Gathering {
+    /// What becomes of it by a stage that did or did not.
+    #[must_use]
+    pub const fn after(self, kept: bool) -> Self {
+        match (self, kept) {
+            (_, true) => Self::Pays,
+            (Self::Pays, false) => Self::OnTrial,
+            (Self::OnTrial | Self::Disappoints, false) => Self::Disappoints,
+        }
+    }
+}
+
 impl ChunkLimits {
+    /// The same with a budget of no more than `most`.
+    pub(super) fn at_most(&self, most: Blocks) -> Self {
+        Self { budget: Some(self.budget.map_or(most, |budget| budget.min(most))), ..*self }
+    }
+
     pub(super) fn affords(&self, blocks: u64) -> bool {
         self.budget.is_none_or(|budget| blocks <= budget.0)
     }

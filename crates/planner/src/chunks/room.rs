@@ -65,6 +65,13 @@ impl Room {
         }
     }
 
+    /// Takes an area's free pieces in again.
+    pub(super) fn open(&mut self, map: &ChunkMap, area: AreaIndex) {
+        for piece in map.areas.get(area.0 as usize).into_iter().flat_map(|area| &area.free) {
+            self.add(piece.0);
+        }
+    }
+
     /// With at most half of it to be taken: what files leave behind is too scattered to be room.
     pub(super) fn half(mut self) -> Self {
         self.left = self.total() / 2;

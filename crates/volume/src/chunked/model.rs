@@ -4,11 +4,13 @@
 
 use super::tasks::{Prospect, Task, prospects};
 use super::traits::{ChunkKey, DataChunk, Picture};
-use longrun_layout::{Blocks, Bytes, Extent, FileId, FileIndex};
+use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, FileIndex};
 use longrun_planner::Mode;
 use longrun_planner::chunks::{Area, AreaIndex, Chunk, ChunkIndex, ChunkMap, Portion, Unit};
 use std::collections::BTreeMap;
 
+/// Free pieces from this length on are what new places are made from.
+const LONG_PIECE: Blocks = Blocks(256);
 /// How often a unit is tried for which there was no place.
 pub(super) const TRIES: u32 = 2;
 
@@ -17,11 +19,53 @@ pub(super) const TRIES: u32 = 2;
 pub(super) struct Experience {
     /// Chunks that could not be emptied, and what was in them then.
     pub(super) staying: BTreeMap<ChunkKey, Blocks>,
+    /// What was there when the pass began, and has not been cleared since.
+    old: Option<ExtentSet>,
+    /// What was cleared for the free space's sake.
+    tidied: ExtentSet,
     /// How often a file was left.
     pub(super) left: BTreeMap<FileId, u32>,
 }
 
 impl Experience {
+    /// Notes what is there when nothing was done yet.
+    pub(super) fn begin(&mut self, picture: &Picture) {
+        self.old.get_or_insert_with(|| {
+            let mut old: ExtentSet = picture.chunks.iter().map(|chunk| chunk.extent).collect();
+            let free = picture.chunks.iter().flat_map(|chunk| &chunk.free);
+            for piece in free.filter(|piece| piece.length >= LONG_PIECE) {
+                old.remove(*piece);
+            }
+            old
+        });
+    }
+
+    /// Forgets what was cleared.
+    pub(super) fn begin_again(&mut self) {
+        (self.old, self.tidied) = (None, ExtentSet::new());
+    }
+
+    /// Notes what was cleared, for files or for the free space alone.
+    pub(super) fn cleared(&mut self, areas: &[Extent], for_files: bool) {
+        if !for_files {
+            self.tidied.extend(areas.iter().copied());
+        }
+        for area in areas {
+            if let Some(old) = &mut self.old {
+                old.remove(*area);
+            }
+        }
+    }
+
+    fn is_tidied(&self, area: Extent) -> bool {
+        covers_most(&self.tidied, area)
+    }
+
+    /// Whether most of an area is as it was.
+    fn is_old(&self, area: Extent) -> bool {
+        self.old.as_ref().is_some_and(|old| covers_most(old, area))
+    }
+
     /// Whether a chunk that could not be emptied still holds about as much.
     fn keeps(&self, chunk: &DataChunk) -> bool {
         let free: Blocks = chunk.free.iter().map(|piece| piece.length).sum();
@@ -33,6 +77,12 @@ impl Experience {
         let first = task.members.first().and_then(|file| picture.layout.file(*file));
         first.is_some_and(|file| self.left.get(&file.id()).is_some_and(|tries| *tries >= TRIES))
     }
+}
+
+/// Whether at least half of `extent` is in `set`.
+fn covers_most(set: &ExtentSet, extent: Extent) -> bool {
+    let common = set.overlapping(extent).filter_map(|part| part.intersection(&extent));
+    common.map(|part| part.length).sum::<Blocks>().0 * 2 >= extent.length.0
 }
 
 /// The planner's view, and the way back from it.
@@ -55,7 +105,7 @@ impl Model {
         prospects.retain(|prospect| {
             prospect.task.members.iter().any(|file| chosen(*file)) && !experience.rules_out(picture, &prospect.task)
         });
-        let places = Areas::of(picture);
+        let places = Areas::of(picture, experience);
         let units = prospects
             .iter()
             .map(|prospect| Unit {
@@ -75,21 +125,38 @@ impl Model {
             areas: places.areas,
             unallocated: picture.unallocated,
             chunk_length: picture.chunk_length,
+            cleared_alone: CLEARED_ALONE.length(picture),
             units,
         };
         Self { map, prospects, keys: picture.chunks.iter().map(|chunk| chunk.key).collect(), areas: places.extents }
     }
 
-    pub(super) fn prospect(&self, picture: &Picture, portion: Portion) -> Option<Prospect> {
+    pub(super) fn prospect(&self, picture: &Picture, portion: &Portion) -> Option<Prospect> {
         let prospect = self.prospects.get(portion.unit.0 as usize)?;
-        match portion.within {
-            None => Some(prospect.clone()),
-            Some(area) => prospect.within(picture, *self.areas.get(area.0 as usize)?),
+        if portion.within.is_empty() {
+            return Some(prospect.clone());
         }
+        let areas: Vec<Extent> =
+            portion.within.iter().filter_map(|area| self.areas.get(area.0 as usize)).copied().collect();
+        prospect.within(picture, &areas)
+    }
+
+    /// The fragments less that a portion makes if it is all of a unit.
+    pub(super) fn gain(&self, portion: &Portion) -> u64 {
+        self.map.units.get(portion.unit.0 as usize).map_or(0, |unit| unit.excess)
+    }
+
+    pub(super) fn area(&self, index: AreaIndex) -> Option<Extent> {
+        self.areas.get(index.0 as usize).copied()
     }
 
     pub(super) fn chunk(&self, index: ChunkIndex) -> Option<(ChunkKey, &Chunk)> {
         Some((*self.keys.get(index.0 as usize)?, self.map.chunks.get(index.0 as usize)?))
+    }
+
+    /// All that is in pieces and may be written anew.
+    pub(super) fn wanted(&self) -> Blocks {
+        self.map.units.iter().filter(|unit| unit.excess > 0).map(|unit| unit.written).sum()
     }
 
     /// The excess of all that may be written anew.
@@ -98,11 +165,29 @@ impl Model {
     }
 }
 
-/// Areas are at least so long, and at most.
-const SHORTEST_AREA: Bytes = Bytes(4 << 20);
-const LONGEST_AREA: Bytes = Bytes(64 << 20);
-/// An area is at most this part of what is free, so that what lies in it finds room elsewhere.
-const AREAS_TO_ROOM: u64 = 8;
+/// How long areas are.
+struct AreaLengths {
+    /// At least.
+    least: Bytes,
+    /// At most.
+    most: Bytes,
+    /// At most this part of what is free.
+    to_room: u64,
+}
+
+impl AreaLengths {
+    fn length(&self, picture: &Picture) -> Blocks {
+        let size = picture.layout.block_size();
+        let free: Blocks = picture.chunks.iter().flat_map(|chunk| &chunk.free).map(|piece| piece.length).sum();
+        let part = (free + picture.unallocated).0 / self.to_room;
+        Blocks(part.clamp(size.to_blocks(self.least).0, size.to_blocks(self.most).0))
+    }
+}
+
+/// Each is cleared by itself; what lies in it has to find room elsewhere.
+const CLEARED_ALONE: AreaLengths = AreaLengths { least: Bytes(4 << 20), most: Bytes(64 << 20), to_room: 8 };
+/// Many are cleared at a time, and told apart by whose files they hold.
+const TOLD_APART: AreaLengths = AreaLengths { least: Bytes(1 << 20), most: Bytes(64 << 20), to_room: 128 };
 
 /// The areas of all chunks, ascending by place.
 struct Areas {
@@ -111,13 +196,10 @@ struct Areas {
 }
 
 impl Areas {
-    fn of(picture: &Picture) -> Self {
-        let size = picture.layout.block_size();
-        let free: Blocks = picture.chunks.iter().flat_map(|chunk| &chunk.free).map(|piece| piece.length).sum();
-        let part = (free + picture.unallocated).0 / AREAS_TO_ROOM;
-        let length = Blocks(part.clamp(size.to_blocks(SHORTEST_AREA).0, size.to_blocks(LONGEST_AREA).0));
+    fn of(picture: &Picture, experience: &Experience) -> Self {
+        let length = TOLD_APART.length(picture);
         let mut found: Vec<(Extent, Area)> = Vec::new();
-        for chunk in &picture.chunks {
+        for (number, chunk) in (0..).map(ChunkIndex).zip(&picture.chunks) {
             let mut at = chunk.extent.start;
             while at < chunk.extent.end() {
                 let end = (at + length).min(chunk.extent.end());
@@ -126,7 +208,17 @@ impl Areas {
                 let used = extent.length.saturating_sub(inside.sum());
                 let begin = chunk.free.iter().filter(|piece| extent.start <= piece.start && piece.start < end);
                 let free = begin.map(|piece| piece.length).collect();
-                found.push((extent, Area { length: extent.length, used, free }));
+                found.push((
+                    extent,
+                    Area {
+                        chunk: number,
+                        old: experience.is_old(extent),
+                        tidied: experience.is_tidied(extent),
+                        length: extent.length,
+                        used,
+                        free,
+                    },
+                ));
                 at = end;
             }
         }

@@ -2,19 +2,21 @@
 
 use super::model::{Experience, Model, TRIES};
 use super::tasks::Prospect;
-use super::traits::{ChunkKey, ChunkedVolume, Evacuated, Pace, Picture};
+use super::traits::{ChunkedVolume, Evacuated, Pace, Picture};
 use crate::engine::{
     Halt, Observer, Pacer, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally, Turn,
 };
 use crate::{SkipReason, VolumeError};
-use longrun_layout::{Blocks, Bytes, FileId, FileIndex, Fragmentation, VolumeLayout};
-use longrun_planner::chunks::{ChunkIndex, ChunkLimits, Portion, Stage, next_stage};
+use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, FileIndex, Fragmentation, VolumeLayout};
+use longrun_planner::chunks::{ChunkIndex, ChunkLimits, Gathering, Portion, Stage, next_stage};
 use longrun_planner::{Mode, Why};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A pass writes at most this many tenths of the used bytes: with what btrfs writes for its trees, not three times as much.
-const MOST_WRITTEN_TENTHS: u64 = 27;
+const MOST_WRITTEN_TENTHS: u64 = 24;
+/// To bring files together, a pass writes at most so many times what these files hold: with little room others make way.
+const MOST_FOR_FILES: u64 = 3;
 /// So many stages in a row may lower neither the excess nor the number of free pieces: those that make room.
 const MOST_FRUITLESS: u32 = 4;
 /// Free space that is left while a chunk is emptied, whose own free space is nobody's meanwhile.
@@ -38,6 +40,24 @@ impl Scope {
             Self::All => true,
             Self::These(files) => layout.file(file).is_some_and(|file| files.contains(&file.id())),
         }
+    }
+}
+
+/// What a stage was to do for the free space.
+#[derive(Clone, Copy, Debug)]
+struct Promise {
+    pieces_before: u64,
+    pieces_less: u64,
+}
+
+impl Promise {
+    fn of(pieces_before: u64, pieces_less: u64) -> Option<Self> {
+        (pieces_less > 0).then_some(Self { pieces_before, pieces_less })
+    }
+
+    /// Whether at least half of it was.
+    fn is_kept(self, pieces_now: u64) -> bool {
+        self.pieces_before.saturating_sub(pieces_now) * 2 >= self.pieces_less
     }
 }
 
@@ -77,6 +97,12 @@ pub(super) fn run(
         written_before: Bytes(0),
         planned: Bytes(0),
         goal: None,
+        has_just_emptied: false,
+        promised: None,
+        space: Gathering::default(),
+        begun_at: None,
+        for_files: None,
+        files_are_over: false,
     };
     match pass.stages() {
         Ok(report) => Ok((report, pass.done)),
@@ -98,8 +124,20 @@ struct Pass<'a> {
     fruitless: u32,
     written_before: Bytes,
     planned: Bytes,
+    /// The last stage emptied a chunk.
+    has_just_emptied: bool,
+    /// What the last stage was to do for the free space.
+    promised: Option<Promise>,
+    /// What became of such.
+    space: Gathering,
     /// What an efficient pass set out for.
     goal: Option<u64>,
+    /// What may still be written for files.
+    for_files: Option<Blocks>,
+    /// Files that are still in pieces are left at that.
+    files_are_over: bool,
+    /// What there was to do when it was begun, or begun again.
+    begun_at: Option<(u64, u64)>,
 }
 
 impl Pace for Pacer<'_> {
@@ -173,23 +211,70 @@ impl Pass<'_> {
             Scope::All => self.settings.mode,
             Scope::These(_) => Mode::Files,
         };
-        let layout = &picture.layout;
-        let model = Model::of(picture, mode, &self.experience, |file| self.scope.has(layout, file));
-        let goal = *self.goal.get_or_insert(model.excess() / 20);
-        if !self.is_fruitful((now.excess_fragments, now.free_space.pieces)) {
+        let state = (now.excess_fragments, now.free_space.pieces);
+        self.begun_at.get_or_insert(state);
+        if !self.is_fruitful(state) && !self.turns_to_space(mode) && !self.begins_again(mode, state) {
             return Ok(false);
         }
-        let limits = self.limits(picture, before, mode, goal);
+        let layout = &picture.layout;
+        self.experience.begin(picture);
+        let model = Model::of(picture, mode, &self.experience, |file| self.scope.has(layout, file));
+        let goal = *self.goal.get_or_insert(model.excess() / 20);
+        let for_files = *self.for_files.get_or_insert(match mode {
+            Mode::Full => Blocks(model.wanted().0.saturating_mul(MOST_FOR_FILES)),
+            Mode::Efficient | Mode::Files => Blocks(u64::MAX),
+        });
+        if let Some(promise) = self.promised.take() {
+            self.space = self.space.after(promise.is_kept(now.free_space.pieces));
+        }
+        let for_files = if self.files_are_over { Blocks(0) } else { for_files };
+        let limits = ChunkLimits { for_files, ..self.limits(picture, before, mode, goal) };
         match next_stage(&model.map, &limits) {
             None => {
                 // Something is left that only the budget keeps from being done.
                 let unlimited = ChunkLimits { budget: None, ..limits };
                 let more = self.settings.budget.is_some() && next_stage(&model.map, &unlimited).is_some();
-                if more { Err(Stop::Budget.into()) } else { Ok(false) }
+                if more {
+                    return Err(Stop::Budget.into());
+                }
+                Ok(self.begins_again(mode, state))
             }
-            Some(Stage::Gather(portions)) => self.gather(picture, &model, &limits, &portions).map(|()| true),
-            Some(Stage::Evacuate(chunks)) => self.evacuate(picture, &model, &chunks).map(|()| true),
+            Some(Stage::Gather { portions, clears, promises }) => {
+                self.has_just_emptied = false;
+                self.promised = Promise::of(now.free_space.pieces, promises);
+                let written = self.pacer.written;
+                self.gather(picture, &model, &limits, &portions)?;
+                self.spend(layout.block_size(), written);
+                let cleared: Vec<Extent> = clears.iter().filter_map(|area| model.area(*area)).collect();
+                let gains = portions.iter().any(|portion| model.gain(portion) > 0);
+                self.experience.cleared(&cleared, gains);
+                Ok(true)
+            }
+            Some(Stage::Evacuate { chunk, promises }) => {
+                self.has_just_emptied = true;
+                self.promised = Promise::of(now.free_space.pieces, promises);
+                let written = self.pacer.written;
+                self.evacuate(picture, &model, chunk)?;
+                self.spend(layout.block_size(), written);
+                Ok(true)
+            }
         }
+    }
+
+    /// Charges what was written for files.
+    fn spend(&mut self, block_size: BlockSize, written_before: Bytes) {
+        if let (None, Some(left)) = (self.promised, &mut self.for_files) {
+            *left = left.saturating_sub(block_size.to_blocks(self.pacer.written.saturating_sub(written_before)));
+        }
+    }
+
+    /// Leaves the files that are still in pieces at that: nothing comes of it any more.
+    fn turns_to_space(&mut self, mode: Mode) -> bool {
+        let turns = mode == Mode::Full && !self.files_are_over;
+        if turns {
+            (self.files_are_over, self.fruitless) = (true, 0);
+        }
+        turns
     }
 
     /// Whether the stages so far were worth going on.
@@ -203,6 +288,18 @@ impl Pass<'_> {
         self.fruitless <= MOST_FRUITLESS
     }
 
+    /// Whether the next pass would find something to do that this one has kept away from, having been there: then this one
+    /// does it, as long as it comes to something.
+    fn begins_again(&mut self, mode: Mode, now: (u64, u64)) -> bool {
+        let again = mode == Mode::Full && self.begun_at.is_some_and(|then| now < then);
+        if again {
+            self.begun_at = Some(now);
+            self.experience.begin_again();
+            (self.space, self.files_are_over, self.fruitless) = (Gathering::default(), false, 0);
+        }
+        again
+    }
+
     fn limits(&self, picture: &Picture, before: &Fragmentation, mode: Mode, goal: u64) -> ChunkLimits {
         let layout = &picture.layout;
         let most = Bytes((before.used_bytes.0 / 10).saturating_mul(MOST_WRITTEN_TENTHS));
@@ -212,8 +309,11 @@ impl Pass<'_> {
         ChunkLimits {
             mode,
             budget: Some(Blocks(budget.0 / size)),
+            for_files: Blocks(u64::MAX),
             reserve,
             reserve_beside: Blocks(RESERVE_BESIDE.0 / size).min(reserve),
+            has_just_emptied: self.has_just_emptied,
+            space: self.space,
             goal,
         }
     }
@@ -226,8 +326,7 @@ impl Pass<'_> {
         portions: &[Portion],
     ) -> Result<(), Halt> {
         let size = picture.layout.block_size();
-        let prospects: Vec<Prospect> =
-            portions.iter().filter_map(|portion| model.prospect(picture, *portion)).collect();
+        let prospects: Vec<Prospect> = portions.iter().filter_map(|portion| model.prospect(picture, portion)).collect();
         self.begin(size.to_bytes(prospects.iter().map(|prospect| prospect.written).sum()));
         for prospect in prospects {
             let bytes = size.to_bytes(prospect.written);
@@ -250,25 +349,22 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn evacuate(&mut self, picture: &Picture, model: &Model, chunks: &[ChunkIndex]) -> Result<(), Halt> {
+    fn evacuate(&mut self, picture: &Picture, model: &Model, chunk: ChunkIndex) -> Result<(), Halt> {
         let size = picture.layout.block_size();
-        let chunks: Vec<(ChunkKey, Bytes)> = chunks
-            .iter()
-            .filter_map(|chunk| model.chunk(*chunk).map(|(key, chunk)| (key, size.to_bytes(chunk.used()))))
-            .collect();
-        self.begin(Bytes(chunks.iter().map(|(_, used)| used.0).sum()));
-        for (key, used) in chunks {
-            self.show(Phase::Move);
-            self.pacer.afford(used)?;
-            self.pacer.wait_for(used)?;
-            let written = self.pacer.written;
-            let ended = self.volume.evacuate(key, &mut self.pacer)?;
-            self.account(Why::MakeRoom, written, ended == Evacuated::Emptied);
-            if ended == Evacuated::NoSpace {
-                // Tried blindly again it would meet the same; and that it was tried says nothing about the rest.
-                self.experience.staying.insert(key, Blocks(used.0 / u64::from(size.bytes())));
-                self.fruitless = self.fruitless.saturating_sub(1);
-            }
+        let Some((key, chunk)) = model.chunk(chunk) else { return Ok(()) };
+        let used = size.to_bytes(chunk.used());
+        self.begin(used);
+        self.show(Phase::Move);
+        self.pacer.afford(used)?;
+        self.pacer.wait_for(used)?;
+        let written = self.pacer.written;
+        let ended = self.volume.evacuate(key, &mut self.pacer)?;
+        self.account(Why::MakeRoom, written, ended == Evacuated::Emptied);
+        if ended == Evacuated::NoSpace {
+            // Tried blindly again it would meet the same; and that it was tried says nothing about the rest.
+            self.experience.staying.insert(key, chunk.used());
+            self.promised = None;
+            self.fruitless = self.fruitless.saturating_sub(1);
         }
         Ok(())
     }

@@ -33,8 +33,8 @@ pub(super) struct Prospect {
 }
 
 impl Prospect {
-    /// What of it begins in `area`, if anything does.
-    pub(super) fn within(&self, picture: &Picture, area: Extent) -> Option<Self> {
+    /// What of it begins in `areas`, ascending, if anything does.
+    pub(super) fn within(&self, picture: &Picture, areas: &[Extent]) -> Option<Self> {
         let file = self.task.members.first().copied();
         let all = file.map(|file| runs_of(picture, file)).unwrap_or_default();
         let chosen = FileMap::new(all);
@@ -42,7 +42,10 @@ impl Prospect {
         let runs: Vec<Run> = within
             .iter()
             .flat_map(|part| chosen.within(*part).collect::<Vec<_>>())
-            .filter(|run| area.start <= run.physical && run.physical < area.end())
+            .filter(|run| {
+                let area = areas.partition_point(|area| area.end() <= run.physical);
+                areas.get(area).is_some_and(|area| area.start <= run.physical)
+            })
             .collect();
         // Ranges that follow each other come to lie side by side.
         let joins = runs.windows(2).filter(|pair| matches!(pair, [a, b] if a.logical_end() == b.logical)).count();
@@ -155,7 +158,6 @@ fn kept_length(picture: &Picture) -> Blocks {
     let stay = (excess / KEPT_EXCESS / 2) as usize;
     lengths.get(stay).map_or(Blocks(u64::MAX), |longest| Blocks(longest + 1))
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,7 +178,7 @@ mod tests {
         };
         let found = prospects(&picture, Mode::Full);
         let [whole] = found.as_slice() else { panic!("{found:?}") };
-        let parts = |area| whole.within(&picture, area).map(|prospect| (prospect.task.parts, prospect.written));
+        let parts = |area| whole.within(&picture, &[area]).map(|prospect| (prospect.task.parts, prospect.written));
         assert_eq!(parts(Extent::new(100, 50)), Some((vec![Extent::new(20, 5)], Blocks(5))));
         assert_eq!(parts(Extent::new(20, 50)), None, "without parts it would be all of the file");
     }

@@ -5,7 +5,7 @@
 
 use super::LeftReason;
 use super::extents::left_for;
-use super::unit::UnitPlan;
+use super::unit::{UnitPlan, are_worth_taking};
 use crate::SkipReason;
 use crate::engine::file_map::FileMap;
 use longrun_layout::{BlockSize, Blocks, Bytes, LogicalBlock, Run};
@@ -128,8 +128,7 @@ pub(super) fn best(
         }
     }
     let (excess, donors) = best.ok_or(trouble)?;
-    // Everything is written once for it: a little gain is not worth that.
-    if excess * 2 > wanted.excess { Err(LeftReason::NoGain) } else { Ok(donors) }
+    if are_worth_taking(wanted.excess, excess) { Ok(donors) } else { Err(LeftReason::NoGain) }
 }
 
 impl Donor {

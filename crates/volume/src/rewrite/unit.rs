@@ -70,6 +70,12 @@ impl Slide for Place {
     }
 }
 
+/// Whether copies are worth taking that leave `after` of `before` excess fragments: everything is written once for them, and a
+/// little gain is not worth that.
+pub(crate) fn are_worth_taking(before: u64, after: u64) -> bool {
+    after.saturating_mul(2) <= before
+}
+
 /// Far enough from each other that copies are never taken for neighbours.
 const APART: u64 = 1 << 40;
 

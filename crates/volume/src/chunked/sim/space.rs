@@ -184,6 +184,9 @@ impl Space {
                 }
             }
         }
+        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.free.covers(chunk.extent)) {
+            chunk.class = Class::None;
+        }
         self.unallocated.extend(std::mem::take(&mut self.leaving).iter());
     }
 
@@ -200,7 +203,7 @@ impl Space {
     /// Takes an empty chunk away.
     pub(super) fn remove(&mut self, key: ChunkKey) {
         if let Some(at) = self.chunks.iter().position(|chunk| chunk.key == key) {
-            let chunk = self.chunks.swap_remove(at);
+            let chunk = self.chunks.remove(at);
             self.pinned.remove(chunk.extent);
             self.leaving.insert(chunk.extent);
         }

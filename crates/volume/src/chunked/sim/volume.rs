@@ -7,7 +7,7 @@ use crate::chunked::traits::{ChunkKey, ChunkedVolume, Evacuated, Pace, Picture, 
 use crate::engine::Halt;
 use crate::engine::file_map::FileMap;
 use crate::rewrite::MOVED_AT_ONCE;
-use crate::rewrite::unit::{Member, UnitPlan, blocks_of};
+use crate::rewrite::unit::{Member, UnitPlan, are_worth_taking, blocks_of};
 use crate::{Progress, SkipReason, VolumeError, VolumeInfo};
 use longrun_layout::{
     BlockSize, Blocks, Bytes, Extent, ExtentSet, FileId, FileIndex, InodeNumber, LayoutBuilder, LogicalBlock,
@@ -254,7 +254,7 @@ impl SimChunkedVolume {
     fn members(&self, task: &Task) -> Vec<Member> {
         let all = [Extent::new(0, u64::MAX)];
         let within = if task.parts.is_empty() { &all[..] } else { &task.parts };
-        let runs = |file: &SimFile| {
+        let data = |file: &SimFile| {
             let map = FileMap::new(file.runs.iter().copied());
             within.iter().flat_map(|part| map.within(*part).collect::<Vec<Run>>()).collect::<Vec<Run>>()
         };
@@ -263,11 +263,7 @@ impl SimChunkedVolume {
         task.members
             .iter()
             .filter_map(|index| self.files.get(index.0 as usize))
-            .map(|file| {
-                let runs = runs(file);
-                let size = size(&runs);
-                Member::plain(runs, size)
-            })
+            .map(|file| Member { runs: file.runs.clone(), data: data(file), size: size(&file.runs) })
             .collect()
     }
 
@@ -341,9 +337,10 @@ impl ChunkedVolume for SimChunkedVolume {
         pace.before(self.block_size.to_bytes(plan.written()))?;
         let Some(copies) = self.copies(&plan) else { return Ok(Some(SkipReason::SpaceNeeded)) };
         self.least_unclaimed = self.least_unclaimed.min(self.space.free_blocks());
-        let before: u64 = members.iter().map(|m| longrun_layout::count_fragments(m.runs.iter().copied())).sum();
-        let after = plan.fragments_with(&members, &copies);
-        if after >= before && (before > members.len() as u64 || after > before) {
+        let before: u64 = members.iter().map(Member::fragments).sum();
+        let at_best = plan.fragments_at_best(&members);
+        let excess = |fragments: u64| fragments.saturating_sub(at_best);
+        if !are_worth_taking(excess(before), excess(plan.fragments_with(&members, &copies))) {
             self.drop_copies(&copies);
             return Ok(Some(SkipReason::TargetTaken));
         }

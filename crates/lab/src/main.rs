@@ -72,6 +72,9 @@ enum Command {
         /// What to run: full, efficient, files (modes of Longrun), or a peer: e4defrag, xfs_fsr, btrfs-defragment.
         #[arg(long, default_value = "full")]
         optimizer: String,
+        /// How much Longrun gives way meanwhile: invisible, balanced or fast. Only fast does not read in turns.
+        #[arg(long)]
+        pace: Option<String>,
     },
     /// Measure Longrun, the file systems' own tools and cp on copies of the same aged volumes.
     Bench {
@@ -256,11 +259,16 @@ fn run() -> Result<()> {
             let settings = SoakSettings { time: Duration::from_secs(minutes * 60), sample: Duration::from_secs(5) };
             writeln!(out, "no growth\n{}", serde_json::to_string_pretty(&soak(settings)?)?)?;
         }
-        Command::Crash { runs, seed, filesystem, mebibytes, optimizer } => {
+        Command::Crash { runs, seed, filesystem, mebibytes, optimizer, pace } => {
+            let optimizer = Optimizer::by_name(&optimizer)?;
+            let optimizer = match pace {
+                Some(pace) => optimizer.at_pace(&pace)?,
+                None => optimizer,
+            };
             for kind in all_unless(filesystem, OPTIMIZED) {
                 let settings = CrashSettings { kind, runs, seed, mebibytes };
                 let (mut survived, mut at_work) = (0, 0);
-                crash(&settings, &Optimizer::by_name(&optimizer)?, &mut |run| {
+                crash(&settings, &optimizer, &mut |run| {
                     survived += 1;
                     at_work += u32::from(run.interrupted);
                     // A closed standard output must not end the test.

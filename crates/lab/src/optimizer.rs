@@ -65,6 +65,26 @@ impl Optimizer {
         Ok(optimizer)
     }
 
+    /// The same at another pace than fast.
+    ///
+    /// # Errors
+    /// When it is a peer, which knows none.
+    pub fn at_pace(mut self, pace: &str) -> Result<Self> {
+        let at = self.pace_at().with_context(|| format!("{} knows no pace", self.name))?;
+        self.arguments.splice(at..=at, [pace.into()]);
+        Ok(self)
+    }
+
+    /// How much it gives way to others.
+    #[must_use]
+    pub fn pace(&self) -> Option<&str> {
+        self.arguments.get(self.pace_at()?)?.to_str()
+    }
+
+    fn pace_at(&self) -> Option<usize> {
+        self.arguments.iter().position(|argument| argument == "--pace").map(|option| option + 1)
+    }
+
     /// By name: a peer, or a mode of Longrun.
     ///
     /// # Errors
@@ -276,4 +296,21 @@ fn read(file: &mut File) -> Result<String> {
     file.seek(SeekFrom::Start(0))?;
     file.read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_runs_at_another_pace_and_peers_at_none() {
+        let arguments = ["optimize", "--pace", "fast", "--mode", "full"].map(OsString::from).into();
+        let ours = Optimizer { name: "longrun full".into(), program: "longrun".into(), arguments, ours: true };
+        assert_eq!(ours.pace(), Some("fast"));
+        let balanced = ours.at_pace("balanced").unwrap();
+        assert_eq!(balanced.command_line(), "longrun optimize --pace balanced --mode full");
+        for peer in FileSystemKind::ALL.into_iter().flat_map(Optimizer::peers) {
+            assert!(peer.pace().is_none() && peer.at_pace("balanced").is_err());
+        }
+    }
 }

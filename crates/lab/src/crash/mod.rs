@@ -116,10 +116,11 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
         let mut rng = fastrand::Rng::with_seed(seed);
         let recipe = *rng.choice(recipes(settings.kind).iter()).unwrap_or(&Recipe::Aged);
         let replay = format!(
-            "replay with: longrun-lab crash --seed {seed} --runs 1 --filesystem {} --mebibytes {} --optimizer {}",
+            "replay with: longrun-lab crash --seed {seed} --runs 1 --filesystem {} --mebibytes {} --optimizer {}{}",
             settings.kind.name(),
             settings.mebibytes,
-            optimizer.name().trim_start_matches("longrun ")
+            optimizer.name().trim_start_matches("longrun "),
+            optimizer.pace().map(|pace| format!(" --pace {pace}")).unwrap_or_default()
         );
         let base = match bases.entry(recipe) {
             Entry::Occupied(known) => known.into_mut(),

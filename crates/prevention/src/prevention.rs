@@ -80,6 +80,8 @@ pub struct VolumeSnapshot {
     pub runways: u64,
     /// What these hold beyond what is written, as far as is known.
     pub held: Bytes,
+    /// Files without one that are or may be in pieces, to be looked at once they are quiet.
+    pub to_look_at: u64,
     /// How many runways were granted.
     pub grants: u64,
     /// What was granted.

@@ -152,6 +152,8 @@ pub struct Prevented {
     pub runways: u64,
     /// Bytes that these hold beyond what is written.
     pub held_bytes: u64,
+    /// Files without one that are or may be in pieces, to be looked at once they are quiet.
+    pub to_look_at: u64,
     /// Runways granted.
     pub grants: u64,
     /// Their bytes.

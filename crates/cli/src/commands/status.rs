@@ -47,8 +47,9 @@ fn text(status: &Status) -> String {
     };
     _ = writeln!(
         text,
-        "Waiting:   {} for a worker, {} to be mended{state}",
+        "Waiting:   {} for a worker, {} to be looked at, {} to be mended{state}",
         count(status.queue),
+        count(status.volumes.iter().map(|volume| volume.prevented.to_look_at).sum()),
         count(mending.queued)
     );
     let own = &status.own;

@@ -234,15 +234,17 @@ fn until_mended(service: &Service) -> Result<Bytes> {
         let volumes: Vec<_> =
             status["volumes"].as_array().into_iter().flatten().filter(|v| v["enabled"] == true).collect();
         let sum = |pointer: &str| -> Option<u64> { volumes.iter().map(|v| v.pointer(pointer)?.as_u64()).sum() };
-        let waiting = [status["queue"].as_u64(), status["mending"]["queued"].as_u64(), sum("/prevented/runways")];
-        let idle = waiting == [Some(0); 3] && status["mending"]["at_work"] == false && volumes.len() == 1;
+        let (of_workers, of_mending) = (status["queue"].as_u64(), status["mending"]["queued"].as_u64());
+        let waiting = [of_workers, of_mending, sum("/prevented/runways"), sum("/prevented/to_look_at")];
+        let idle = waiting == [Some(0); 4] && status["mending"]["at_work"] == false && volumes.len() == 1;
         idle_since = if idle { idle_since.or_else(|| Some(Instant::now())) } else { None };
         if idle_since.is_some_and(|since| since.elapsed() >= QUIET) {
             return sum("/mended/moved_bytes").map(Bytes).context("the service does not tell what it moved");
         }
         ensure!(
             Instant::now() < deadline,
-            "the service does not come to rest; files that wait for a worker, to be mended, with runways: {waiting:?}"
+            "the service does not come to rest; files that wait for a worker, to be mended, with runways, to be looked at: \
+             {waiting:?}"
         );
         thread::sleep(Duration::from_millis(100));
     }

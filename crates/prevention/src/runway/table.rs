@@ -131,6 +131,7 @@ impl Volume {
             device: self.watched.device.to_string(),
             filesystem: self.watched.filesystem,
             runways: table.growing().count() as u64,
+            to_look_at: table.files.values().filter(|known| known.stage == Stage::Left).count() as u64,
             held: table.held,
             grants: figures.grants,
             granted: figures.granted,

@@ -136,6 +136,7 @@ fn prevented(volume: &VolumeSnapshot) -> Prevented {
         slipped: volume.excess,
         runways: volume.runways,
         held_bytes: volume.held.0,
+        to_look_at: volume.to_look_at,
         grants: volume.grants,
         granted_bytes: volume.granted.0,
         given_back_bytes: volume.trimmed.0,

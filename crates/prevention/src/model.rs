@@ -135,8 +135,8 @@ pub enum SignalKind {
         /// Up to where the file is being written.
         end: Bytes,
     },
-    /// What the file system chose a place for by itself was laid in pieces: no runway helps such a file, but mending may. On
-    /// XFS, which does not tell the places, it may also lie well.
+    /// The file lies in pieces that no runway would have helped: the file system chose their places when it wrote them back, or
+    /// they are too few yet. Mending may. On XFS, which does not tell the places then, it may also lie well.
     InPieces {
         /// In how many more pieces than one at most, since the last such signal of this file.
         allocations: u32,

@@ -56,7 +56,9 @@ fn loop_files_that_grow_together_past_the_cache_are_all_told_of_by_their_handles
         let keys: Vec<FileKey> =
             (0..8).map(|writer| key(&watched, &volume.mount_point().join(format!("grow{writer}")))).collect();
         for key in &keys {
-            let own: Vec<&Signal> = signals.iter().filter(|signal| signal.file == *key).collect();
+            let mut own: Vec<&Signal> = signals.iter().filter(|signal| signal.file == *key).collect();
+            // Told of at the first piece already, to be looked at in the end.
+            own.retain(|signal| !matches!(signal.kind, SignalKind::InPieces { .. }));
             // By doubling, and a few more when a second passes: never one for each of the 256 writes.
             assert!((1..40).contains(&own.len()), "{kind:?} {key:?}: {own:?}");
             let SignalKind::Fragmenting { allocations, bytes, end } = own[0].kind else { panic!("{:?}", own[0]) };
@@ -79,8 +81,10 @@ fn loop_ext4_is_told_of_later_and_by_the_right_handle() {
     let mut told = 0;
     for writer in 0..8 {
         let path = directory.join(format!("grow{writer}"));
-        let own = only(&signals, key(&watched, &path));
+        let mut own = only(&signals, key(&watched, &path));
         told += own.len();
+        assert_eq!(!own.is_empty(), fragments(&path) > 1, "{} pieces: {own:?}", fragments(&path));
+        own.retain(|kind| !matches!(kind, SignalKind::InPieces { .. }));
         if let Some(first) = own.first() {
             assert!(matches!(first, SignalKind::Fragmenting { allocations: 4, .. }), "{own:?}");
         }
@@ -135,7 +139,7 @@ fn loop_writes_scattered_over_a_hole_are_told_of() {
 }
 
 #[test]
-fn loop_what_the_file_system_keeps_whole_is_not_told_of() {
+fn loop_what_the_file_system_keeps_whole_is_not_told_of_as_growing_in_pieces() {
     for kind in FileSystemKind::ALL {
         let (volume, watched) = volume(kind, 1024);
         let sensor = bpf();
@@ -147,8 +151,8 @@ fn loop_what_the_file_system_keeps_whole_is_not_told_of() {
                 work();
                 sync();
             });
-            // That it may lie in pieces is all that XFS says of what it lays when it is written back.
-            signals.retain(|signal| kind != FileSystemKind::Xfs || !matches!(signal.kind, SignalKind::InPieces { .. }));
+            // A few pieces are no reason for a runway.
+            signals.retain(|signal| !matches!(signal.kind, SignalKind::InPieces { .. }));
             assert_eq!(signals, [], "{kind:?}: {what}");
         };
         silent("8 files through the cache", &|| grow_together(&directory, 8, 32 * MIB, 64 << 10, Mode::Buffered));

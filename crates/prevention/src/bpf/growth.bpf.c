@@ -143,15 +143,51 @@ static __always_inline __u32 next_limit(__u32 limit, __u32 first, __u64 reported
 	return limit < MAX_LIMIT ? limit * 2 : limit;
 }
 
+/* Data that the file system knew as one was laid in pieces, for want of longer ones, or may have been: nothing helps such a
+ * file but mending. */
+static __always_inline bool is_next_piece(const struct file_state *state, const struct volume_rules *rules,
+					  const struct allocation *a)
+{
+	/* Of a promise it is not told where it was kept. One that begins within the last proves that only a part was kept; one
+	 * behind it may lie anywhere, and does where several files grow together. Whoever looks will see. */
+	if (a->unplaced)
+		return a->begin > state->begin &&
+		       (a->begin < state->end ? a->begin : state->end) - state->begin < rules->small;
+	return a->delayed && state->goes_on && a->begin == state->end && !continues(state, a) &&
+	       a->end - a->begin < rules->small;
+}
+
+static __always_inline void count_pieces(const struct file_key *key, struct file_state *state,
+					 struct volume_rules *rules, __u64 size)
+{
+	__u64 now = bpf_ktime_get_ns(), next = rules->next;
+
+	state->pieces += 1;
+	if (now - state->pieces_reported <= rules->calm)
+		return;
+	if (next + PIECES_AT_ONCE < now)
+		next = now - PIECES_AT_ONCE;
+	if (next > now)
+		return;
+	/* Others may do the same at this moment: then one more is told of. */
+	rules->next = next + PIECES_PAUSE;
+	report(key, GROWTH_IN_PIECES, now, size, 0, 0, state->pieces);
+	state->pieces_reported = now;
+	state->pieces = 0;
+}
+
 static __always_inline void count_growth(const struct file_key *key, struct file_state *state,
-					 const struct volume_rules *rules, const struct allocation *a, __u64 size)
+					 struct volume_rules *rules, const struct allocation *a, __u64 size)
 {
 	__u64 now;
 
 	state->growth += 1;
 	state->growth_bytes += a->end - a->begin;
-	if (state->growth < rules->growth)
+	if (state->growth < rules->growth) {
+		/* Too few for a runway yet; and if there come no more, it is in pieces all the same. */
+		count_pieces(key, state, rules, size);
 		return;
+	}
 	now = bpf_ktime_get_ns();
 	if (!is_due(state->growth, state->growth_limit, rules->growth, state->growth_reported, now, rules->calm))
 		return;
@@ -189,39 +225,6 @@ static __always_inline void count_scatter(const struct file_key *key, struct fil
 	state->windows |= window;
 	state->scatter = 0;
 	state->scatter_bytes = 0;
-}
-
-/* Data that the file system knew as one was laid in pieces, for want of longer ones, or may have been: nothing helps such a
- * file but mending. */
-static __always_inline bool is_next_piece(const struct file_state *state, const struct volume_rules *rules,
-					  const struct allocation *a)
-{
-	/* Of a promise it is not told where it was kept. One that begins within the last proves that only a part was kept; one
-	 * behind it may lie anywhere, and does where several files grow together. Whoever looks will see. */
-	if (a->unplaced)
-		return a->begin > state->begin &&
-		       (a->begin < state->end ? a->begin : state->end) - state->begin < rules->small;
-	return a->delayed && state->goes_on && a->begin == state->end && !continues(state, a) &&
-	       a->end - a->begin < rules->small;
-}
-
-static __always_inline void count_pieces(const struct file_key *key, struct file_state *state,
-					 struct volume_rules *rules, __u64 size)
-{
-	__u64 now = bpf_ktime_get_ns(), next = rules->next;
-
-	state->pieces += 1;
-	if (now - state->pieces_reported <= rules->calm)
-		return;
-	if (next + PIECES_AT_ONCE < now)
-		next = now - PIECES_AT_ONCE;
-	if (next > now)
-		return;
-	/* Others may do the same at this moment: then one more is told of. */
-	rules->next = next + PIECES_PAUSE;
-	report(key, GROWTH_IN_PIECES, now, size, 0, 0, state->pieces);
-	state->pieces_reported = now;
-	state->pieces = 0;
 }
 
 /* What the allocation was for: growth at the end, a hole inside, or neither. */

@@ -54,8 +54,9 @@ fn loop_a_volume_that_is_looked_after_fragments_less_and_judges_agree() {
     for course in &courses {
         assert_eq!(course.evenings.len(), 8, "{}", course.name);
         let last = course.evenings.last().unwrap();
-        // The last evening's figures are ours, and judges were asked right after the service had ended.
-        assert!(last.excess_fragments.abs_diff(course.judged_excess) <= 2, "{}: {course:?}", course.name);
+        // The last evening's figures are ours, and judges were asked right after the service had ended: logs were closed since.
+        let apart = last.excess_fragments.abs_diff(course.judged_excess);
+        assert!(apart * 100 <= nobody.judged_excess, "{}: {course:?}", course.name);
         assert_eq!(last.files, nobody.evenings[7].files, "{}: other files", course.name);
         assert!(last.written.0 > 0);
     }

@@ -30,6 +30,8 @@ pub const PERIOD: u32 = 7;
 const MENDING: Duration = Duration::from_secs(300);
 /// For so long nothing may be left to do: a file has to be quiet for a second before it is mended.
 const QUIET: Duration = Duration::from_millis(2500);
+/// What is still to be mended then, could not be, three times.
+const AGAIN: Duration = Duration::from_secs(15);
 /// Longer than any tool takes.
 const LIMIT: Duration = Duration::from_secs(3600);
 
@@ -224,27 +226,33 @@ impl Carer {
     }
 }
 
-/// Waits until nothing is left to be mended, and nothing to be given back; how much mending has written until then.
+/// Waits until nothing is left to be mended, and nothing to be given back; how much mending has written until then. Files that
+/// could not be mended are tried again, less and less often: they are not waited for.
 fn until_mended(service: &Service) -> Result<Bytes> {
     let deadline = Instant::now() + MENDING;
-    let mut idle_since = None;
+    let mut rest = (None, Instant::now());
     loop {
         let status = service.status()?.unwrap_or_default();
         // Of all other volumes of the machine it only knows that they are disabled.
         let volumes: Vec<_> =
             status["volumes"].as_array().into_iter().flatten().filter(|v| v["enabled"] == true).collect();
         let sum = |pointer: &str| -> Option<u64> { volumes.iter().map(|v| v.pointer(pointer)?.as_u64()).sum() };
-        let (of_workers, of_mending) = (status["queue"].as_u64(), status["mending"]["queued"].as_u64());
-        let waiting = [of_workers, of_mending, sum("/prevented/runways"), sum("/prevented/to_look_at")];
-        let idle = waiting == [Some(0); 4] && status["mending"]["at_work"] == false && volumes.len() == 1;
-        idle_since = if idle { idle_since.or_else(|| Some(Instant::now())) } else { None };
-        if idle_since.is_some_and(|since| since.elapsed() >= QUIET) {
-            return sum("/mended/moved_bytes").map(Bytes).context("the service does not tell what it moved");
+        let waiting = [status["queue"].as_u64(), sum("/prevented/runways"), sum("/prevented/to_look_at")];
+        let idle = waiting == [Some(0); 3] && status["mending"]["at_work"] == false && volumes.len() == 1;
+        let queued = status["mending"]["queued"].as_u64();
+        let moved = sum("/mended/moved_bytes");
+        let state = idle.then_some((queued, moved));
+        if state != rest.0 {
+            rest = (state, Instant::now());
+        }
+        let enough = if queued == Some(0) { QUIET } else { AGAIN };
+        if state.is_some() && rest.1.elapsed() >= enough {
+            return moved.map(Bytes).context("the service does not tell what it moved");
         }
         ensure!(
             Instant::now() < deadline,
-            "the service does not come to rest; files that wait for a worker, to be mended, with runways, to be looked at: \
-             {waiting:?}"
+            "the service does not come to rest; files that wait for a worker, with runways, to be looked at, to be mended: \
+             {waiting:?}, {queued:?}"
         );
         thread::sleep(Duration::from_millis(100));
     }

@@ -107,8 +107,15 @@ impl LoopVolume {
 
     fn format(&self) -> Result<()> {
         let (maker, quietly) = self.spec.kind.maker();
-        let arguments = quietly.map(AsRef::as_ref).into_iter().chain(self.spec.mkfs.iter().map(AsRef::as_ref));
-        tool::run(maker, arguments.chain([self.device.as_os_str()]))?;
+        let make = || {
+            let arguments = quietly.map(AsRef::as_ref).into_iter().chain(self.spec.mkfs.iter().map(AsRef::as_ref));
+            tool::run(maker, arguments.chain([self.device.as_os_str()]))
+        };
+        // mkfs.btrfs reads other devices of the machine, too, and gives up when one of them is just going.
+        if make().is_err() {
+            thread::sleep(Duration::from_secs(1));
+            make()?;
+        }
         Ok(())
     }
 

@@ -222,6 +222,9 @@ struct PreventionArguments {
     /// Seconds for which the cost of watching is measured on each file system.
     #[arg(long, default_value_t = 20)]
     watch_seconds: u64,
+    /// Where it stands in that document, so that parts can be measured by themselves.
+    #[arg(long, default_value = "prevention")]
+    section: String,
     /// Put the report into this document instead of to standard output.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -366,5 +369,5 @@ fn run_prevention(arguments: PreventionArguments) -> Result<()> {
     };
     let results = prevention(&settings, &mut |what| eprintln!("{what}"))?;
     let text = prevention_report(&settings, &results)?;
-    publish(arguments.output.as_deref(), "prevention", &text)
+    publish(arguments.output.as_deref(), &arguments.section, &text)
 }

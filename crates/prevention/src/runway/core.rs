@@ -147,7 +147,6 @@ impl Core {
                 self.signals.fetch_add(1, Ordering::Relaxed);
                 match signal.kind {
                     SignalKind::Closed => self.closed(&signal.file),
-                    SignalKind::InPieces { .. } => self.laid_in_pieces(&signal.file),
                     _ if self.knows(signal.file.volume) => self.queue.signal(signal),
                     _ => {}
                 }

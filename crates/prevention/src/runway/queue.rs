@@ -147,8 +147,12 @@ impl Queue {
     }
 }
 
-/// The newest signal wins; what two counted of the same growth is added up, since the policy reckons with the rate.
+/// The newest signal wins, but for one that a file is to be looked at, which any other makes happen, too; what two counted of the
+/// same growth is added up, since the policy reckons with the rate.
 fn merged(old: Signal, new: Signal) -> Signal {
+    if matches!(new.kind, SignalKind::InPieces { .. }) {
+        return old;
+    }
     let mut signal = new;
     let counted = match old.kind {
         SignalKind::Fragmenting { allocations, bytes, .. } | SignalKind::Scattered { allocations, bytes, .. } => {
@@ -193,6 +197,16 @@ mod tests {
         let signal = task.signal.unwrap();
         assert_eq!(signal.at, Nanos(2));
         assert_eq!(signal.kind, SignalKind::Fragmenting { allocations: 5, bytes: Bytes(8192), end: Bytes(3) });
+    }
+
+    #[test]
+    fn a_file_that_grows_and_is_in_pieces_grows() {
+        let in_pieces = Signal { kind: SignalKind::InPieces { allocations: 1 }, ..fragmenting(key(0, 1), 3) };
+        for signals in [[in_pieces, fragmenting(key(0, 1), 2)], [fragmenting(key(0, 1), 2), in_pieces]] {
+            let queue = Queue::new(8);
+            signals.into_iter().for_each(|signal| queue.signal(signal));
+            assert_eq!(queue.take().unwrap().1.signal, Some(fragmenting(key(0, 1), 2)));
+        }
     }
 
     #[test]

@@ -46,7 +46,10 @@ impl Core {
         if let Some(signal) = &task.signal
             && !volume.leaving.load(Ordering::Acquire)
         {
-            self.grow(&volume, signal);
+            match signal.kind {
+                SignalKind::InPieces { .. } => self.laid_in_pieces(&volume, &key.handle),
+                _ => self.grow(&volume, signal),
+            }
         }
         if task.settle {
             self.look_after(&volume, &key.handle);
@@ -66,12 +69,11 @@ impl Core {
     }
 
     /// A file was laid in pieces that nothing of ours could have kept whole: it is looked at once it is quiet.
-    pub(super) fn laid_in_pieces(&self, file: &FileKey) {
-        let Some(volume) = self.volume(file.volume) else { return };
+    fn laid_in_pieces(&self, volume: &Volume, handle: &FileHandle) {
         let now = Instant::now();
         // One that has a runway, or had one, is looked at when it is settled.
-        if self.heard_of(&volume, &file.handle, now) == Some(Stage::Left) {
-            self.look_again(&volume, &file.handle, now + QUIET, None);
+        if self.heard_of(volume, handle, now) == Some(Stage::Left) {
+            self.look_again(volume, handle, now + QUIET, None);
         }
     }
 

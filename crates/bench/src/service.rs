@@ -3,10 +3,10 @@
 //! Owns starting, asking what it costs, and stopping. Never outlives its owner: dropping it ends the child, and so does
 //! the end of the thread that started it.
 
-use crate::BenchError;
 use crate::device::per;
+use crate::{BenchError, child};
 use longrun_layout::Bytes;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs;
@@ -20,8 +20,6 @@ use std::time::{Duration, Instant};
 
 /// Longer than a start takes, with the sweep of an earlier run.
 const START: Duration = Duration::from_secs(60);
-/// Longer than giving everything back takes.
-const END: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 
 /// What a process has used.
@@ -122,16 +120,7 @@ impl Service {
 
     /// Asks it to end, and waits; then reads what it said to the end.
     fn end(&mut self) -> (Vec<Value>, String) {
-        // Only ever fails when it has ended already.
-        _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let deadline = Instant::now() + END;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > deadline {
-                _ = self.child.kill();
-                _ = self.child.wait();
-            }
-            std::thread::sleep(POLL);
-        }
+        child::end(&mut self.child, Signal::TERM);
         let printed = self.output.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         let said = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         (printed, said.trim().to_owned())

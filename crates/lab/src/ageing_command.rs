@@ -4,7 +4,7 @@ use crate::results::Results;
 use crate::{all_unless, file_system};
 use anyhow::{Context, Result};
 use clap::Args;
-use longrun_lab::{AgeingSettings, FileSystemKind, ageing, ageing_report};
+use longrun_lab::{AgeingSettings, FileSystemKind, ageing, ageing_report, save_json};
 use std::fs;
 
 /// Arguments of `ageing`.
@@ -47,11 +47,8 @@ pub fn run_ageing(arguments: &AgeingArguments) -> Result<()> {
         let name = format!("{section}.svg");
         let (text, picture) = ageing_report(&settings, &courses, &name)?;
         if let Some(directory) = &arguments.to.json {
-            fs::create_dir_all(directory)?;
             let json = serde_json::json!({ "filesystem": kind.name(), "settings": settings, "courses": courses });
-            let path = directory.join(format!("{section}.json"));
-            fs::write(&path, serde_json::to_vec_pretty(&json)?)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            save_json(directory, &section, &json)?;
         }
         if let Some(path) = &arguments.to.output {
             let beside = path.with_file_name(&name);

@@ -3,13 +3,12 @@
 //! Owns the disks and the volumes; what is measured, and how, is `longrun-bench`'s.
 
 use crate::disk::{DiskModel, ModelledDisk};
-use crate::{FileSystemKind, LoopVolume, VolumeSpec};
-use anyhow::{Context, Result};
+use crate::{FileSystemKind, LoopVolume, VolumeSpec, save_json};
+use anyhow::Result;
 use longrun_bench::invisibility::{Invisibility, InvisibilityReport, InvisibilitySettings};
 use longrun_bench::{BenchError, Findings};
 use longrun_layout::Bytes;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -49,11 +48,8 @@ pub fn invisibility(campaign: &InvisibilityCampaign, progress: &mut dyn FnMut(&s
         progress(&format!("{}: making files", model.describe()));
         let (report, late) = on_disk(campaign, *model, progress)?;
         if let Some(directory) = &campaign.json {
-            fs::create_dir_all(directory)?;
-            let path = directory.join(format!("invisibility-{}-{}.json", campaign.kind.name(), model.name()));
             let json = serde_json::json!({ "disk": model.describe(), "late_micros": late, "report": report });
-            fs::write(&path, serde_json::to_vec_pretty(&json)?)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            save_json(directory, &format!("invisibility-{}-{}", campaign.kind.name(), model.name()), &json)?;
         }
         let rate = report.reads_per_second;
         write!(

@@ -6,8 +6,8 @@
 use crate::bench::{load, machine};
 use crate::disk::{DiskModel, ModelledDisk, READ_AHEAD_KIB, Statistics};
 use crate::installing::{self, Installing};
-use crate::{FileSystemKind, LoopVolume, VolumeSpec};
-use anyhow::{Context, Result};
+use crate::{FileSystemKind, LoopVolume, VolumeSpec, save_json};
+use anyhow::Result;
 use longrun_bench::copy::Copies;
 use longrun_bench::install::Source;
 use longrun_bench::layouts::{LayoutSettings, Stage, Step};
@@ -16,7 +16,6 @@ use longrun_bench::reads::Reads;
 use longrun_bench::{BenchError, Findings};
 use longrun_layout::Bytes;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -212,10 +211,8 @@ impl Found<'_> {
     pub fn finish(self, name: &str, late: f64, campaign: &LayoutCampaign, model: DiskModel) -> Result<()> {
         writeln!(self.text, "Answers came {late:.0} µs later than the model has them, on average.")?;
         let Some(directory) = &campaign.json else { return Ok(()) };
-        fs::create_dir_all(directory)?;
         let json = serde_json::json!({ "modelled_disk": model.describe(), "late_micros": late, "report": self.json });
-        let path = directory.join(format!("{name}-{}-{}.json", campaign.kind.name(), model.name()));
-        fs::write(&path, serde_json::to_vec_pretty(&json)?).with_context(|| format!("cannot write {}", path.display()))
+        save_json(directory, &format!("{name}-{}-{}", campaign.kind.name(), model.name()), &json)
     }
 }
 

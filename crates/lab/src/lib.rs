@@ -20,6 +20,7 @@ mod pieces;
 mod plug;
 mod pressure;
 mod prevention;
+mod save;
 mod service;
 mod soak;
 mod spec;
@@ -42,6 +43,7 @@ pub use prevention::{
     FreeSpaceKind, Measured, PreventionResults, PreventionSettings, Watching, prevention, replace_section,
     report as prevention_report,
 };
+pub use save::save_json;
 pub use soak::{Sample, SoakReport, SoakSettings, soak};
 pub use spec::{FileSystemKind, VolumeSpec};
 pub use torture::{TortureReport, TortureSettings, torture};

@@ -137,10 +137,7 @@ pub enum SignalKind {
     },
     /// The file lies in pieces that no runway would have helped: the file system chose their places when it wrote them back, or
     /// they are too few yet. Mending may. On XFS, which does not tell the places then, it may also lie well.
-    InPieces {
-        /// In how many more pieces than one at most, since the last such signal of this file.
-        allocations: u32,
-    },
+    InPieces,
     /// The last writer that had an armed file open may have closed it. Others may have opened it since.
     Closed,
 }

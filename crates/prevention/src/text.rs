@@ -109,7 +109,7 @@ mod tests {
                 0 => SignalKind::Fragmenting { allocations: number, bytes: Bytes(total), end: Bytes(offset) },
                 1 => SignalKind::Scattered { at: Bytes(offset), allocations: number, bytes: Bytes(total) },
                 2 => SignalKind::HalfUsed { end: Bytes(offset) },
-                3 => SignalKind::InPieces { allocations: number },
+                3 => SignalKind::InPieces,
                 _ => SignalKind::Closed,
             };
             let file = FileKey { volume: DeviceNumber { major, minor }, handle };

@@ -356,7 +356,7 @@ fn loop_a_file_that_was_laid_in_pieces_gets_nothing_and_is_told_of_once_it_is_qu
         write_in_pieces(kind, &case.path("file"), &[7; 1 << 20], Bytes(64 << 10), 1).unwrap();
         let file = File::open(case.path("file")).unwrap();
         let in_pieces = longrun_sys::map_file(&file, ByteRange::ALL, Mapping::Synced).unwrap().len() as u64;
-        case.told.tell(case.key(&file), 1 << 20, SignalKind::InPieces { allocations: 1 });
+        case.told.tell(case.key(&file), 1 << 20, SignalKind::InPieces);
         let told = case.happens(|happening| matches!(happening, Happening::Fragmented { .. }));
         let expected =
             Happening::Fragmented { file: case.key(&file), path: Some(case.path("file")), excess: in_pieces - 1 };

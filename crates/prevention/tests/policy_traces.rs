@@ -65,7 +65,7 @@ fn replay(filesystem: FileSystem, signals: &[Signal]) -> Replay {
         let (allocations, place) = match signal.kind {
             SignalKind::Fragmenting { allocations, end, .. } => (allocations, end.0 - 1),
             SignalKind::Scattered { allocations, at, .. } => (allocations, at.0),
-            SignalKind::HalfUsed { .. } | SignalKind::InPieces { .. } | SignalKind::Closed => continue,
+            SignalKind::HalfUsed { .. } | SignalKind::InPieces | SignalKind::Closed => continue,
         };
         replay.allocations += u64::from(allocations);
         // The half was crossed on the way here.

@@ -58,7 +58,7 @@ fn loop_files_that_grow_together_past_the_cache_are_all_told_of_by_their_handles
         for key in &keys {
             let mut own: Vec<&Signal> = signals.iter().filter(|signal| signal.file == *key).collect();
             // Told of at the first piece already, to be looked at in the end.
-            own.retain(|signal| !matches!(signal.kind, SignalKind::InPieces { .. }));
+            own.retain(|signal| !matches!(signal.kind, SignalKind::InPieces));
             // By doubling, and a few more when a second passes: never one for each of the 256 writes.
             assert!((1..40).contains(&own.len()), "{kind:?} {key:?}: {own:?}");
             let SignalKind::Fragmenting { allocations, bytes, end } = own[0].kind else { panic!("{:?}", own[0]) };
@@ -84,7 +84,7 @@ fn loop_ext4_is_told_of_later_and_by_the_right_handle() {
         let mut own = only(&signals, key(&watched, &path));
         told += own.len();
         assert_eq!(!own.is_empty(), fragments(&path) > 1, "{} pieces: {own:?}", fragments(&path));
-        own.retain(|kind| !matches!(kind, SignalKind::InPieces { .. }));
+        own.retain(|kind| !matches!(kind, SignalKind::InPieces));
         if let Some(first) = own.first() {
             assert!(matches!(first, SignalKind::Fragmenting { allocations: 4, .. }), "{own:?}");
         }
@@ -120,7 +120,7 @@ fn loop_writes_scattered_over_a_hole_are_told_of() {
         let mut told = only(&signals, key(&watched, &path));
         assert!(!told.is_empty(), "{kind:?} {mode:?}: {} pieces", fragments(&path));
         assert_eq!(told.len(), signals.len());
-        told.retain(|kind| !matches!(kind, SignalKind::InPieces { .. }));
+        told.retain(|kind| !matches!(kind, SignalKind::InPieces));
         assert!(
             matches!(told[0], SignalKind::Scattered { allocations: 4, bytes: Bytes(0x4_0000), .. }),
             "{kind:?} {mode:?}: {told:?}"
@@ -152,7 +152,7 @@ fn loop_what_the_file_system_keeps_whole_is_not_told_of_as_growing_in_pieces() {
                 sync();
             });
             // A few pieces are no reason for a runway.
-            signals.retain(|signal| !matches!(signal.kind, SignalKind::InPieces { .. }));
+            signals.retain(|signal| !matches!(signal.kind, SignalKind::InPieces));
             assert_eq!(signals, [], "{kind:?}: {what}");
         };
         silent("8 files through the cache", &|| grow_together(&directory, 8, 32 * MIB, 64 << 10, Mode::Buffered));
@@ -218,7 +218,7 @@ fn loop_files_that_were_laid_in_pieces_in_one_go_are_told_of_and_whole_ones_are_
         let mut in_pieces = Vec::new();
         for (number, size) in (0..).zip(&sizes) {
             let told = only(&signals, key(&watched, &path(number)));
-            let heard = told.iter().any(|kind| matches!(kind, SignalKind::InPieces { .. }));
+            let heard = told.iter().any(|kind| matches!(kind, SignalKind::InPieces));
             let pieces = fragments(&path(number));
             assert_eq!(heard, pieces > 1, "{kind:?}: {size} bytes in {pieces} pieces: {told:?}");
             in_pieces.push(heard);
@@ -240,7 +240,7 @@ fn loop_files_that_grow_together_through_the_cache_on_xfs_are_told_of() {
         let path = directory.join(format!("grow{writer}"));
         let told = only(&signals, key(&watched, &path));
         assert!(fragments(&path) > 2, "{told:?}");
-        assert!(told.iter().any(|kind| matches!(kind, SignalKind::InPieces { .. })), "{told:?}");
+        assert!(told.iter().any(|kind| matches!(kind, SignalKind::InPieces)), "{told:?}");
     }
 }
 

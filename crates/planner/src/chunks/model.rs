@@ -135,6 +135,19 @@ impl ChunkMap {
         self.chunks.iter().map(Chunk::free_blocks).sum::<Blocks>() + self.unallocated
     }
 
+    /// Which units have something in each area, and how many blocks.
+    pub(super) fn tenants(&self) -> Vec<Vec<(UnitIndex, u64)>> {
+        let mut tenants = vec![Vec::new(); self.areas.len()];
+        for (number, unit) in self.units.iter().enumerate() {
+            for (area, blocks) in &unit.vacates {
+                if let Some(units) = tenants.get_mut(area.0 as usize) {
+                    units.push((UnitIndex(number as u32), blocks.0));
+                }
+            }
+        }
+        tenants
+    }
+
     /// All that is used.
     pub(super) fn used(&self) -> Blocks {
         self.chunks.iter().map(Chunk::used).sum()

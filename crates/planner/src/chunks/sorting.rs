@@ -69,20 +69,16 @@ impl<'a> Sorter<'a> {
             limits,
             group: Vec::with_capacity(map.units.len()),
             held: vec![BTreeMap::new(); map.areas.len()],
-            tenants: vec![Vec::new(); map.areas.len()],
+            tenants: map.tenants(),
         };
         let mut before = 0;
-        for (number, unit) in map.units.iter().enumerate() {
+        for unit in &map.units {
             let group = before / length;
             before += unit.written.0;
             sorter.group.push(group);
-            for (area, blocks) in &unit.vacates {
-                let at = area.0 as usize;
-                if let Some((held, tenants)) = sorter.held.get_mut(at).zip(sorter.tenants.get_mut(at)) {
-                    tenants.push((UnitIndex(number as u32), blocks.0));
-                    if unit.excess > 0 {
-                        *held.entry(group).or_default() += blocks.0;
-                    }
+            for (area, blocks) in unit.vacates.iter().filter(|_| unit.excess > 0) {
+                if let Some(held) = sorter.held.get_mut(area.0 as usize) {
+                    *held.entry(group).or_default() += blocks.0;
                 }
             }
         }

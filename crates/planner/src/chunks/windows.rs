@@ -19,7 +19,7 @@ const SPARE: u64 = 20;
 
 /// The stretch with most free pieces for what it holds, where each costs no more than `price`, as far as there is room.
 pub(super) fn densest(map: &ChunkMap, limits: &ChunkLimits, room: &Room, price: u64) -> Option<Stage> {
-    let tenants = tenants(map);
+    let tenants = map.tenants();
     let best = |price, again| Search { map, limits, room, tenants: &tenants, price, again }.best();
     let (promises, range) = best(price, false).or_else(|| best(price / AGAIN, true))?;
     let areas: Vec<AreaIndex> = range.clone().map(|at| AreaIndex(at as u32)).collect();
@@ -94,16 +94,4 @@ impl Search<'_> {
         }
         best.map(|(_, promises, range)| (promises, range))
     }
-}
-
-fn tenants(map: &ChunkMap) -> Vec<Vec<(UnitIndex, u64)>> {
-    let mut tenants = vec![Vec::new(); map.areas.len()];
-    for (number, unit) in map.units.iter().enumerate() {
-        for (area, blocks) in &unit.vacates {
-            if let Some(units) = tenants.get_mut(area.0 as usize) {
-                units.push((UnitIndex(number as u32), blocks.0));
-            }
-        }
-    }
-    tenants
 }

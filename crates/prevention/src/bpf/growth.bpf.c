@@ -157,12 +157,11 @@ static __always_inline bool is_next_piece(const struct file_state *state, const 
 	       a->end - a->begin < rules->small;
 }
 
-static __always_inline void count_pieces(const struct file_key *key, struct file_state *state,
-					 struct volume_rules *rules, __u64 size)
+static __always_inline void tell_of_pieces(const struct file_key *key, struct file_state *state,
+					   struct volume_rules *rules, __u64 size)
 {
 	__u64 now = bpf_ktime_get_ns(), next = rules->next;
 
-	state->pieces += 1;
 	if (now - state->pieces_reported <= rules->calm)
 		return;
 	if (next + PIECES_AT_ONCE < now)
@@ -171,9 +170,8 @@ static __always_inline void count_pieces(const struct file_key *key, struct file
 		return;
 	/* Others may do the same at this moment: then one more is told of. */
 	rules->next = next + PIECES_PAUSE;
-	report(key, GROWTH_IN_PIECES, now, size, 0, 0, state->pieces);
+	report(key, GROWTH_IN_PIECES, now, size, 0, 0, 0);
 	state->pieces_reported = now;
-	state->pieces = 0;
 }
 
 static __always_inline void count_growth(const struct file_key *key, struct file_state *state,
@@ -185,7 +183,7 @@ static __always_inline void count_growth(const struct file_key *key, struct file
 	state->growth_bytes += a->end - a->begin;
 	if (state->growth < rules->growth) {
 		/* Too few for a runway yet; and if there come no more, it is in pieces all the same. */
-		count_pieces(key, state, rules, size);
+		tell_of_pieces(key, state, rules, size);
 		return;
 	}
 	now = bpf_ktime_get_ns();
@@ -235,7 +233,7 @@ static __always_inline void classify(const struct file_key *key, struct file_sta
 	__u64 length = a->end - a->begin;
 
 	if (is_next_piece(state, rules, a))
-		count_pieces(key, state, rules, size);
+		tell_of_pieces(key, state, rules, size);
 	if (length >= rules->small)
 		return;
 	if (a->unplaced) {

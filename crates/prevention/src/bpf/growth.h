@@ -48,9 +48,8 @@ struct file_state {
 	__u32 growth_limit;       /* report at */
 	__u32 scatter;
 	__u32 scatter_limit;
-	__u64 pieces_reported;
-	__u32 pieces;             /* that what is written back in one go came in, since the last report */
-	__u32 goes_on;            /* behind the last allocation there was more to be written back */
+	__u64 pieces_reported;    /* when the file was reported to lie in pieces */
+	__u64 goes_on;            /* behind the last allocation there was more to be written back */
 };
 
 /* Value of "armed". */

@@ -113,7 +113,7 @@ impl Policy {
         let decided = match case.signal.kind {
             SignalKind::Fragmenting { end, .. } | SignalKind::HalfUsed { end } => self.runway(case, end),
             SignalKind::Scattered { at, .. } => self.window(case, at),
-            SignalKind::InPieces { .. } | SignalKind::Closed => Err(LeaveReason::KeptWhole),
+            SignalKind::InPieces | SignalKind::Closed => Err(LeaveReason::KeptWhole),
         };
         decided.unwrap_or_else(Decision::Leave)
     }

@@ -52,7 +52,7 @@ impl Growth {
                 (allocations, bytes, if span.0 / 4 > bytes.0 { bytes } else { span.max(bytes) })
             }
             SignalKind::Scattered { allocations, bytes, .. } => (allocations, bytes, bytes),
-            SignalKind::HalfUsed { .. } | SignalKind::InPieces { .. } | SignalKind::Closed => return,
+            SignalKind::HalfUsed { .. } | SignalKind::InPieces | SignalKind::Closed => return,
         };
         self.alone.count = self.alone.count.saturating_add(u64::from(allocations));
         self.alone.bytes = self.alone.bytes.saturating_add(bytes.0);

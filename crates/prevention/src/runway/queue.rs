@@ -150,7 +150,7 @@ impl Queue {
 /// The newest signal wins, but for one that a file is to be looked at, which any other makes happen, too; what two counted of the
 /// same growth is added up, since the policy reckons with the rate.
 fn merged(old: Signal, new: Signal) -> Signal {
-    if matches!(new.kind, SignalKind::InPieces { .. }) {
+    if matches!(new.kind, SignalKind::InPieces) {
         return old;
     }
     let mut signal = new;
@@ -158,7 +158,7 @@ fn merged(old: Signal, new: Signal) -> Signal {
         SignalKind::Fragmenting { allocations, bytes, .. } | SignalKind::Scattered { allocations, bytes, .. } => {
             (allocations, bytes)
         }
-        SignalKind::HalfUsed { .. } | SignalKind::InPieces { .. } | SignalKind::Closed => return signal,
+        SignalKind::HalfUsed { .. } | SignalKind::InPieces | SignalKind::Closed => return signal,
     };
     if let SignalKind::Fragmenting { allocations, bytes, .. } | SignalKind::Scattered { allocations, bytes, .. } =
         &mut signal.kind
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_file_that_grows_and_is_in_pieces_grows() {
-        let in_pieces = Signal { kind: SignalKind::InPieces { allocations: 1 }, ..fragmenting(key(0, 1), 3) };
+        let in_pieces = Signal { kind: SignalKind::InPieces, ..fragmenting(key(0, 1), 3) };
         for signals in [[in_pieces, fragmenting(key(0, 1), 2)], [fragmenting(key(0, 1), 2), in_pieces]] {
             let queue = Queue::new(8);
             signals.into_iter().for_each(|signal| queue.signal(signal));

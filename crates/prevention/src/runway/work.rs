@@ -47,7 +47,7 @@ impl Core {
             && !volume.leaving.load(Ordering::Acquire)
         {
             match signal.kind {
-                SignalKind::InPieces { .. } => self.laid_in_pieces(&volume, &key.handle),
+                SignalKind::InPieces => self.laid_in_pieces(&volume, &key.handle),
                 _ => self.grow(&volume, signal),
             }
         }
@@ -439,6 +439,6 @@ fn length(what: &GiveBack, runway: ByteRange) -> u64 {
 fn end_of(signal: &Signal) -> Bytes {
     match signal.kind {
         SignalKind::Fragmenting { end, .. } | SignalKind::HalfUsed { end } => end.max(signal.size),
-        SignalKind::Scattered { .. } | SignalKind::InPieces { .. } | SignalKind::Closed => signal.size,
+        SignalKind::Scattered { .. } | SignalKind::InPieces | SignalKind::Closed => signal.size,
     }
 }

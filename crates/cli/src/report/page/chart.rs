@@ -98,6 +98,17 @@ impl Plot {
     }
 }
 
+/// Begins what belongs together in a chart: a band of its height that says what it is when it is touched.
+fn begin_slot(svg: &mut String, middle: f64, band: f64) {
+    svg.push_str("<g class=\"slot\">");
+    _ = write!(
+        svg,
+        "<rect class=\"touch\" x=\"{:.1}\" y=\"{TOP}\" width=\"{band:.1}\" height=\"{:.1}\"/>",
+        middle - band / 2.0,
+        HEIGHT - TOP - BOTTOM
+    );
+}
+
 /// Draws columns.
 pub fn columns(chart: &Columns<'_>) -> String {
     let sum = |parts: &[u64]| parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part));
@@ -109,13 +120,7 @@ pub fn columns(chart: &Columns<'_>) -> String {
     for (nth, (at, parts)) in chart.slots.iter().enumerate() {
         let middle = plot.left + band * (nth as f64 + 0.5);
         let mut says = step_label(chart.step, *at) + " UTC";
-        svg.push_str("<g class=\"slot\">");
-        _ = write!(
-            svg,
-            "<rect class=\"touch\" x=\"{:.1}\" y=\"{TOP}\" width=\"{band:.1}\" height=\"{:.1}\"/>",
-            middle - band / 2.0,
-            HEIGHT - TOP - BOTTOM
-        );
+        begin_slot(&mut svg, middle, band);
         let mut foot = 0u64;
         for (part, value) in parts.iter().enumerate() {
             let name = chart.parts.get(part).copied().unwrap_or_default();
@@ -167,13 +172,7 @@ pub fn groups(chart: &Groups<'_>) -> String {
         let middle = plot.left + band * (nth as f64 + 0.5);
         let mut says = name.clone();
         let mut x = middle - column * parts.len() as f64 / 2.0;
-        svg.push_str("<g class=\"slot\">");
-        _ = write!(
-            svg,
-            "<rect class=\"touch\" x=\"{:.1}\" y=\"{TOP}\" width=\"{band:.1}\" height=\"{:.1}\"/>",
-            middle - band / 2.0,
-            HEIGHT - TOP - BOTTOM
-        );
+        begin_slot(&mut svg, middle, band);
         for (part, value) in parts.iter().enumerate() {
             let name = chart.parts.get(part).copied().unwrap_or_default();
             _ = write!(says, "\n{name}: {}", Kind::Count.show(*value));

@@ -108,7 +108,7 @@ pub(super) fn event(bytes: &[u8]) -> Option<Event> {
         1 => SignalKind::Fragmenting { allocations, bytes: total, end: offset },
         2 => SignalKind::Scattered { at: offset, allocations, bytes: total },
         3 => SignalKind::HalfUsed { end: offset },
-        4 => SignalKind::InPieces { allocations },
+        4 => SignalKind::InPieces,
         _ => return None,
     };
     Some(Event {

@@ -35,5 +35,5 @@ pub use scratch::Scratch;
 pub use service::{Service, Usage};
 pub use space::SpaceState;
 pub use table::{Chart, Findings, Table};
-pub use verdict::Verdict;
+pub use verdict::{Beside, Notice, Verdict};
 pub use workload::{Done, Job, Parameters, Profile};

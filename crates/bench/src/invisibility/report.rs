@@ -1,11 +1,13 @@
 //! What the turns come to.
 
 use super::{InvisibilitySettings, Mode, Turn};
-use crate::device::per;
 use crate::protocol::median;
-use crate::{Chart, Findings, Table, Verdict};
+use crate::{Beside, Chart, Findings, Notice, Table};
 use longrun_layout::Bytes;
 use serde::Serialize;
+
+/// So many times as long as alone counts as unnoticed: of the copy, of the usual small read, and of a slow one.
+const PERMITTED: (f64, f64, f64) = (1.01, 1.1, 1.2);
 
 /// One mode: copies are medians of the turns, reads are taken together.
 #[derive(Clone, Debug, Serialize)]
@@ -24,8 +26,39 @@ pub struct Line {
     pub alone: f64,
     /// Turns in which the optimizer came to its end too early: their figures flatter it.
     pub ran_dry: u32,
+    /// Against being alone; none of that itself, and where that was not measured.
+    pub beside: Option<Seen>,
     /// Every turn.
     pub turns: Vec<Turn>,
+}
+
+/// What is seen of an optimizer by whoever works beside it. Reads are judged turn by turn.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Seen {
+    /// By the copy.
+    pub copy: Beside,
+    /// By small reads as they usually are (their median).
+    pub read_p50: Beside,
+    /// By slow ones (what 95 of 100 took at most).
+    pub read_p95: Beside,
+}
+
+impl Seen {
+    fn of(alone: &Line, line: &Line) -> Self {
+        let (copy, usual, slow) = PERMITTED;
+        let reads = |percent, permitted| Beside::of_runs(&alone.reads(percent), &line.reads(percent), permitted);
+        Self {
+            copy: Beside::of_runs(&alone.copies(), &line.copies(), copy),
+            read_p50: reads(50, usual),
+            read_p95: reads(95, slow),
+        }
+    }
+
+    /// Of all of it: what is noticed in one way is noticed.
+    #[must_use]
+    pub fn notice(&self) -> Notice {
+        self.copy.notice.max(self.read_p50.notice).max(self.read_p95.notice)
+    }
 }
 
 impl Line {
@@ -40,6 +73,7 @@ impl Line {
             read_p95: percentile(reads, 95),
             alone: of(|turn| turn.alone),
             ran_dry: turns.iter().filter(|turn| !turn.busy).count() as u32,
+            beside: None,
             turns,
         }
     }
@@ -49,9 +83,9 @@ impl Line {
         self.turns.iter().map(|turn| turn.copy_seconds).collect()
     }
 
-    /// What 95 of 100 small reads took at most in each turn.
-    fn slow_reads(&self) -> Vec<f64> {
-        self.turns.iter().map(|turn| percentile(turn.reads.clone(), 95)).collect()
+    /// What so many of 100 small reads took at most in each turn.
+    fn reads(&self, percent: usize) -> Vec<f64> {
+        self.turns.iter().map(|turn| percentile(turn.reads.clone(), percent)).collect()
     }
 }
 
@@ -78,8 +112,12 @@ pub struct InvisibilityReport {
 }
 
 impl InvisibilityReport {
-    pub(super) fn of(settings: &InvisibilitySettings, lines: Vec<Line>) -> Self {
+    pub(super) fn of(settings: &InvisibilitySettings, mut lines: Vec<Line>) -> Self {
         let &InvisibilitySettings { copy, reads, reads_per_second, iterations, .. } = settings;
+        if let Some(alone) = lines.iter().find(|line| line.mode == Mode::Alone).cloned() {
+            let others = lines.iter_mut().filter(|line| line.mode != Mode::Alone);
+            others.for_each(|line| line.beside = Some(Seen::of(&alone, line)));
+        }
         Self { copy, reads, reads_per_second, iterations, lines }
     }
 
@@ -135,20 +173,19 @@ impl Findings for InvisibilityReport {
     }
 
     fn sentences(&self) -> Vec<String> {
-        let mut said = Vec::new();
-        for line in self.lines.iter().filter(|line| line.mode != Mode::Alone) {
-            let Some(alone) = self.of_mode(Mode::Alone) else { continue };
-            let (copy, copy_seen) = Verdict::of_runs(&alone.copies(), &line.copies());
-            let (_, reads_seen) = Verdict::of_runs(&alone.slow_reads(), &line.slow_reads());
-            let noticed = copy_seen == Verdict::Harm || reads_seen == Verdict::Harm;
-            said.push(format!(
-                "The optimizer ({}) is {}noticed: the copy takes {copy:.2} times as long as alone, and slow ones of the small reads \
-                 (p95) {:.2} times.",
-                line.mode,
-                if noticed { "" } else { "not " },
-                per(line.read_p95, alone.read_p95)
-            ));
-        }
+        let of = |line: &Line| {
+            let seen = line.beside?;
+            let what = match seen.notice() {
+                Notice::Noticed => "is noticed",
+                Notice::NotNoticed => "is not noticed",
+                Notice::NothingShown => "may be noticed or not",
+            };
+            let (mode, Seen { copy, read_p50, read_p95 }) = (line.mode, seen);
+            Some(format!(
+                "The optimizer ({mode}) {what}: the copy takes {copy}, small reads {read_p50}, and slow ones of them (p95) {read_p95}."
+            ))
+        };
+        let mut said: Vec<String> = self.lines.iter().filter_map(of).collect();
         if self.lines.iter().any(|line| line.ran_dry > 0) {
             said.push(
                 "Where it ran dry, the optimizer came to its end too early: its figures are flattering.".to_owned(),
@@ -186,18 +223,40 @@ mod tests {
         assert_eq!(percentile(Vec::new(), 50), 0.0);
     }
 
-    #[test]
-    fn rows_are_told_against_being_alone() {
-        let turn = |copy_seconds, read| Turn { copy_seconds, reads: vec![read; 10], busy: true, ..Turn::default() };
-        let alone = Line::of(Mode::Alone, vec![turn(4.0, 6.0); 3]);
-        let beside = Line::of(Mode::Unthrottled, vec![Turn { busy: false, ..turn(10.0, 12.0) }; 3]);
-        let report = InvisibilityReport {
+    fn turn(copy_seconds: f64, read: f64) -> Turn {
+        Turn { copy_seconds, reads: vec![read; 10], busy: true, ..Turn::default() }
+    }
+
+    fn report(alone: Vec<Turn>, beside: Vec<Turn>) -> InvisibilityReport {
+        let settings = InvisibilitySettings {
+            program: "longrun".into(),
+            modes: Mode::ALL.to_vec(),
             copy: Bytes(1),
             reads: 10,
             reads_per_second: 1.0,
             iterations: 3,
-            lines: vec![alone, beside],
+            seed: 1,
         };
+        InvisibilityReport::of(&settings, vec![Line::of(Mode::Alone, alone), Line::of(Mode::Unthrottled, beside)])
+    }
+
+    #[test]
+    fn what_is_noticed_what_is_not_and_what_nobody_knows_are_told_apart() {
+        let alone = || vec![turn(4.0, 6.0), turn(4.1, 6.1), turn(4.7, 6.2)];
+        let said = |beside| report(alone(), beside).sentences().remove(0);
+        let unknown = said(vec![turn(4.2, 6.0), turn(4.67, 6.1), turn(5.0, 6.2)]);
+        let figures =
+            "1.14 times as long as alone (nothing was shown; the runs alone differ by 17.1 %), small reads 1.00 times";
+        assert!(unknown.contains("may be noticed or not: the copy takes ") && unknown.contains(figures), "{unknown}");
+        let unnoticed = said(vec![turn(4.0, 6.5), turn(4.12, 6.6), turn(4.2, 6.7)]);
+        assert!(unnoticed.contains("is not noticed: the copy takes 1.00 times"), "{unnoticed}");
+        let slow_reads = said(vec![turn(4.0, 12.0), turn(4.1, 12.0), turn(4.2, 12.0)]);
+        assert!(slow_reads.contains(") is noticed: the copy takes 1.00 times"), "{slow_reads}");
+    }
+
+    #[test]
+    fn rows_are_told_against_being_alone() {
+        let report = report(vec![turn(4.0, 6.0); 3], vec![Turn { busy: false, ..turn(10.0, 12.0) }; 3]);
         let said = report.sentences();
         assert!(said[0].contains("(unthrottled) is noticed: the copy takes 2.50 times"), "{said:?}");
         assert!(said[1].contains("ran dry"), "{said:?}");

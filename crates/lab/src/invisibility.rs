@@ -37,9 +37,9 @@ pub fn invisibility(campaign: &InvisibilityCampaign, progress: &mut dyn FnMut(&s
     let mut text = format!(
         "# Working beside an optimizer\n\nWritten by `make bench-invisibility`; do not edit. Every figure here is measured on a \
          *modelled* disk (`crates/lab/src/disk`).\n\n{}, \
-         I/O scheduler of the hard disk {}. A cold copy of {} MiB until it is durable, median of {iterations} turns; {reads} reads \
-         of 4 KiB past the page cache at random times in each turn, all turns together. The optimizer mends files in shuffled 8 KiB \
-         fragments. Modes take turns.\n",
+         I/O scheduler of the hard disk {}. A cold copy of {} MiB over the one of the turn before, until it is durable, median of \
+         {iterations} turns; {reads} reads of 4 KiB past the page cache at random times in each turn, all turns together. The \
+         optimizer mends files in shuffled 8 KiB fragments. Modes take turns.\n",
         campaign.kind.name(),
         campaign.scheduler,
         copy.0 >> 20,

@@ -82,7 +82,9 @@ impl<'a> Invisibility<'a> {
         let needed = Bytes(settings.copy.0 * 2 + WORK_FILES * WORK_FILE.0 * 2 + SPARE);
         let place = Place::with_room(target, needed)?;
         let scratch = place.scratch();
-        lay::whole(&scratch.path().join(foreground::SOURCE), settings.copy, settings.seed)?;
+        for name in [foreground::SOURCE, foreground::COPY] {
+            lay::whole(&scratch.path().join(name), settings.copy, settings.seed)?;
+        }
         let work = scratch.fresh()?;
         for number in 0..WORK_FILES {
             lay::whole(&work.join(number.to_string()), WORK_FILE, settings.seed + number)?;
@@ -138,7 +140,6 @@ impl<'a> Invisibility<'a> {
         turn.beside_copy = ((device.written_bytes.0 as f64 / 1e6 - own) / device.seconds).max(0.0);
         turn.busy &= background.is_at_work()?;
         background.stop()?;
-        aside(&|| foreground::remove_copy(directory))?;
 
         aside(&|| self.fragment())?;
         let mut background = Background::start(mode, &self.settings.program, &self.work())?;

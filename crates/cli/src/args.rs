@@ -125,6 +125,17 @@ pub struct AnalyzeArgs {
     /// How many of the most fragmented files to list
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
+    /// How reading the volume gives way.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+}
+
+/// How reading a volume gives way.
+#[derive(Debug, Args)]
+pub struct ReadingArgs {
+    /// How much reading the volume gives way to others who use the device, for 2 minutes at most
+    #[arg(long, value_enum, default_value_t = PaceName::Fast)]
+    pub pace: PaceName,
 }
 
 /// Arguments of `optimize`.
@@ -222,6 +233,9 @@ pub struct MapArgs {
     /// Colours in the terminal
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = ColorWhen::Auto)]
     pub color: ColorWhen,
+    /// How reading the volume gives way.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
 }
 
 /// When to use colours.

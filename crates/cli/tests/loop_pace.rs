@@ -1,17 +1,19 @@
 //! Giving way to others on a real volume, which needs root.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails loudly, in its helpers too")]
 
+#[path = "common/busy.rs"]
+mod busy;
 mod common;
 
+use busy::Busy;
 use common::{LONGRUN, check, longrun};
 use longrun_lab::oracle::{compare, dump};
 use longrun_lab::{LoopVolume, VolumeSpec};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// A volume with a file in pieces.
@@ -26,27 +28,6 @@ fn fragmented() -> LoopVolume {
 fn optimize(volume: &LoopVolume, more: &[&str]) -> Output {
     let mount = volume.mount_point();
     longrun(["optimize".as_ref(), mount.as_os_str()].into_iter().chain(more.iter().map(OsStr::new)))
-}
-
-/// Another process that reads the device without a pause, until this is dropped.
-struct Busy(Child);
-
-impl Busy {
-    fn on(device: &Path) -> Self {
-        let again = "while :; do dd if=\"$0\" of=/dev/null bs=4k iflag=direct 2>/dev/null & dd if=\"$0\" of=/dev/null bs=4k skip=9000 iflag=direct 2>/dev/null; wait; done";
-        let mut command = Command::new("sh");
-        // A group of its own, so that the shell's present child ends with it.
-        command.args(["-c", again]).arg(device).process_group(0);
-        Self(command.stdin(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let group = format!("-{}", self.0.id());
-        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -99,4 +80,27 @@ fn loop_a_paused_run_can_be_stopped_and_gives_everything_back() {
     assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));
     assert_eq!(free(), before);
     volume.check().unwrap();
+}
+
+#[test]
+fn loop_reading_a_volume_gives_way_when_it_is_told_to_and_so_does_a_dry_run() {
+    let volume = fragmented();
+    let _busy = Busy::on(volume.device());
+    let mount = volume.mount_point();
+    let analyze = |target: &Path, pace: &str| {
+        let words = ["analyze".as_ref(), target.as_os_str(), "--json".as_ref(), "--pace".as_ref(), pace.as_ref()];
+        serde_json::from_str::<Value>(&check(&longrun(words), 0, "")).unwrap()
+    };
+    // A directory is looked at file by file.
+    for (target, method) in [(&mount, "scan"), (&mount.join("lost+found"), "walk")] {
+        fs::write(mount.join("lost+found/file"), "content").unwrap();
+        let gave_way = analyze(target, "invisible");
+        let governor = &gave_way["governor"];
+        assert_eq!((&gave_way["method"], &governor["pace"]), (&method.into(), &"invisible".into()), "{gave_way}");
+        assert!(governor["pauses"].as_u64() >= Some(1), "{method}: {governor}");
+        assert!(analyze(target, "fast")["governor"].is_null());
+    }
+    let arguments = ["map".as_ref(), mount.as_os_str(), "--pace".as_ref(), "invisible".as_ref()];
+    check(&longrun(arguments), 0, "");
+    check(&optimize(&volume, &["--dry-run"]), 0, "");
 }

@@ -132,6 +132,7 @@ impl Walker {
                 if progress.cancelled() {
                     return Err(VolumeError::Interrupted);
                 }
+                progress.give_way();
                 match entry {
                     Ok(entry) => self.look_at(&entry),
                     Err(_) => self.walk.unreadable += 1,

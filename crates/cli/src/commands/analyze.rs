@@ -4,13 +4,16 @@ use crate::args::AnalyzeArgs;
 use crate::exit::Failure;
 use crate::progress::{Unit, Watch};
 use crate::report::analysis::{Analysis, Findings, Method};
+use crate::report::optimization::pauses;
 use crate::report::{print, print_json};
 use crate::survey::{Survey, is_readable_volume};
-use longrun_governor::Disks;
+use longrun_governor::{Disks, Governor, Loads, Pace};
 use longrun_sys::DeviceNumber;
+use longrun_volume::engine::ScanProgress;
 use longrun_volume::target::{Subject, read_mounts};
 use longrun_volume::walk::walk;
 use longrun_volume::{Target, VolumeInfo};
+use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -18,21 +21,39 @@ use std::time::Instant;
 
 /// Analyzes and prints.
 pub fn run(args: &AnalyzeArgs) -> Result<(), Failure> {
-    let watch = Watch::start()?;
-    let findings = examine(&args.target, args.top, &watch);
+    let mut watch = Watch::start()?;
+    let findings = examine(args, &mut watch);
     watch.finish();
     let analysis = Analysis::new(&findings?);
-    if args.json { print_json(&analysis) } else { print(&analysis.text()) }
+    let governor = watch.loads().filter(|loads| loads.pace != Pace::Fast);
+    if args.json {
+        print_json(&Told { analysis, governor })
+    } else {
+        print(&(analysis.text() + &governor.as_ref().map(pauses).unwrap_or_default()))
+    }
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Told {
+    #[serde(flatten)]
+    analysis: Analysis,
+    /// How reading gave way, where it was to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    governor: Option<Loads>,
 }
 
 /// A whole volume is read from its device where that is possible and allowed; everything else is asked file by file.
-fn examine(path: &Path, top: usize, watch: &Watch) -> Result<Findings, Failure> {
+fn examine(args: &AnalyzeArgs, watch: &mut Watch) -> Result<Findings, Failure> {
+    let (path, top) = (args.target.as_path(), args.top);
     let resolved = Target::resolve(path);
+    let device = resolved.as_ref().ok().and_then(|target| target.device_number);
+    watch.govern(Governor::new(device, args.reading.pace.into()));
     if let Ok(target) = &resolved
         && is_readable_volume(target)
     {
         watch.phase("reading the volume", Unit::Steps);
-        match Survey::read(target, watch) {
+        match Survey::read(target, &ScanProgress::new(watch, 0)) {
             Err(failure) if failure.needs_root && target.mount.is_some() => {}
             survey => return survey?.findings(top),
         }
@@ -61,11 +82,11 @@ fn described(path: &Path) -> VolumeInfo {
     VolumeInfo { target: path.to_owned(), device, filesystem }
 }
 
-fn by_walking(start: &Path, info: VolumeInfo, top: usize, watch: &Watch) -> Result<Findings, Failure> {
+fn by_walking(start: &Path, info: VolumeInfo, top: usize, watch: &mut Watch) -> Result<Findings, Failure> {
     let device = fs::metadata(&info.device).ok().filter(|meta| meta.file_type().is_block_device());
-    watch.phase("looking at files", Unit::Steps);
+    watch.phase("reading the volume", Unit::Steps);
     let started = Instant::now();
-    let walk = walk(start, top, watch)?;
+    let walk = walk(start, top, &ScanProgress::new(watch, 0))?;
     Ok(Findings {
         info,
         disks: device.and_then(|meta| Disks::below(DeviceNumber::from_stat(meta.rdev()))),

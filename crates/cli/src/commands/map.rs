@@ -12,9 +12,11 @@ use crate::report::print;
 use crate::subvolumes;
 use crate::survey::{Picture, Survey};
 use crate::text::{count, counted, printable_path, size};
+use longrun_governor::Governor;
 use longrun_layout::{Blocks, Extent, FileId, FileView, InodeNumber, LogicalBlock, PhysicalBlock};
 use longrun_sys::SpaceOwner;
 use longrun_volume::Target;
+use longrun_volume::engine::ScanProgress;
 use longrun_volume::ext4::scan::{Area, AreaKind, Owner};
 use longrun_volume::xfs::scan::XfsScan;
 use std::fs::File;
@@ -31,9 +33,10 @@ const LINES_AROUND: usize = 16;
 /// Draws the map or names the owner.
 pub fn run(args: &MapArgs) -> Result<(), Failure> {
     let target = Target::resolve(&args.target)?;
-    let watch = Watch::start()?;
+    let mut watch = Watch::start()?;
+    watch.govern(Governor::new(target.device_number, args.reading.pace.into()));
     watch.phase("reading the volume", Unit::Steps);
-    let survey = Survey::read(&target, &watch);
+    let survey = Survey::read(&target, &ScanProgress::new(&mut watch, 0));
     watch.finish();
     let survey = survey?;
     if let Some(block) = args.at {

@@ -17,7 +17,7 @@ use longrun_volume::chunked;
 use longrun_volume::engine::{self, Expected, PassError, Report, ScanProgress, Settings, Stop};
 use longrun_volume::subset::{Subset, restrict};
 use longrun_volume::target::Subject;
-use longrun_volume::{NoProgress, Opened, Target, VolumeError};
+use longrun_volume::{Opened, Target, VolumeError};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -38,6 +38,8 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     let settings =
         Settings { mode, only: scope.only(), budget: args.budget, deadline: args.deadline, ..Settings::default() };
     let mut watch = Watch::start()?;
+    let duty = args.max_duty.unwrap_or(Duty::ALL);
+    watch.govern(Governor::new(target.device_number, args.pace.into()).at_most(duty));
     if args.dry_run {
         let (before, plan) = foresee(&target, &scope, &settings, &mut watch)?;
         return if args.json { print_json(&DryRun { before, plan }) } else { print(&preview(&before, &plan)) };
@@ -45,15 +47,15 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     watch.refuse_stops()?;
     // The lock first: nobody else then changes what the plan is made from.
     let volume = longrun_volume::open(&target)?;
-    let duty = args.max_duty.unwrap_or(Duty::ALL);
-    watch.govern(Governor::new(target.device_number, args.pace.into()).at_most(duty));
     let (before, plan) = foresee(&target, &scope, &settings, &mut watch)?;
     if !args.json {
         print(&preview(&before, &plan))?;
     }
     let report = carry_out(volume, scope, &settings, &mut watch)?;
     // Also of a run that was stopped the result is told: this look at the volume does not ask whether to go on.
-    let after = Analysis::new(&Survey::read(&target, &NoProgress)?.findings(WORST_SHOWN)?);
+    let after = Survey::read(&target, &ScanProgress::new(&mut watch, 0).to_the_end());
+    watch.finish();
+    let after = Analysis::new(&after?.findings(WORST_SHOWN)?);
     let optimization = Optimization::new(before, after, plan, &report, watch.loads());
     if args.json {
         print_json(&optimization)?;

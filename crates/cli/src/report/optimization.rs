@@ -219,7 +219,7 @@ impl Optimization {
 }
 
 /// How much time went by for the sake of others; nothing where there were none.
-fn pauses(loads: &Loads) -> String {
+pub fn pauses(loads: &Loads) -> String {
     match loads {
         Loads { observed: Observed::Nothing, pace, .. } if *pace != Pace::Fast => {
             "Whether others use the device could not be seen; nothing was paused for them.\n".to_owned()

@@ -104,6 +104,8 @@ const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
 /// takes too long is of no use; beside somebody who never stops, little is read at a time.
 const LONGEST_STOP: Duration = Duration::from_secs(1);
 const LONGEST_IN_ALL: Duration = Duration::from_secs(120);
+/// Whoever has ended the work wants to see soon what came of it.
+const LONGEST_AT_THE_END: Duration = Duration::from_secs(10);
 
 /// Shows a scan's progress to an observer, and has the scan give way as the observer says.
 pub struct ScanProgress<'a> {
@@ -111,6 +113,7 @@ pub struct ScanProgress<'a> {
     round: u32,
     asked: Cell<Option<Instant>>,
     waited: Cell<Duration>,
+    is_last: bool,
 }
 
 impl std::fmt::Debug for ScanProgress<'_> {
@@ -122,12 +125,20 @@ impl std::fmt::Debug for ScanProgress<'_> {
 impl<'a> ScanProgress<'a> {
     /// Of the scan before this round; 0 is one before all work.
     pub fn new(observer: &'a mut dyn Observer, round: u32) -> Self {
-        Self { observer: RefCell::new(observer), round, asked: Cell::new(None), waited: Cell::new(Duration::ZERO) }
+        let (observer, waited) = (RefCell::new(observer), Cell::new(Duration::ZERO));
+        Self { observer, round, asked: Cell::new(None), waited, is_last: false }
+    }
+
+    /// The same of a scan that is not stopped: it tells what came of the work, also of work that was.
+    #[must_use]
+    pub fn to_the_end(self) -> Self {
+        Self { is_last: true, ..self }
     }
 
     fn wait(&self, observer: &mut dyn Observer) {
         let mut stopped = Duration::ZERO;
-        while stopped < LONGEST_STOP && self.waited.get() < LONGEST_IN_ALL && !observer.cancelled() {
+        let longest = if self.is_last { LONGEST_AT_THE_END } else { LONGEST_IN_ALL };
+        while stopped < LONGEST_STOP && self.waited.get() < longest && !observer.cancelled() {
             let Permission::Wait(time) = observer.permission(Bytes(0)) else { return };
             observer.wait(time);
             stopped += time;
@@ -145,7 +156,7 @@ impl Progress for ScanProgress<'_> {
     }
 
     fn cancelled(&self) -> bool {
-        self.observer.try_borrow().is_ok_and(|observer| observer.cancelled())
+        !self.is_last && self.observer.try_borrow().is_ok_and(|observer| observer.cancelled())
     }
 
     fn give_way(&self) {
@@ -156,5 +167,55 @@ impl Progress for ScanProgress<'_> {
             self.wait(*observer);
         }
         self.asked.set(Some(Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Never gives permission; counts how long it was waited for.
+    #[derive(Default)]
+    struct Busy {
+        stopped: bool,
+        waited: Duration,
+    }
+
+    impl Observer for Busy {
+        fn permission(&mut self, _next: Bytes) -> Permission {
+            Permission::Wait(Duration::from_millis(500))
+        }
+
+        fn cancelled(&self) -> bool {
+            self.stopped
+        }
+
+        fn wait(&mut self, time: Duration) {
+            self.waited += time;
+        }
+    }
+
+    fn waited(busy: &mut Busy, last: bool) -> Duration {
+        let scan = ScanProgress::new(busy, 1);
+        let scan = if last { scan.to_the_end() } else { scan };
+        for _ in 0..1000 {
+            scan.asked.set(None);
+            scan.give_way();
+        }
+        busy.waited
+    }
+
+    #[test]
+    fn a_scan_gives_way_for_a_while_and_the_last_one_for_a_shorter_one() {
+        assert_eq!(waited(&mut Busy::default(), false), LONGEST_IN_ALL);
+        assert_eq!(waited(&mut Busy::default(), true), LONGEST_AT_THE_END);
+    }
+
+    #[test]
+    fn the_last_scan_is_not_stopped_and_makes_nobody_wait_who_has_stopped_the_work() {
+        let mut stopped = Busy { stopped: true, ..Busy::default() };
+        assert!(ScanProgress::new(&mut stopped, 1).cancelled());
+        assert!(!ScanProgress::new(&mut stopped, 1).to_the_end().cancelled());
+        assert_eq!(waited(&mut stopped, true), Duration::ZERO);
     }
 }

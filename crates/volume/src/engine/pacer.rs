@@ -5,7 +5,7 @@
 use super::observer::{Observer, Permission, ScanProgress};
 use super::report::Stop;
 use super::settings::Settings;
-use crate::{NoProgress, Progress, VolumeError};
+use crate::{Progress, VolumeError};
 use longrun_layout::Bytes;
 use std::time::Instant;
 
@@ -90,6 +90,6 @@ impl<'a> Pacer<'a> {
                 other => return other,
             }
         }
-        scan(&NoProgress)
+        scan(&ScanProgress::new(self.observer, round).to_the_end())
     }
 }

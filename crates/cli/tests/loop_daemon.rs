@@ -3,8 +3,11 @@
 //! Every service here is told to look after nothing but the volumes of its test.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails loudly, in its helpers too")]
 
+#[path = "common/busy.rs"]
+mod busy;
 mod common;
 
+use busy::Busy;
 use common::{LONGRUN, check, longrun};
 use longrun_lab::{LoopVolume, VolumeSpec};
 use longrun_layout::Bytes;
@@ -295,6 +298,32 @@ fn loop_the_excess_of_btrfs_is_told_with_that_of_its_snapshots() {
     assert_eq!(status["scan"]["excess_fragments"], 4 * 9, "{status:#}");
     service.stop("TERM");
     volume.unmount().unwrap();
+}
+
+/// It read the volume as quickly as it could, whoever else wanted the device.
+#[test]
+fn loop_a_scan_by_the_service_gives_way_to_others_and_that_is_told() {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(128).mkfs(&["-b", "4096"])).unwrap();
+    let mount = volume.mount_point();
+    let mut service = Service::start(std::slice::from_ref(&mount));
+    let invisible = only(std::slice::from_ref(&mount)).replace("\"fast\"", "\"invisible\"");
+    fs::write(service.path("longrun.toml"), invisible).unwrap();
+    service.signal("HUP");
+    let pace = |s: &Value| of(s, &mount).map(|v| v["governor"]["pace"].clone());
+    service.wait(|s| pace(s).is_some_and(|pace| pace == "invisible"));
+    let busy = Busy::on(volume.device());
+    let (id, first) = scanned_on_request(&mut service, &mount);
+    // The first question can fall between two requests; the next scan's cannot, since it sees all since then.
+    assert_eq!(service.ask("POST", &format!("/v1/volumes/{id}/analyze")).0, 202);
+    service.wait(|s| of(s, &mount).is_some_and(|v| v["scan"]["at"] != first["scan"]["at"]));
+    let (_, status) = service.ask("GET", "/v1/status");
+    let governor = &of(&status, &mount).unwrap()["governor"];
+    assert!(governor["pauses"].as_u64() > Some(0) && governor["foreign_bytes"].as_u64() > Some(0), "{governor:#}");
+    assert_eq!((&governor["pausing"], &governor["waits_for"]), (&"others use the device".into(), &"foreign".into()));
+    let (_, metrics) = service.ask("GET", "/metrics");
+    assert!(metrics.as_str().unwrap().contains("reason=\"foreign\"} 1"), "{metrics}");
+    drop(busy);
+    service.stop("TERM");
 }
 
 #[test]

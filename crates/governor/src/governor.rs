@@ -343,7 +343,7 @@ impl Governor {
             latency: self.below.prober.as_ref().and_then(Prober::latency),
             pauses: self.law.pauses(),
             paused_seconds: self.law.time_paused().as_secs_f64(),
-            pausing: self.law.pause(),
+            pausing: self.law.pause_at(self.begun.elapsed()),
         }
     }
 

@@ -166,6 +166,12 @@ impl Law {
         }
     }
 
+    /// The same, for whoever asks `now` without wanting to work: nobody waits any more when nobody has asked for a while.
+    #[must_use]
+    pub fn pause_at(&self, now: Duration) -> Option<Pause> {
+        self.pause().filter(|_| now.saturating_sub(self.looked) <= LONGEST_LOOK * 5)
+    }
+
     /// How long work has been paused in all.
     #[must_use]
     pub fn time_paused(&self) -> Duration {

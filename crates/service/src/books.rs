@@ -7,7 +7,8 @@ use crate::model;
 use jiff::Timestamp;
 use longrun_layout::Bytes;
 use longrun_ledger::{Account, Counter, Event, Gauge, Recorder, RecorderStatus, Severity, VolumeIdentity};
-use longrun_prevention::{Happening, LeaveReason, Sink};
+use longrun_prevention::{Happening, Sink};
+use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -149,6 +150,13 @@ impl Books {
         }
     }
 
+    /// How much was written for mending the volume at `point` today (UTC), also by services before this one.
+    #[must_use]
+    pub fn moved_today(&self, point: &Path) -> Bytes {
+        let account = self.account(point);
+        self.recorder.as_ref().map_or(Bytes(0), |recorder| recorder.spent_today(&account))
+    }
+
     /// What mending did on the volume at `point`.
     #[must_use]
     pub fn mending_of(&self, point: &Path) -> model::Mended {
@@ -176,7 +184,7 @@ impl Books {
 
 /// The word for a reason, as the API and the ledger have it.
 #[must_use]
-pub fn reason_word(reason: LeaveReason) -> String {
+pub fn reason_word(reason: impl Serialize) -> String {
     match serde_json::to_value(reason) {
         Ok(serde_json::Value::String(word)) => word,
         _ => "other".to_owned(),
@@ -222,6 +230,7 @@ impl Sink for Books {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longrun_prevention::LeaveReason;
 
     #[test]
     fn events_are_numbered_bounded_and_asked_for_by_number() {

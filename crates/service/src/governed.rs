@@ -3,10 +3,11 @@
 //!
 //! Owns nothing but that governor. Never decides: that is the law's.
 
-use crate::books::lock;
+use crate::books::{lock, reason_word};
+use crate::config::VolumeSettings;
 use crate::mending::Governor;
 use crate::model;
-use longrun_governor::{Disks, Duty, Loads, Pace, Verdict};
+use longrun_governor::{Disks, Duty, Latency, Loads, Pace, Verdict};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
 use longrun_volume::Target;
@@ -37,6 +38,14 @@ pub struct Manner {
     pub pace: Pace,
     /// At most.
     pub duty: Duty,
+}
+
+impl Manner {
+    /// What `settings` say of it.
+    #[must_use]
+    pub fn of(settings: &VolumeSettings) -> Self {
+        Self { pace: settings.pace, duty: settings.max_duty }
+    }
 }
 
 /// The governor of mending on one volume.
@@ -112,5 +121,7 @@ fn told(loads: Loads) -> model::Governor {
         pauses: loads.pauses,
         paused_seconds: loads.paused_seconds,
         pausing: loads.pausing.map(|why| why.to_string()),
+        waits_for: loads.pausing.map(reason_word),
+        probes: loads.latency.map(|Latency { usual_us, recent_us }| model::Probes { usual_us, recent_us }),
     }
 }

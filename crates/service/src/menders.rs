@@ -1,6 +1,7 @@
 //! Mending for each volume by its own settings, and the way from what prevention saw to what is mended.
 //!
-//! Owns one queue with its worker per volume: budgets, quiet times and windows differ, and a slow device holds up no other.
+//! Owns one queue with its worker per volume: budgets, quiet times and windows differ, and a slow device holds up no other; and
+//! when each of them rests.
 
 use crate::books::{Books, lock};
 use crate::config::{Moment, VolumeSettings};
@@ -12,6 +13,7 @@ use longrun_ledger::Severity;
 use longrun_prevention::{Happening, Sink, Watched};
 use longrun_sys::DeviceNumber;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -28,16 +30,45 @@ struct Mender {
     governed: Arc<Governed>,
 }
 
-/// What `settings` mean now.
-fn mend_settings(settings: &VolumeSettings, whole: Bytes, now: Moment) -> MendSettings {
-    let daily_budget = if settings.mending_budget.0 == 0 { Bytes(u64::MAX) } else { settings.mending_budget };
-    MendSettings {
-        quiet: settings.mending_quiet,
-        daily_budget,
-        whole,
-        resting: settings.mending_rests.iter().any(|window| window.contains(now)),
-        ..MendSettings::default()
+/// Why a volume is not mended for the time being.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// The configuration says so of this time.
+    Window,
+    /// What may be written in a day has been written, if not by this service then by one before.
+    Budget,
+}
+
+impl Rest {
+    fn of(settings: &VolumeSettings, moved_today: Bytes, now: Moment) -> Option<Self> {
+        let spent = settings.mending_budget.0 > 0 && moved_today >= settings.mending_budget;
+        if settings.rests(now) { Some(Self::Window) } else { spent.then_some(Self::Budget) }
     }
+
+    /// For programs.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Window => "window",
+            Self::Budget => "budget",
+        }
+    }
+}
+
+impl fmt::Display for Rest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Window => "it rests at this time, as configured",
+            Self::Budget => "what may be written today has been written",
+        })
+    }
+}
+
+/// What `settings` mean now.
+fn mend_settings(settings: &VolumeSettings, whole: Bytes, rest: Option<Rest>) -> MendSettings {
+    let daily_budget = if settings.mending_budget.0 == 0 { Bytes(u64::MAX) } else { settings.mending_budget };
+    let resting = rest.is_some();
+    MendSettings { quiet: settings.mending_quiet, daily_budget, whole, resting, ..MendSettings::default() }
 }
 
 impl Menders {
@@ -51,14 +82,14 @@ impl Menders {
         if !settings.enabled || !settings.mending {
             return self.end(volume.device);
         }
-        let manner = Manner { pace: settings.pace, duty: settings.max_duty };
+        let (manner, rest) = (Manner::of(settings), self.rest(&volume.point, settings));
         let known = lock(&self.open).get(&volume.device).cloned();
         if let Some(Mender { mending, governed }) = known {
             governed.set(manner);
-            return mending.reconfigure(mend_settings(settings, governed.whole(), Moment::now()));
+            return mending.reconfigure(mend_settings(settings, governed.whole(), rest));
         }
         let governed = Arc::new(Governed::new(volume.point.clone(), manner));
-        let how = mend_settings(settings, governed.whole(), Moment::now());
+        let how = mend_settings(settings, governed.whole(), rest);
         match Mending::start(how, Arc::clone(&governed) as _, Arc::clone(&self.books) as Arc<dyn MendSink>) {
             Ok(mending) => {
                 mending.watch(volume.clone());
@@ -99,6 +130,18 @@ impl Menders {
 
     fn of(&self, device: DeviceNumber) -> Option<Arc<Mending>> {
         lock(&self.open).get(&device).map(|mender| Arc::clone(&mender.mending))
+    }
+
+    /// Why the volume at `point` is not mended now, if it would be otherwise.
+    pub fn rest(&self, point: &Path, settings: &VolumeSettings) -> Option<Rest> {
+        Rest::of(settings, self.books.moved_today(point), Moment::now())
+    }
+
+    /// By what work on a volume gives way to others: the governor of mending, so that there is one, or one of its own where
+    /// nothing is mended.
+    pub fn governed(&self, volume: &Watched, settings: &VolumeSettings) -> Arc<Governed> {
+        let known = lock(&self.open).get(&volume.device).map(|mender| Arc::clone(&mender.governed));
+        known.unwrap_or_else(|| Arc::new(Governed::new(volume.point.clone(), Manner::of(settings))))
     }
 
     /// How mending of a volume gives way to others.
@@ -156,13 +199,49 @@ impl MendSink for Books {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longrun_ledger::VolumeIdentity;
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]
     fn mending_rests_in_its_windows_and_a_budget_of_nothing_is_no_bound() {
         let rests = vec!["mon 08:00-18:00".parse().unwrap()];
         let settings = VolumeSettings { mending_rests: rests, mending_budget: Bytes(0), ..VolumeSettings::default() };
-        let at = |hour: u16| mend_settings(&settings, Bytes(1), Moment { day: 0, minute: hour * 60 });
-        assert!(at(9).resting && !at(19).resting);
-        assert_eq!(at(9).daily_budget, Bytes(u64::MAX));
+        let at = |hour: u16| Rest::of(&settings, Bytes(u64::MAX), Moment { day: 0, minute: hour * 60 });
+        assert_eq!((at(9), at(19)), (Some(Rest::Window), None));
+        let how = mend_settings(&settings, Bytes(1), at(9));
+        assert!(how.resting && how.daily_budget == Bytes(u64::MAX));
+        assert!(!mend_settings(&settings, Bytes(1), at(19)).resting);
+    }
+
+    /// A service that was started anew began with all of the day's budget.
+    #[test]
+    fn what_was_written_today_counts_when_the_service_starts_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, point) = (directory.path().join("ledger.db"), Path::new("/srv/data"));
+        let volume = VolumeIdentity {
+            uuid: "u".into(),
+            label: None,
+            point: point.into(),
+            device: "/dev/sdb".into(),
+            filesystem: "xfs".into(),
+        };
+        let settings = VolumeSettings { mending_budget: Bytes(5 << 20), ..VolumeSettings::default() };
+        let open = || {
+            let books = Arc::new(Books::open(&path));
+            books.saw(volume.clone());
+            books.flush(PATIENCE);
+            Menders::new(books)
+        };
+        let first = open();
+        assert_eq!(first.rest(point, &settings), None);
+        first.books.moved(point, Bytes(5 << 20));
+        assert_eq!(first.rest(point, &settings), Some(Rest::Budget));
+        first.books.flush(PATIENCE);
+        drop(first);
+        let second = open();
+        assert_eq!(second.rest(point, &settings), Some(Rest::Budget));
+        assert_eq!(second.rest(Path::new("/elsewhere"), &settings), None);
     }
 }

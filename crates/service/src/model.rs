@@ -72,7 +72,7 @@ pub struct Mending {
     pub queued_excess: u64,
     /// Whether a file is being mended now.
     pub at_work: bool,
-    /// Whether it rests on some volume, because of a window in the configuration.
+    /// Whether it rests on some volume: in a window of the configuration, or because the day's budget is spent.
     pub rests: bool,
 }
 
@@ -125,6 +125,8 @@ pub struct Volume {
     pub prevention: bool,
     /// Whether files are mended.
     pub mending: bool,
+    /// Why none are for the time being, if it is so.
+    pub mending_rests: Option<String>,
     /// Why something that is configured is not done.
     pub trouble: Option<String>,
     /// What prevention did since the volume came.
@@ -200,6 +202,20 @@ pub struct Governor {
     pub paused_seconds: f64,
     /// Why it is paused now, if it is.
     pub pausing: Option<String>,
+    /// The same in one word: `foreign`, `external`, `memory`, `steal` or `battery`; `window` or `budget` where mending rests.
+    pub waits_for: Option<String>,
+    /// How long small reads take that look for users outside this machine; none where that is not done, and before it is
+    /// known.
+    pub probes: Option<Probes>,
+}
+
+/// How long small reads take while nobody on this machine uses the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Probes {
+    /// As a rule.
+    pub usual_us: u64,
+    /// Of late.
+    pub recent_us: u64,
 }
 
 /// How full a volume is.

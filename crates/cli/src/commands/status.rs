@@ -6,7 +6,7 @@ use crate::report::{print, print_json};
 use crate::text::{count, duration, percent, printable, size};
 use longrun_layout::Bytes;
 use longrun_service::Client;
-use longrun_service::model::{HealthLevel, Status, Volume};
+use longrun_service::model::{Governor, HealthLevel, Status, Volume};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn text(status: &Status) -> String {
     let mending = &status.mending;
     let state = match (mending.at_work, mending.rests) {
         (true, _) => "; one is being mended",
-        (false, true) => "; mending rests, as configured",
+        (false, true) => "; mending rests",
         _ => "",
     };
     _ = writeln!(
@@ -104,32 +104,37 @@ fn tell_volume(text: &mut String, volume: &Volume) {
     if volume.mending {
         let mended = &volume.mended;
         let (fragments, moved) = (count(mended.fragments), size(Bytes(mended.moved_bytes)));
-        _ = writeln!(text, "  Mended:    {} files, {fragments} excess fragments, for {moved}", count(mended.files));
+        let rests = volume.mending_rests.as_ref().map_or_else(String::new, |why| format!("; {}", printable(why)));
+        let files = count(mended.files);
+        _ = writeln!(text, "  Mended:    {files} files, {fragments} excess fragments, for {moved}{rests}");
     }
-    if let Some(disk) = &volume.governor.disk {
-        _ = writeln!(text, "  Disk:      {}", printable(disk));
-    }
-    if volume.governor.pauses > 0 {
-        let governor = &volume.governor;
-        let now = governor.pausing.as_ref().map_or_else(String::new, |why| format!("; paused now: {}", printable(why)));
-        let (times, time) = (count(governor.pauses), duration(Duration::from_secs_f64(governor.paused_seconds)));
-        let (own, foreign) = (size(Bytes(governor.own_bytes)), size(Bytes(governor.foreign_bytes)));
-        let pace = printable(&governor.pace);
-        _ = writeln!(
-            text,
-            "  Pace:      {pace}; paused {times} times, {time} in all, for others ({foreign}, we {own}){now}"
-        );
-    }
+    tell_governor(text, &volume.governor);
     if let Some(scan) = &volume.scan {
         let (excess, files) = (count(scan.excess_fragments), count(scan.files));
         _ = writeln!(text, "  Scan:      {excess} excess fragments in {files} files, at {}", printable(&scan.at));
     }
 }
 
+/// Whose load the disk had while there was work, and how that gave way; nothing before there was any.
+fn tell_governor(text: &mut String, governor: &Governor) {
+    let Some(disk) = &governor.disk else { return };
+    _ = writeln!(text, "  Disk:      {}", printable(disk));
+    let (own, foreign) = (size(Bytes(governor.own_bytes)), size(Bytes(governor.foreign_bytes)));
+    let outside = governor.probes.map_or_else(String::new, |probes| {
+        let ms = |us: u64| us as f64 / 1000.0;
+        format!("; a small read takes {:.2} ms, usually {:.2} ms", ms(probes.recent_us), ms(probes.usual_us))
+    });
+    _ = writeln!(text, "  Load:      {own} by us, {foreign} by others here{outside}");
+    let now = governor.pausing.as_ref().map_or_else(String::new, |why| format!("; paused now: {}", printable(why)));
+    let (times, time) = (count(governor.pauses), duration(Duration::from_secs_f64(governor.paused_seconds)));
+    let pace = printable(&governor.pace);
+    _ = writeln!(text, "  Pace:      {pace}; paused {times} times, {time} in all{now}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longrun_service::model::{Health, Mending, OwnUse, Prevented, Reaction, Scan, Sensor, Space};
+    use longrun_service::model::{Health, Mending, OwnUse, Prevented, Probes, Reaction, Scan, Sensor, Space};
 
     #[test]
     fn the_text_is_stable_and_cannot_drive_the_terminal() {
@@ -159,6 +164,18 @@ mod tests {
                 ..Space::default()
             },
             health: Health { level: HealthLevel::Alert, sentence: "3 more files can be made".into() },
+            mending_rests: Some("what may be written today has been written".into()),
+            governor: Governor {
+                pace: "invisible".into(),
+                disk: Some("virtual disk (vda)".into()),
+                own_bytes: 12 << 20,
+                foreign_bytes: 3 << 20,
+                probes: Some(Probes { usual_us: 400, recent_us: 950 }),
+                pauses: 7,
+                paused_seconds: 12.5,
+                pausing: Some("others use\tthe device".into()),
+                ..Governor::default()
+            },
             scan: Some(Scan {
                 at: "2026-01-01T00:00:00Z".into(),
                 files: 1000,

@@ -77,7 +77,7 @@ fn frame(app: &App, width: u16, height: u16) -> String {
 mod tests {
     use super::*;
     use longrun_service::model::{
-        Health, HealthLevel, Mended, Mending, OwnUse, Prevented, Reaction, Sensor, Space, Volume,
+        Governor, Health, HealthLevel, Mended, Mending, OwnUse, Prevented, Probes, Reaction, Sensor, Space, Volume,
     };
     use ratatui::crossterm::event::{KeyCode, KeyModifiers};
     use std::time::Duration;
@@ -105,6 +105,13 @@ mod tests {
     fn status(fragments: u64, cpu_seconds: f64, signals: u64) -> Status {
         let mut hurt = volume("/srv/\u{1b}[31mdata", fragments / 2);
         hurt.health.level = HealthLevel::Alert;
+        hurt.governor = Governor {
+            own_bytes: signals << 20,
+            foreign_bytes: 3 * (signals << 20),
+            probes: Some(Probes { usual_us: 400, recent_us: 950 }),
+            pausing: Some("others use the device".into()),
+            ..Governor::default()
+        };
         Status {
             version: "0.1.0".into(),
             healthy: true,

@@ -57,6 +57,10 @@ pub struct Rates {
     pub prevented: f64,
     /// Processor time of the service, in per cent of one core.
     pub cpu_percent: f64,
+    /// Bytes that the disks did for us, while there was work.
+    pub own_bytes: f64,
+    /// And for others on this machine.
+    pub foreign_bytes: f64,
 }
 
 /// The state of the view.
@@ -98,6 +102,8 @@ impl App {
             signals: rate(&signals),
             prevented: rate(&prevented),
             cpu_percent: cpu / seconds * 100.0,
+            own_bytes: rate(&|status| status.volumes.iter().map(|v| v.governor.own_bytes).sum()),
+            foreign_bytes: rate(&|status| status.volumes.iter().map(|v| v.governor.foreign_bytes).sum()),
         });
         self.status = status;
         self.trouble = None;

@@ -3,7 +3,7 @@
 use super::model::App;
 use crate::text::{count, duration, percent, printable, size};
 use longrun_layout::Bytes;
-use longrun_service::model::{HealthLevel, Volume};
+use longrun_service::model::{HealthLevel, Probes, Status, Volume};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -19,11 +19,12 @@ h, ?            this
 Prevented  excess fragments that did not come to be
 Slipped    excess fragments that came to be all the same
 Mended     of these, removed after the fact
-Runways    files that have space ahead of them, and how much";
+Runways    files that have space ahead of them, and how much
+disks      what they do while there is something to mend";
 
 /// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
-    let areas = Layout::vertical([Constraint::Length(4), Constraint::Min(2), Constraint::Length(1)]);
+    let areas = Layout::vertical([Constraint::Length(5), Constraint::Min(2), Constraint::Length(1)]);
     let [head, table, foot] = areas.areas(frame.area());
     frame.render_widget(Paragraph::new(header(app)), head);
     frame.render_widget(volumes(app), table);
@@ -32,7 +33,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     if app.help {
         let area = frame.area();
         let [_, middle, _] =
-            Layout::vertical([Constraint::Fill(1), Constraint::Length(11), Constraint::Fill(1)]).areas(area);
+            Layout::vertical([Constraint::Fill(1), Constraint::Length(12), Constraint::Fill(1)]).areas(area);
         let [_, middle, _] =
             Layout::horizontal([Constraint::Fill(1), Constraint::Length(62), Constraint::Fill(1)]).areas(middle);
         frame.render_widget(Clear, middle);
@@ -74,15 +75,33 @@ fn header(app: &App) -> Vec<Line<'static>> {
         ms(status.reaction.p99_us),
         count(status.queue),
         count(status.mending.queued),
-        match status.volumes.iter().find_map(|volume| volume.governor.pausing.as_ref()) {
-            Some(why) => format!(" (paused: {})", printable(why)),
-            None if status.mending.rests => " (rests)".to_owned(),
-            None => String::new(),
-        },
+        waits(status),
     );
     let trouble = app.trouble.as_ref().or_else(|| status.troubles.first());
     let state = trouble.map_or_else(Line::default, |why| Line::styled(format!("! {}", printable(why)), loud(app)));
-    vec![Line::styled(title, Style::new().add_modifier(Modifier::BOLD)), Line::raw(sensor), Line::raw(reaction), state]
+    let title = Line::styled(title, Style::new().add_modifier(Modifier::BOLD));
+    vec![title, Line::raw(sensor), Line::raw(reaction), Line::raw(load(app)), state]
+}
+
+/// Whose load the disks have while there is something to mend; of probes those that are furthest from what is usual.
+fn load(app: &App) -> String {
+    let megabytes = |of: fn(super::model::Rates) -> f64| {
+        app.rates.map_or_else(|| "-".to_owned(), |rates| format!("{:.1} MB/s", of(rates) / 1e6))
+    };
+    let volumes = &app.status().volumes;
+    let slowness = |probes: &Probes| probes.recent_us as f64 / probes.usual_us.max(1) as f64;
+    let slowest = volumes.iter().filter_map(|volume| volume.governor.probes);
+    let outside = slowest
+        .max_by(|a, b| slowness(a).total_cmp(&slowness(b)))
+        .map_or_else(|| "-".to_owned(), |probes| format!("reads {:.1} x usual", slowness(&probes)));
+    let (own, foreign) = (megabytes(|rates| rates.own_bytes), megabytes(|rates| rates.foreign_bytes));
+    format!("disks: ours {own}  others here {foreign}  outside {outside}")
+}
+
+/// Why something that is to be mended waits.
+fn waits(status: &Status) -> String {
+    let why = |volume: &Volume| volume.mending_rests.clone().or_else(|| volume.governor.pausing.clone());
+    status.volumes.iter().find_map(why).map_or_else(String::new, |why| format!(" (waits: {})", printable(&why)))
 }
 
 fn volumes(app: &App) -> Table<'static> {

@@ -244,3 +244,13 @@ proptest! {
         prop_assert!(law.time_paused() <= now);
     }
 }
+
+#[test]
+fn a_pause_that_nobody_waits_in_is_not_told_for_ever() {
+    let mut law = Law::new(Rules::of(Pace::Invisible, QUIET));
+    law.judge(ms(0), &foreign(4096));
+    assert_eq!((law.pause_at(ms(0)), law.pause_at(ms(4000))), (Some(Pause::Foreign), Some(Pause::Foreign)));
+    assert_eq!((law.pause_at(ms(60_000)), law.pause()), (None, Some(Pause::Foreign)));
+    law.judge(ms(60_000), &foreign(4096));
+    assert_eq!(law.pause_at(ms(60_000)), Some(Pause::Foreign));
+}

@@ -131,6 +131,24 @@ fn prevention(page: &mut Page, status: &Status) {
     let pausing =
         looked_after(status).map(|volume| (labels(volume), f64::from(u8::from(volume.governor.pausing.is_some()))));
     page.gauge("mending_paused", "1 while mending is paused for others", pausing);
+    let waits = looked_after(status).filter_map(|volume| {
+        let mut labels = labels(volume);
+        labels.push(("reason", volume.governor.waits_for.clone()?));
+        Some((labels, 1.0))
+    });
+    page.gauge("mending_waits", "1 with the reason why mending waits; absent when it does not", waits);
+    let probes = looked_after(status).flat_map(|volume| {
+        let of = |kind: &str, us: u64| {
+            let mut labels = labels(volume);
+            labels.push(("kind", kind.to_owned()));
+            (labels, us as f64 / 1e6)
+        };
+        let probes = volume.governor.probes.iter();
+        probes
+            .flat_map(move |probes| [of("usual", probes.usual_us), of("recent", probes.recent_us)])
+            .collect::<Vec<_>>()
+    });
+    page.gauge("probe_seconds", "How long small reads take while nobody on this machine uses the disk", probes);
     page.gauge("runways", "Files that have a runway now", each(|v| v.prevented.runways));
     page.gauge("runway_bytes", "What runways hold beyond what is written", each(|v| v.prevented.held_bytes));
     page.counter("runways_granted", "Runways granted", each(|v| v.prevented.grants));
@@ -203,11 +221,15 @@ mod tests {
         volume.space.free_pieces = Some(3);
         volume.space.largest_free_bytes = Some(4096);
         volume.prevented.left.insert("low-space".into(), 2);
+        volume.governor.waits_for = Some("external".into());
+        volume.governor.probes = Some(crate::model::Probes { usual_us: 400, recent_us: 950 });
         let sensor = Some(Sensor { kind: "bpf".into(), ..Sensor::default() });
         let text = encode(&Status { volumes: vec![volume], sensor, ..Status::default() }).unwrap();
         assert!(!text.lines().any(|line| line == "longrun_healthy 7"), "{text}");
         assert!(text.contains("longrun_healthy{} 0.0"), "{text}");
         assert!(text.contains("longrun_left_total{volume=\"u\""), "{text}");
+        assert!(text.contains("reason=\"external\"} 1.0"), "{text}");
+        assert!(text.contains("kind=\"usual\"} 0.0004") && text.contains("kind=\"recent\"} 0.00095"), "{text}");
         let documented = include_str!("../../../../docs/metrics.md");
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let name = line.split(['{', ' ']).next().unwrap();

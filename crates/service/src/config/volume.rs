@@ -1,7 +1,7 @@
 //! What can be set for a volume: each setting is written once, and is then a value with a default, and a change that a
 //! rule may make.
 
-use super::{Percent, Window};
+use super::{Moment, Percent, Window};
 use longrun_governor::{Duty, Pace};
 use longrun_layout::Bytes;
 use std::time::Duration;
@@ -80,7 +80,7 @@ settings! {
     mending_budget: Bytes = Bytes(10 * GIB);
     /// How long a file must have been quiet before it is mended.
     mending_quiet: Duration = Duration::from_secs(5);
-    /// When mending rests.
+    /// When mending rests, and no scan is begun by itself.
     mending_rests: Vec<Window> = Vec::new();
     /// How much mending gives way to others who use the device.
     pace: Pace = Pace::Invisible;
@@ -93,6 +93,12 @@ settings! {
 }
 
 impl VolumeSettings {
+    /// Whether `now` lies in a window of rest.
+    #[must_use]
+    pub fn rests(&self, now: Moment) -> bool {
+        self.mending_rests.iter().any(|window| window.contains(now))
+    }
+
     /// The part that is the policy's.
     #[must_use]
     pub fn policy(&self) -> longrun_prevention::policy::Settings {

@@ -2,12 +2,18 @@
 
 use super::Hub;
 use crate::books::lock;
+use crate::config::Moment;
 use crate::gauges::{self, can_scan, health, own_use};
+use crate::governed::Governed;
+use crate::mending::Governor as _;
 use crate::model::HealthLevel;
 use jiff::Timestamp;
+use longrun_governor::Pace;
+use longrun_layout::Bytes;
 use longrun_ledger::{Account, Counter, Severity};
 use longrun_sys::DeviceNumber;
-use longrun_volume::{Progress, VolumeError};
+use longrun_volume::VolumeError;
+use longrun_volume::engine::{Observer, Permission, ScanProgress};
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,9 +37,10 @@ impl Hub {
         }
         self.set_menders();
         self.count_own();
+        let now = Moment::now();
         let due = lock(&self.volumes).values().find_map(|entry| {
             let small = entry.space.total_bytes <= entry.settings.scan_largest.0;
-            (entry.next_scan? <= Instant::now() && small).then(|| entry.id())
+            (entry.next_scan? <= Instant::now() && small && !entry.settings.rests(now)).then(|| entry.id())
         });
         if let Some(id) = due
             && !is_busy()
@@ -93,13 +100,15 @@ impl Hub {
         }
     }
 
-    /// Scans the volume `id` on this thread.
+    /// Scans the volume `id` on this thread, as far as others who use its device let that go on.
     ///
     /// # Errors
     /// Why it was not scanned.
     pub fn scan(self: &Arc<Self>, id: &str) -> Result<(), String> {
-        let found = lock(&self.volumes).values().find(|entry| entry.id() == id).map(|entry| entry.found.clone());
-        let found = found.ok_or_else(|| format!("there is no volume {id}"))?;
+        let known = lock(&self.volumes).values().find(|entry| entry.id() == id).map(|entry| {
+            (entry.found.clone(), self.menders.governed(&entry.found.watched, &entry.settings), entry.settings.pace)
+        });
+        let (found, governed, pace) = known.ok_or_else(|| format!("there is no volume {id}"))?;
         {
             let mut scanning = lock(&self.scanning);
             if let Some(other) = &*scanning {
@@ -108,7 +117,12 @@ impl Hub {
             *scanning = Some(id.to_owned());
         }
         let point = found.watched.point.clone();
-        let result = gauges::scan(&found, &UntilStop(self));
+        if pace != Pace::Fast {
+            // Where the scheduler knows no such thing, nobody is worse off than beside any other program.
+            _ = longrun_sys::yield_io_to_others();
+        }
+        let mut scan = Scan { hub: self, governed: &governed, device: found.watched.device };
+        let result = gauges::scan(&found, &ScanProgress::new(&mut scan, 0));
         *lock(&self.scanning) = None;
         let account = Account::volume(id);
         let mut volumes = lock(&self.volumes);
@@ -183,14 +197,20 @@ pub enum Refusal {
     Busy(String),
 }
 
-/// Ends a scan when the service ends.
-struct UntilStop<'h>(&'h Hub);
+/// Has a scan give way to others, and ends it when the service ends.
+struct Scan<'h> {
+    hub: &'h Hub,
+    governed: &'h Governed,
+    device: DeviceNumber,
+}
 
-impl Progress for UntilStop<'_> {
-    fn at(&self, _done: u64, _total: u64) {}
+impl Observer for Scan<'_> {
+    fn permission(&mut self, next: Bytes) -> Permission {
+        self.governed.permission(self.device, next)
+    }
 
     fn cancelled(&self) -> bool {
-        self.0.threads.stopping()
+        self.hub.threads.stopping()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::{Entry, Hub};
 use crate::books::{lock, reason_word};
-use crate::config::Moment;
 use crate::gauges::own_use;
 use crate::model::{self, HealthLevel, Prevented, Status};
 use longrun_prevention::{Snapshot, VolumeSnapshot};
@@ -27,17 +26,15 @@ impl Hub {
             mending: self.menders.snapshot(),
             ..Status::default()
         };
-        let now = Moment::now();
         {
             let volumes = lock(&self.volumes);
-            status.mending.rests =
-                volumes.values().any(|entry| entry.settings.mending_rests.iter().any(|window| window.contains(now)));
             let figures = |entry: &Entry| {
                 let volumes = snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.volumes);
                 volumes.iter().find(|volume| volume.point == entry.found.watched.point).map(prevented)
             };
             status.volumes = volumes.values().map(|entry| self.volume(entry, figures(entry))).collect();
         }
+        status.mending.rests = status.volumes.iter().any(|volume| volume.mending_rests.is_some());
         status.volumes.sort_by(|a, b| a.mount.cmp(&b.mount));
         if let Some(snapshot) = &snapshot {
             tell_prevention(&mut status, snapshot);
@@ -50,6 +47,10 @@ impl Hub {
     fn volume(&self, entry: &Entry, prevented: Option<Prevented>) -> model::Volume {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let point = &entry.found.watched.point;
+        let mending = entry.settings.enabled && entry.settings.mending;
+        let rest = mending.then(|| self.menders.rest(point, &entry.settings)).flatten();
+        let mut governor = self.menders.governor(entry.found.watched.device, &entry.settings);
+        governor.waits_for = rest.map(|rest| rest.word().to_owned()).or(governor.waits_for);
         model::Volume {
             id: entry.id(),
             mount: text(point),
@@ -59,11 +60,12 @@ impl Hub {
             label: entry.identity.label.clone(),
             enabled: entry.settings.enabled,
             prevention: entry.watched && entry.settings.prevention,
-            mending: entry.settings.enabled && entry.settings.mending,
+            mending,
+            mending_rests: rest.map(|rest| rest.to_string()),
             trouble: entry.trouble.clone(),
             prevented: prevented.unwrap_or_default(),
             mended: self.books.mending_of(point),
-            governor: self.menders.governor(entry.found.watched.device, &entry.settings),
+            governor,
             space: entry.space.clone(),
             scan: entry.scan.as_ref().map(|(at, gauge)| model::Scan {
                 at: at.to_string(),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::time::Duration;
 
 /// What kind of disk it is, as far as that decides how to work on it.
@@ -40,8 +40,33 @@ impl fmt::Display for DiskKind {
 }
 
 /// Parts of what virtual disks call themselves.
-const VIRTUAL_NAMES: &[&str] =
-    &["qemu", "virtual", "vmware", "msft", "google", "persistentdisk", "elastic block store", "vbox", "lio-org"];
+const VIRTUAL_NAMES: &[&str] = &[
+    "qemu",
+    "virtual",
+    "vmware",
+    "msft",
+    "google",
+    "persistentdisk",
+    "nvme_card",
+    "elastic block stor",
+    "vbox",
+    "lio-org",
+];
+
+/// Whether a disk is reached through a network, and hence kept by an array or another host: Fibre Channel and iSCSI show that
+/// in the place that the device has in sysfs, NVMe tells it.
+fn is_remote(directory: &Path) -> bool {
+    let place = fs::canonicalize(directory).unwrap_or_default();
+    let through = |part: Component<'_>| {
+        let name = part.as_os_str().to_string_lossy();
+        name.starts_with("rport-") || name.strip_prefix("session").is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    // The controllers of an NVMe disk lie beside it, where it has several.
+    let controllers = fs::read_dir(directory.join("device")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let transports = controllers.chain([directory.join("device")]).map(|place| place.join("transport"));
+    let mut transports = transports.filter_map(|file| fs::read_to_string(file).ok());
+    place.components().any(through) || transports.any(|name| matches!(name.trim(), "tcp" | "rdma" | "fc"))
+}
 
 impl DiskKind {
     /// The kind of a device now: what is behind a number can change.
@@ -58,7 +83,8 @@ impl DiskKind {
         let by_driver = ["vd", "xvd", "nbd", "rbd", "drbd", "ublk"].iter().any(|driver| name.starts_with(driver));
         let hidden =
             if matches!(text("queue/discard_max_bytes").trim(), "" | "0") { Self::Virtual } else { Self::Thin };
-        if by_driver || VIRTUAL_NAMES.iter().any(|part| called.contains(part)) {
+        let by_ways = text("dm/uuid").starts_with("mpath-");
+        if by_driver || by_ways || VIRTUAL_NAMES.iter().any(|part| called.contains(part)) || is_remote(directory) {
             hidden
         } else if text("queue/rotational").trim() == "1" {
             // Of a file that serves as a device, what lies below it says so.
@@ -182,13 +208,37 @@ mod tests {
     use super::*;
 
     fn kind(name: &str, files: &[(&str, &str)]) -> DiskKind {
+        kind_at("block", name, files)
+    }
+
+    fn kind_at(place: &str, name: &str, files: &[(&str, &str)]) -> DiskKind {
         let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join(place).join(name);
         for (file, text) in files {
-            let path = root.path().join(file);
+            let path = directory.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        DiskKind::in_directory(root.path(), name)
+        DiskKind::in_directory(&directory, name)
+    }
+
+    #[test]
+    fn a_disk_of_an_array_is_virtual_whatever_its_driver_says() {
+        let array = [("queue/rotational", "1\n"), ("device/vendor", "DGC     \n"), ("device/model", "VRAID\n")];
+        assert_eq!(kind_at("host3/rport-3:0-0/target3:0:0/3:0:0:1/block", "sda", &array), DiskKind::Virtual);
+        assert_eq!(kind_at("host2/session1/target2:0:0/2:0:0:1/block", "sda", &array), DiskKind::Virtual);
+        assert_eq!(
+            kind_at("host2/target2:0:0/2:0:0:1/block", "sda", &array),
+            DiskKind::Rotational,
+            "a controller here"
+        );
+        assert_eq!(kind_at("sessions/session-x/block", "sda", &array), DiskKind::Rotational, "names of something else");
+        let paths = [("queue/rotational", "1\n"), ("dm/uuid", "mpath-3600a0b80000f1c9e")];
+        assert_eq!(kind("dm-0", &paths), DiskKind::Virtual);
+        let flash = |transport| [("queue/rotational", "0\n"), transport];
+        assert_eq!(kind("nvme0n1", &flash(("device/transport", "tcp\n"))), DiskKind::Virtual);
+        assert_eq!(kind("nvme0n1", &flash(("device/nvme0/transport", "rdma\n"))), DiskKind::Virtual);
+        assert_eq!(kind("nvme0n1", &flash(("device/transport", "pcie\n"))), DiskKind::SolidState);
     }
 
     #[test]

@@ -16,14 +16,15 @@ pub struct Device {
 }
 
 /// The devices at the bottom below the volume on `device`; and where a file serves as a device on the way there, that device
-/// too: what its users do may never reach the disk, and is told more exactly there.
+/// too: what its users do may never reach the disk, and is told more exactly there. Several ways to one disk of an array are
+/// that one disk, whose requests are told of where they have not been given to one of them yet.
 #[must_use]
 pub fn devices_below(device: DeviceNumber) -> Vec<Device> {
     BlockDevice::numbered(device).map(|device| devices_of(&device)).unwrap_or_default()
 }
 
 fn devices_of(top: &BlockDevice) -> Vec<Device> {
-    let (upper, lowest) = (top.lowest(), top.lowest_below_files());
+    let (upper, lowest) = (top.disks(), top.disks_below_files());
     let device = |found: &BlockDevice, below_file, is_lowest| Device {
         number: found.number,
         name: found.name.clone(),
@@ -60,6 +61,9 @@ mod tests {
         assert_eq!(found(&both.below[0]), [named("loop0", false, false), named("sda", true, true)]);
         let unknown = block_device("loop1", 3, BlockDeviceKind::Loop { backing: "/fuse/image".into() }, Vec::new());
         assert_eq!(found(&unknown), [named("loop1", false, true)]);
+        let ways = vec![disk.clone(), block_device("sdb", 16, BlockDeviceKind::Disk, Vec::new())];
+        let paths = block_device("dm-1", 5, BlockDeviceKind::Paths, ways);
+        assert_eq!(found(&paths), [named("dm-1", false, true)], "one disk, whichever way requests take");
         let partition = block_device("sda1", 4, BlockDeviceKind::Partition, vec![disk]);
         assert_eq!(found(&partition), [named("sda", false, true)]);
     }

@@ -35,8 +35,10 @@ pub enum BlockDeviceKind {
     Disk,
     /// A part of a disk.
     Partition,
-    /// Made by device-mapper: LVM, encryption, multipath and others.
+    /// Made by device-mapper: LVM, encryption and others.
     Mapped,
+    /// Made by device-mapper of several ways to one disk: multipath.
+    Paths,
     /// Made of other devices otherwise: RAID, bcache.
     Joined,
     /// A file, seen as a device.
@@ -68,13 +70,25 @@ impl BlockDevice {
     /// ([`Self::lowest_below_files`]). In the order of their numbers, each once.
     #[must_use]
     pub fn lowest(&self) -> Vec<&Self> {
-        self.bottom(false)
+        self.bottom(|kind| matches!(kind, BlockDeviceKind::Loop { .. }))
     }
 
     /// As [`Self::lowest`], but of a loop device those that its file lies on, where that is known.
     #[must_use]
     pub fn lowest_below_files(&self) -> Vec<&Self> {
-        self.bottom(true)
+        self.bottom(|_| false)
+    }
+
+    /// As [`Self::lowest`], but several ways to one disk are one device: what they lead to.
+    #[must_use]
+    pub fn disks(&self) -> Vec<&Self> {
+        self.bottom(|kind| matches!(kind, BlockDeviceKind::Loop { .. } | BlockDeviceKind::Paths))
+    }
+
+    /// The same, but of a loop device those that its file lies on, where that is known.
+    #[must_use]
+    pub fn disks_below_files(&self) -> Vec<&Self> {
+        self.bottom(|kind| *kind == BlockDeviceKind::Paths)
     }
 
     /// This device and all below, each once, from the top to the bottom.
@@ -90,20 +104,20 @@ impl BlockDevice {
         layers
     }
 
-    fn bottom(&self, below_files: bool) -> Vec<&Self> {
+    /// What lies lowest, on ways down that end where `ends` says so.
+    fn bottom(&self, ends: fn(&BlockDeviceKind) -> bool) -> Vec<&Self> {
         let mut found = Vec::new();
-        self.collect(below_files, &mut found);
+        self.collect(ends, &mut found);
         found.sort_by_key(|device| device.number);
         found.dedup_by_key(|device| device.number);
         found
     }
 
-    fn collect<'a>(&'a self, below_files: bool, found: &mut Vec<&'a Self>) {
-        let ends = matches!(self.kind, BlockDeviceKind::Loop { .. }) && !below_files;
-        if ends || self.below.is_empty() {
+    fn collect<'a>(&'a self, ends: fn(&BlockDeviceKind) -> bool, found: &mut Vec<&'a Self>) {
+        if ends(&self.kind) || self.below.is_empty() {
             found.push(self);
         } else {
-            self.below.iter().for_each(|below| below.collect(below_files, found));
+            self.below.iter().for_each(|below| below.collect(ends, found));
         }
     }
 
@@ -122,7 +136,9 @@ impl BlockDevice {
             let place = fs::metadata(&backing).ok().map(|file| numbered(sysfs, DeviceNumber::from_stat(file.dev())));
             (BlockDeviceKind::Loop { backing }, place.into_iter().collect())
         } else if directory.join("dm").exists() {
-            (BlockDeviceKind::Mapped, slaves)
+            // Whoever makes such a device says so in the name that it gives it.
+            let uuid = fs::read(directory.join("dm/uuid")).unwrap_or_default();
+            (if uuid.starts_with(b"mpath-") { BlockDeviceKind::Paths } else { BlockDeviceKind::Mapped }, slaves)
         } else if slaves.is_empty() {
             (BlockDeviceKind::Disk, slaves)
         } else {
@@ -210,6 +226,22 @@ mod tests {
         ]);
         assert_eq!(names(&at(&root, 253, 1).lowest()), "vda");
         assert_eq!(names(&at(&root, 253, 1).layers()), "dm-1 vda1 vda2 vda");
+    }
+
+    #[test]
+    fn several_ways_to_one_disk_of_an_array_are_one_disk() {
+        let root = sysfs(&[
+            ("sda", "8:0", "", &[]),
+            ("sdb", "8:16", "", &[]),
+            ("dm-0", "253:0", "dm/uuid=mpath-3600a0b80000f1c9e", &["sda", "sdb"]),
+            ("dm-1", "253:1", "dm/uuid=part1-mpath-3600a0b80000f1c9e", &["dm-0"]),
+            ("dm-2", "253:2", "dm/uuid=LVM-x", &["dm-1"]),
+        ]);
+        let volume = at(&root, 253, 2);
+        assert_eq!((names(&volume.disks()).as_str(), names(&volume.disks_below_files()).as_str()), ("dm-0", "dm-0"));
+        assert_eq!(names(&volume.lowest()), "sda sdb");
+        let encrypted = sysfs(&[("sda", "8:0", "", &[]), ("dm-0", "253:0", "dm/uuid=CRYPT-LUKS2-1", &["sda"])]);
+        assert_eq!(names(&at(&encrypted, 253, 0).disks()), "sda");
     }
 
     #[test]

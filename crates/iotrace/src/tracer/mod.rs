@@ -201,7 +201,7 @@ fn stack(tops: &[BlockDevice], settings: &Settings) -> Vec<Layer> {
         let (kind, backing) = match &layer.kind {
             BlockDeviceKind::Disk => ("disk", None),
             BlockDeviceKind::Partition => ("partition", None),
-            BlockDeviceKind::Mapped => ("mapped", None),
+            BlockDeviceKind::Mapped | BlockDeviceKind::Paths => ("mapped", None),
             BlockDeviceKind::Joined => ("joined", None),
             BlockDeviceKind::Loop { backing } => ("loop", Some(backing.to_string_lossy().into_owned())),
         };

@@ -9,6 +9,7 @@ mod common;
 
 use busy::Busy;
 use common::{LONGRUN, check, longrun};
+use longrun_lab::disk::{DiskModel, ModelledDisk};
 use longrun_lab::{LoopVolume, VolumeSpec};
 use longrun_layout::Bytes;
 use longrun_sys::ByteRange;
@@ -19,6 +20,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, Per
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -298,6 +300,25 @@ fn loop_the_excess_of_btrfs_is_told_with_that_of_its_snapshots() {
     assert_eq!(status["scan"]["excess_fragments"], 4 * 9, "{status:#}");
     service.stop("TERM");
     volume.unmount().unwrap();
+}
+
+#[test]
+fn loop_a_disk_that_becomes_another_one_is_told_within_a_minute_without_any_work() {
+    let size = Bytes(256 << 20);
+    let disk = Arc::new(ModelledDisk::start(DiskModel::by_name("ssd").unwrap(), 1, &[size]).unwrap());
+    let volume = LoopVolume::create_on(&disk, 0, &VolumeSpec::ext4(size.0 >> 20)).unwrap();
+    let mount = volume.mount_point();
+    let turns = Path::new("/sys/block").join(disk.device(0).unwrap().file_name().unwrap()).join("queue/rotational");
+    let mut service = Service::start(std::slice::from_ref(&mount));
+    for (rotational, told) in [("0", "virtual disk"), ("1", "rotational disk"), ("0", "virtual disk")] {
+        fs::write(&turns, rotational).unwrap();
+        // It is looked each minute, and when the configuration is read again.
+        service.signal("HUP");
+        service.wait(|s| {
+            of(s, &mount).and_then(|v| v["governor"]["disk"].as_str()).is_some_and(|disk| disk.contains(told))
+        });
+    }
+    service.stop("TERM");
 }
 
 /// It read the volume as quickly as it could, whoever else wanted the device.

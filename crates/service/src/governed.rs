@@ -58,30 +58,37 @@ pub struct Governed {
 #[derive(Debug)]
 struct State {
     manner: Manner,
+    /// What the volume lay on when it was looked last.
+    disks: Option<Disks>,
     governor: Option<longrun_governor::Governor>,
 }
 
 impl Governed {
     /// Of the volume mounted at `point`.
     pub fn new(point: PathBuf, manner: Manner) -> Self {
-        Self { point, state: Mutex::new(State { manner, governor: None }) }
+        Self { point, state: Mutex::new(State { manner, disks: None, governor: None }) }
     }
 
     /// In another manner from now on.
     pub fn set(&self, manner: Manner) {
         let mut state = lock(&self.state);
         if state.manner != manner {
-            *state = State { manner, governor: None };
+            (state.manner, state.governor) = (manner, None);
         }
     }
 
-    /// How long the fragments of a file must be on average for it to be left as it is: looked up anew each time, since a
-    /// volume can come to lie on other disks.
+    /// How long the fragments of a file must be on average for it to be left as it is. Looks anew at what the volume lies on,
+    /// which can change, and goes by that from now on.
     pub fn whole(&self) -> Bytes {
-        if lock(&self.state).manner.pace == Pace::Fast {
-            return Bytes(u64::MAX);
+        let disks = self.device().and_then(Disks::below);
+        let whole = disks.as_ref().map(|disks| disks.policy.whole);
+        let mut state = lock(&self.state);
+        if state.disks != disks {
+            state.disks = disks;
+            // It would look by itself, but only while there is work.
+            state.governor.iter_mut().for_each(longrun_governor::Governor::look_below);
         }
-        self.device().and_then(Disks::below).map_or(Bytes(u64::MAX), |disks| disks.policy.whole)
+        whole.filter(|_| state.manner.pace != Pace::Fast).unwrap_or(Bytes(u64::MAX))
     }
 
     /// Files of btrfs name another device than the one that they lie on.
@@ -93,8 +100,9 @@ impl Governed {
     pub fn loads(&self) -> model::Governor {
         let state = lock(&self.state);
         let loads = state.governor.as_ref().map(longrun_governor::Governor::loads);
-        loads
-            .map_or_else(|| model::Governor { pace: state.manner.pace.to_string(), ..model::Governor::default() }, told)
+        let idle = || model::Governor { pace: state.manner.pace.to_string(), ..model::Governor::default() };
+        let disk = state.disks.as_ref().map(Disks::to_string);
+        model::Governor { disk, ..loads.map_or_else(idle, told) }
     }
 }
 
@@ -115,7 +123,7 @@ fn told(loads: Loads) -> model::Governor {
     model::Governor {
         pace: loads.pace.to_string(),
         devices: loads.devices,
-        disk: loads.disks.map(|disks| disks.to_string()),
+        disk: None,
         own_bytes: loads.own_bytes.0,
         foreign_bytes: loads.foreign_bytes.0,
         pauses: loads.pauses,

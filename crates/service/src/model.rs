@@ -190,7 +190,7 @@ pub struct Governor {
     pub pace: String,
     /// The devices where others are looked for; none before there was work.
     pub devices: Vec<String>,
-    /// What kind of disk the volume lies on; none before there was work.
+    /// What kind of disk the volume lies on: looked at each minute; none where that is not known.
     pub disk: Option<String>,
     /// What these devices did for the service while there was work.
     pub own_bytes: u64,

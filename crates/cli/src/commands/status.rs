@@ -115,10 +115,14 @@ fn tell_volume(text: &mut String, volume: &Volume) {
     }
 }
 
-/// Whose load the disk had while there was work, and how that gave way; nothing before there was any.
+/// What the disk is, and since there was work whose load it had meanwhile, and how work gave way.
 fn tell_governor(text: &mut String, governor: &Governor) {
-    let Some(disk) = &governor.disk else { return };
-    _ = writeln!(text, "  Disk:      {}", printable(disk));
+    if let Some(disk) = &governor.disk {
+        _ = writeln!(text, "  Disk:      {}", printable(disk));
+    }
+    if governor.devices.is_empty() {
+        return;
+    }
     let (own, foreign) = (size(Bytes(governor.own_bytes)), size(Bytes(governor.foreign_bytes)));
     let outside = governor.probes.map_or_else(String::new, |probes| {
         let ms = |us: u64| us as f64 / 1000.0;
@@ -167,6 +171,7 @@ mod tests {
             mending_rests: Some("what may be written today has been written".into()),
             governor: Governor {
                 pace: "invisible".into(),
+                devices: vec!["vda".into()],
                 disk: Some("virtual disk (vda)".into()),
                 own_bytes: 12 << 20,
                 foreign_bytes: 3 << 20,

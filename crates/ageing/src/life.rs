@@ -1,4 +1,5 @@
-//! The life of a volume, day by day: files come, grow beside each other and go, logs are added to and rotated.
+//! The life of a volume, day by day: files go, and others of about their sizes come and grow beside each other; logs are added
+//! to and rotated.
 //!
 //! Owns what happens on a day. It follows from the seed alone, never from how the volume is: volumes that are looked after
 //! in several ways live through the same.
@@ -19,6 +20,9 @@ const GROWING: usize = 8;
 const LOGS: usize = 6;
 /// A log that has become so long is deleted, and begun anew.
 const ROTATED: u64 = 24 * MIB;
+/// The shortest file, and the longest.
+const LEAST: u64 = 16 * KIB;
+const MOST: u64 = 8 * MIB;
 const MANNERS: [Manner; 3] = [Manner::Direct, Manner::Synchronous, Manner::Buffered];
 
 /// How much goes on.
@@ -46,8 +50,6 @@ pub struct Life<'a> {
     tree: Tree<'a>,
     plan: LifePlan,
     logs: Vec<Made>,
-    /// Bytes in files.
-    live: u64,
     begun: u64,
 }
 
@@ -64,7 +66,7 @@ impl<'a> Life<'a> {
     ) -> Result<Self, AgeError> {
         let mut tree = Tree::create(directory.join(format!("life-{seed}")), seed, progress)?;
         tree.add_directories(DIRECTORIES)?;
-        Ok(Self { tree, plan, logs: Vec::new(), live: 0, begun: 0 })
+        Ok(Self { tree, plan, logs: Vec::new(), begun: 0 })
     }
 
     /// Lives through a day. At its end nothing is open, and everything is durable.
@@ -72,60 +74,83 @@ impl<'a> Life<'a> {
     /// # Errors
     /// [`AgeError`]; [`AgeError::Full`] when something did not fit: the day would not be the same elsewhere.
     pub fn day(&mut self) -> Result<Day, AgeError> {
-        let daily = if self.begun == 0 { self.plan.live.0 } else { self.plan.daily.0 };
         let mut day = Day::default();
-        self.make_room(daily, &mut day)?;
+        let mut to_come = if self.begun == 0 { self.first_files() } else { self.make_room(&mut day)? };
         let mut logs = self.open_logs(&mut day)?;
         let mut growing: Vec<(Stream, u64)> = Vec::new();
-        while day.written.0 < daily {
-            while growing.len() < GROWING {
-                growing.push(self.begin_file(&mut day)?);
+        loop {
+            while growing.len() < GROWING
+                && let Some(size) = to_come.pop()
+            {
+                growing.push((self.begin_file(&mut day)?, size));
+            }
+            if growing.is_empty() {
+                break;
             }
             // Now and then a log, or else one of the files.
-            let turn = self.tree.rng.usize(..=GROWING);
+            let turn =
+                if self.tree.rng.usize(..=GROWING) < GROWING { self.tree.rng.usize(..growing.len()) } else { GROWING };
             let bytes = (4 * KIB) << self.tree.rng.u64(..5);
-            let stream = match growing.get_mut(turn) {
-                Some((stream, _)) => stream,
+            let (stream, bytes) = match growing.get_mut(turn) {
+                Some((stream, size)) => {
+                    let missing = size.saturating_sub(stream.bytes());
+                    (stream, bytes.min(missing))
+                }
                 None => {
                     let log = self.tree.rng.usize(..LOGS);
                     let Some(log) = logs.get_mut(log) else { break };
-                    log
+                    (log, bytes)
                 }
             };
             if !self.tree.append(stream, bytes)? {
                 return Err(AgeError::Full(self.tree.root().to_owned()));
             }
-            (day.written, self.live) = (Bytes(day.written.0 + bytes), self.live + bytes);
+            day.written += Bytes(bytes);
             if growing.get(turn).is_some_and(|(stream, size)| stream.bytes() >= *size) {
                 let (stream, _) = growing.swap_remove(turn);
                 self.tree.close(vec![stream], true);
             }
         }
-        self.tree.close(growing.into_iter().map(|(stream, _)| stream).collect(), true);
         self.logs = logs.iter().map(Stream::made).collect();
         drop(logs);
         self.tree.sync()?;
         Ok(day)
     }
 
-    /// Deletes files at random until so much may be written.
-    fn make_room(&mut self, bytes: u64, day: &mut Day) -> Result<(), AgeError> {
-        while self.live + bytes > self.plan.live.0 && !self.tree.live.is_empty() {
+    /// The sizes of the files of the first day.
+    fn first_files(&mut self) -> Vec<u64> {
+        let (mut sizes, mut sum) = (Vec::new(), 0);
+        while sum < but_for_logs(self.plan.live) {
+            let size = log_uniform(&mut self.tree.rng, LEAST, MOST);
+            sizes.push(size);
+            sum += size;
+        }
+        sizes
+    }
+
+    /// Deletes files at random, as many bytes as are written on a day. The sizes of those that take their place: each of the
+    /// same class as one that is gone, within a factor of two, so that neither the number of files nor what they hold
+    /// changes much.
+    fn make_room(&mut self, day: &mut Day) -> Result<Vec<u64>, AgeError> {
+        let (mut sizes, mut sum) = (Vec::new(), 0);
+        while sum < but_for_logs(self.plan.daily) && !self.tree.live.is_empty() {
             let position = self.tree.rng.usize(..self.tree.live.len());
             let gone = self.tree.live.get(position).map_or(0, |made| made.bytes);
             self.tree.delete(position)?;
-            self.live -= gone;
+            let class = 1 << gone.saturating_sub(1).max(1).ilog2();
+            sizes.push(log_uniform(&mut self.tree.rng, class, 2 * class));
+            sum += gone;
             day.deleted += 1;
         }
-        self.tree.sync()
+        self.tree.sync()?;
+        Ok(sizes)
     }
 
-    fn begin_file(&mut self, day: &mut Day) -> Result<(Stream, u64), AgeError> {
+    fn begin_file(&mut self, day: &mut Day) -> Result<Stream, AgeError> {
         let manner = MANNERS.get(self.tree.rng.usize(..MANNERS.len())).copied().unwrap_or(Manner::Buffered);
-        let size = log_uniform(&mut self.tree.rng, 16 * KIB, 8 * MIB);
         let stream = self.tree.open_stream_in(self.begun % DIRECTORIES, manner)?;
         (self.begun, day.created) = (self.begun + 1, day.created + 1);
-        Ok((stream, size))
+        Ok(stream)
     }
 
     /// Opens yesterday's logs, and new ones for those that have become too long.
@@ -138,7 +163,6 @@ impl<'a> Life<'a> {
                 too_long => {
                     if let Some(log) = too_long {
                         self.tree.unlink(log)?;
-                        self.live -= log.bytes;
                         day.deleted += 1;
                     }
                     day.created += 1;
@@ -149,4 +173,9 @@ impl<'a> Life<'a> {
         }
         Ok(logs)
     }
+}
+
+/// What of so many bytes is written to files: one turn in nine is a log's.
+fn but_for_logs(bytes: Bytes) -> u64 {
+    bytes.0 / (GROWING as u64 + 1) * GROWING as u64
 }

@@ -37,9 +37,12 @@ fn loop_the_same_seed_lives_the_same_days_on_every_file_system_and_keeps_to_the_
     assert_eq!((&days, kept.len()), (&same_days, same.len()));
     assert!(kept == same, "contents differ");
     let bytes: u64 = kept.values().map(|content| content.len() as u64).sum();
-    assert!((plan.live.0 * 3 / 4..=plan.live.0 * 5 / 4).contains(&bytes), "{bytes}");
-    assert!(days[0].written >= plan.live && days[0].deleted == 0, "{days:?}");
-    assert!(days[1..].iter().all(|day| day.deleted > 0 && day.written.0 < 2 * plan.daily.0), "{days:?}");
+    let about = plan.live.0 * 3 / 4..=plan.live.0 * 5 / 4;
+    assert!(about.contains(&bytes), "{bytes}");
+    assert!(about.contains(&days[0].written.0) && days[0].deleted == 0, "{days:?}");
+    // Else what is told of the free space would be that of a volume with more and more files.
+    assert!(days[1..].iter().all(|day| day.deleted > 0 && day.created == day.deleted), "{days:?}");
+    assert!(days[1..].iter().all(|day| day.written.0 < 3 * plan.daily.0), "{days:?}");
     assert_ne!(live(FileSystemKind::Ext4, 8).0, days);
 }
 

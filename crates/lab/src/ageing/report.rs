@@ -22,8 +22,8 @@ pub fn report(settings: &AgeingSettings, courses: &[Course], picture: &str) -> R
     let mut text = format!(
         "# Weeks of ageing: {}\n\nWritten by `make bench-ageing`; do not edit. The same days (seed {seed}) on volumes of \
          {mebibytes} MiB that begin byte-identical, on a loop device with direct I/O: files come, eight of them growing beside \
-         each other by direct, synchronous or buffered writes of 4 to 64 KiB, others are deleted at random, six logs are added to; \
-         {full_percent} % of the volume is in files, and {daily_percent} % is written each day. A day takes seconds, so that the \
+         each other by direct, synchronous or buffered writes of 4 to 64 KiB, as many of about the same sizes are deleted at random, six \
+         logs are added to; {full_percent} % of the volume is in files, and {daily_percent} % is written each day. A day takes seconds, so that the \
          service is told to wait for a second where it would for five, and to give way to nobody (`pace = \"fast\"`). Figures of \
          the evenings are `longrun analyze`'s; \"moved\" is the service's own count, and of what runs once a week what the device \
          wrote meanwhile; \"more written\" is what the device wrote beyond that of the volume that nobody looks after.\n\n\

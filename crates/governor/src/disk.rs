@@ -97,6 +97,10 @@ impl DiskKind {
     }
 }
 
+/// To save a seek, no disk has more moved unasked. A seek takes as long as reading 1 to 2 MB, and what is moved is read and written:
+/// the file has to be read some four times before that has paid.
+const DEAREST: Bytes = Bytes(4 << 20);
+
 /// What follows from the kind of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskPolicy {
@@ -108,8 +112,8 @@ pub struct DiskPolicy {
     /// How long it must be quiet before it counts as unused.
     #[serde(skip)]
     pub quiet: Duration,
-    /// A file whose fragments are this long on average is read as fast as a whole one: mending it would be writing for
-    /// nothing.
+    /// A file whose fragments are this long on average is read as fast as a whole one: putting it together would be writing
+    /// for nothing.
     #[serde(rename = "whole_bytes")]
     pub whole: Bytes,
     /// Whether it matters where on the disk things lie, beside how many pieces they are in.
@@ -149,6 +153,12 @@ impl DiskPolicy {
                 order_matters: false,
             },
         }
+    }
+
+    /// The most bytes to move for each fragment that a file is fewer, unasked.
+    #[must_use]
+    pub fn worth(&self) -> Bytes {
+        self.whole.min(DEAREST)
     }
 
     /// For several disks together: what suits the most sensitive. Of unknown disks the worst is assumed.
@@ -275,6 +285,16 @@ mod tests {
         let whole = [Thin, SolidState, Virtual, Rotational].map(|kind| DiskPolicy::of(kind).whole);
         assert!(whole.is_sorted_by(|a, b| a < b), "{whole:?}");
         assert_eq!(DiskPolicy::of_all([SolidState, Rotational]).whole, DiskPolicy::of(Rotational).whole);
+    }
+
+    #[test]
+    fn no_disk_has_more_moved_for_a_fragment_than_its_length_is_worth_or_a_seek() {
+        use DiskKind::{Rotational, SolidState, Thin, Virtual};
+        for kind in [Thin, SolidState, Virtual, Rotational].map(DiskPolicy::of) {
+            assert!(kind.worth() <= kind.whole && kind.worth() <= DEAREST, "{kind:?}");
+        }
+        assert_eq!(DiskPolicy::of(Rotational).worth(), DEAREST);
+        assert_eq!(DiskPolicy::of(Thin).worth(), DiskPolicy::of(Thin).whole);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use bench::{Bench, content};
 use longrun_lab::oracle::{compare, dump, excess_of};
 use longrun_lab::{FileSystemKind, VolumeSpec, drop_caches, tool};
 use longrun_layout::Bytes;
-use longrun_sys::{FileHandle, Shutdown, shutdown};
+use longrun_sys::{FileHandle, Mapping, Shutdown, shutdown};
 use longrun_volume::engine::{Observer, Permission, Turn, Unobserved};
 use longrun_volume::mend::{LeftReason, Limits, MendError};
 use longrun_volume::{SkipReason, Target, VolumeError};
@@ -70,6 +70,29 @@ fn loop_a_fragmented_file_becomes_whole_and_nothing_else_about_it_changes() {
 }
 
 #[test]
+fn loop_short_fragments_come_together_beside_long_ones_that_stay_where_they_are() {
+    for kind in FileSystemKind::ALL {
+        let bench = Bench::new(kind);
+        let short = 3 << 18;
+        bench.few_pieces("file", &[20 << 20, 1 << 18, 1 << 18, 1 << 18, 18 << 20]);
+        let (path, before) = (bench.path("file"), dump(&bench.path("file")).unwrap());
+        let places =
+            || longrun_sys::map_file(File::open(&path).unwrap(), bench.range(0, 20 << 20), Mapping::AsIs).unwrap();
+        let (was, excess) = (places(), excess_of(&path).unwrap());
+        let limits = Limits { worth: Bytes(4 << 20), ..Limits::NONE };
+        let mended = bench.try_mend("file", limits, &mut Unobserved).unwrap();
+        assert_eq!((mended.before, mended.after), (excess, excess - 2), "{kind:?}: {mended:?}");
+        assert_eq!((excess_of(&path).unwrap(), mended.moved), (mended.after, Bytes(short)), "{kind:?}");
+        assert_eq!(places(), was, "{kind:?}: the long one moved");
+        assert_eq!(bench.left_within("file", limits, &mut Unobserved), LeftReason::WholeEnough, "{kind:?}");
+        compare(&before, &dump(&path).unwrap()).unwrap();
+        bench.volume.remount().unwrap();
+        compare(&before, &dump(&path).unwrap()).unwrap();
+        bench.volume.check().unwrap();
+    }
+}
+
+#[test]
 fn loop_holes_and_preallocated_space_stay_what_they_are() {
     for kind in FileSystemKind::ALL {
         let bench = Bench::new(kind);
@@ -113,7 +136,7 @@ fn loop_what_others_share_or_must_not_move_is_left_with_its_reason() {
         let pinned = SkipReason::Pinned(longrun_layout::Pin::Immutable);
         assert_eq!(bench.left("file"), LeftReason::Skipped(pinned), "{kind:?}");
         tool::run("chattr", ["-i", bench.path("file").to_str().unwrap()]).unwrap();
-        let small = Limits { budget: Bytes(1 << 19), floor: None };
+        let small = Limits { budget: Bytes(1 << 19), ..Limits::NONE };
         assert_eq!(bench.left_within("file", small, &mut Unobserved), LeftReason::Budget, "{kind:?}");
         let handle = bench.handle("file");
         fs::remove_file(bench.path("file")).unwrap();

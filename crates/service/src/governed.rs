@@ -7,7 +7,7 @@ use crate::books::{lock, reason_word};
 use crate::config::VolumeSettings;
 use crate::mending::Governor;
 use crate::model;
-use longrun_governor::{Disks, Duty, Latency, Loads, Pace, Verdict};
+use longrun_governor::{DiskKind, DiskPolicy, Disks, Duty, Latency, Loads, Pace, Verdict};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
 use longrun_volume::Target;
@@ -77,18 +77,19 @@ impl Governed {
         }
     }
 
-    /// How long the fragments of a file must be on average for it to be left as it is. Looks anew at what the volume lies on,
-    /// which can change, and goes by that from now on.
-    pub fn whole(&self) -> Bytes {
+    /// The most bytes to move for each fragment that a file is fewer. Looks anew at what the volume lies on, which can change, and
+    /// goes by that from now on. Who gives way to nobody has everything mended as on the disk that needs it most.
+    pub fn worth(&self) -> Bytes {
         let disks = self.device().and_then(Disks::below);
-        let whole = disks.as_ref().map(|disks| disks.policy.whole);
+        let policy = disks.as_ref().map(|disks| disks.policy);
         let mut state = lock(&self.state);
         if state.disks != disks {
             state.disks = disks;
             // It would look by itself, but only while there is work.
             state.governor.iter_mut().for_each(longrun_governor::Governor::look_below);
         }
-        whole.filter(|_| state.manner.pace != Pace::Fast).unwrap_or(Bytes(u64::MAX))
+        let policy = policy.filter(|_| state.manner.pace != Pace::Fast);
+        policy.unwrap_or_else(|| DiskPolicy::of(DiskKind::Rotational)).worth()
     }
 
     /// Files of btrfs name another device than the one that they lie on.

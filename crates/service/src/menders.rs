@@ -65,10 +65,10 @@ impl fmt::Display for Rest {
 }
 
 /// What `settings` mean now.
-fn mend_settings(settings: &VolumeSettings, whole: Bytes, rest: Option<Rest>) -> MendSettings {
+fn mend_settings(settings: &VolumeSettings, worth: Bytes, rest: Option<Rest>) -> MendSettings {
     let daily_budget = if settings.mending_budget.0 == 0 { Bytes(u64::MAX) } else { settings.mending_budget };
     let resting = rest.is_some();
-    MendSettings { quiet: settings.mending_quiet, daily_budget, whole, resting, ..MendSettings::default() }
+    MendSettings { quiet: settings.mending_quiet, daily_budget, worth, resting, ..MendSettings::default() }
 }
 
 impl Menders {
@@ -86,10 +86,10 @@ impl Menders {
         let known = lock(&self.open).get(&volume.device).cloned();
         if let Some(Mender { mending, governed }) = known {
             governed.set(manner);
-            return mending.reconfigure(mend_settings(settings, governed.whole(), rest));
+            return mending.reconfigure(mend_settings(settings, governed.worth(), rest));
         }
         let governed = Arc::new(Governed::new(volume.point.clone(), manner));
-        let how = mend_settings(settings, governed.whole(), rest);
+        let how = mend_settings(settings, governed.worth(), rest);
         match Mending::start(how, Arc::clone(&governed) as _, Arc::clone(&self.books) as Arc<dyn MendSink>) {
             Ok(mending) => {
                 mending.watch(volume.clone());

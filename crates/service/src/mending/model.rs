@@ -15,9 +15,8 @@ pub struct MendSettings {
     pub quiet: Duration,
     /// The most bytes to write for mending, each day on each volume.
     pub daily_budget: Bytes,
-    /// A file whose fragments are at least this long on average is left as it is: on its disk it is read as fast as a whole
-    /// one.
-    pub whole: Bytes,
+    /// The most bytes to move for each fragment that a file is fewer.
+    pub worth: Bytes,
     /// Nothing is mended for the time being; files wait.
     pub resting: bool,
     /// The most files that wait; of more, those with the least gain are forgotten.
@@ -29,7 +28,7 @@ impl Default for MendSettings {
         Self {
             quiet: Duration::from_secs(5),
             daily_budget: Bytes(32 << 30),
-            whole: Bytes(u64::MAX),
+            worth: Bytes(u64::MAX),
             resting: false,
             longest_queue: 10_000,
         }

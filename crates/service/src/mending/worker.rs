@@ -231,26 +231,18 @@ fn attempt(shared: &Shared, job: &Job, volume: &Watched) -> Outcome {
         return Outcome::Measured(size);
     }
     let settings = shared.state().settings;
-    if is_whole_enough(size, job.candidate.excess, settings.whole) {
-        return Outcome::Left(LeftReason::WholeEnough, Bytes(0));
-    }
     if idle < settings.quiet {
         return Outcome::NotQuiet;
     }
     let mut watch = Watch { shared, device: volume.device };
     let place = Place { root: &root, point: &volume.point };
-    let limits = Limits { budget: job.budget, floor: None };
+    let limits = Limits { budget: job.budget, worth: settings.worth, floor: None };
     match mend(place, &job.candidate.file.handle, limits, &mut watch) {
         Ok(mended) => Outcome::Done(mended),
         Err(MendError::Left { reason, written }) => Outcome::Left(reason, written),
         Err(MendError::Volume(VolumeError::TooFull { .. })) => Outcome::Left(LeftReason::LowSpace, Bytes(0)),
         Err(MendError::Volume(error)) => Outcome::Refused(error),
     }
-}
-
-/// Whether the fragments of a file are at least `whole` long on average.
-fn is_whole_enough(size: Bytes, excess: u64, whole: Bytes) -> bool {
-    size.0 / excess.saturating_add(1) >= whole.0
 }
 
 /// How long a file is, and since when nobody has written to it.
@@ -352,18 +344,5 @@ impl Observer for Watch<'_> {
         if !state.stopping && !self.cancelled() {
             drop(self.shared.changed.wait_timeout(state, time));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_in_long_fragments_is_whole_enough() {
-        let mib = |n: u64| Bytes(n << 20);
-        assert!(is_whole_enough(mib(64), 3, mib(16)));
-        assert!(!is_whole_enough(mib(64), 4, mib(16)));
-        assert!(!is_whole_enough(mib(64), 1, Bytes(u64::MAX)), "every file is mended where there is no such length");
     }
 }

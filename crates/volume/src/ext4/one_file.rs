@@ -7,8 +7,10 @@
 use super::Ext4Volume;
 use super::balloon::Donor;
 use super::files::OpenFile;
+use crate::engine::file_map::FileMap;
 use crate::engine::{Observer, Permission, PlanSource, Settings, Status, Stop, Turn, optimize_with};
-use crate::mend::{LeftReason, Limits, MendError, Mended, Place};
+use crate::mend::{LeftReason, Limits, MendError, Mended, Place, worth_moving};
+use crate::rewrite::are_worth_taking;
 use crate::{Exchanged, MoveError, Part, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{
     Blocks, Bytes, Extent, ExtentSet, FileId, FileMove, InodeNumber, LayoutBuilder, LogicalBlock, NO_DIRECTORY,
@@ -43,6 +45,12 @@ pub(crate) fn mend(
     let block_size = inner.geometry.block_size;
     let end = LogicalBlock(block_size.to_blocks(file.length).0);
     let movable: Vec<Run> = runs.iter().filter_map(|run| up_to(*run, end)).collect();
+    let parts = worth_moving(&movable, block_size, limits.worth);
+    if parts.is_empty() {
+        return Err(left(LeftReason::WholeEnough));
+    }
+    let map = FileMap::new(movable);
+    let movable: Vec<Run> = parts.iter().flat_map(|part| map.within(*part)).collect();
     let needed: Blocks = movable.iter().map(|run| run.length).sum();
     if block_size.to_bytes(needed) > limits.budget {
         return Err(left(LeftReason::Budget));
@@ -50,11 +58,13 @@ pub(crate) fn mend(
     crate::mend::checkpoint(observer, block_size.to_bytes(needed)).map_err(left)?;
     let mut one = OneFile { inner, id, file, stock: ExtentSet::new() };
     let pieces = one.stock_up(needed, limits.floor)?;
-    let moves = moves(&movable, &pieces);
-    let after = fragments_after(&runs, &moves).saturating_sub(1);
-    if after * 2 > before {
+    let excess_in = |pieces: &[Extent]| fragments_after(&runs, &moves(&movable, pieces)).saturating_sub(1);
+    // In one piece far from everything.
+    let at_best = excess_in(&[Extent { start: PhysicalBlock(1 << 60), length: needed }]);
+    if !are_worth_taking(before.saturating_sub(at_best), excess_in(&pieces).saturating_sub(at_best)) {
         return Err(left(LeftReason::NoGain));
     }
+    let moves = moves(&movable, &pieces);
     let settings = Settings { mode: Mode::Files, rounds: 1, patience: Duration::ZERO, ..Settings::default() };
     let mut watch = Watch { observer, skipped: None };
     let report = optimize_with(&mut one, &settings, &mut watch, &IntoStock { moves });
@@ -133,7 +143,7 @@ fn moves(runs: &[Run], pieces: &[Extent]) -> Vec<FileMove> {
 }
 
 fn fragments_after(runs: &[Run], moves: &[FileMove]) -> u64 {
-    let mut map = crate::engine::file_map::FileMap::new(runs.iter().copied());
+    let mut map = FileMap::new(runs.iter().copied());
     moves.iter().for_each(|step| map.put(step.logical, step.target, step.length));
     map.fragments()
 }

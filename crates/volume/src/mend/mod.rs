@@ -1,12 +1,15 @@
 //! Mending: one fragmented file of a mounted volume becomes whole, without a scan of the volume.
 //!
 //! Owns the choice of the way: on ext4 the engine that optimizes volumes, on a plan for one file ([`crate::ext4`]); on XFS
-//! and btrfs a copy that the kernel compares with the file and then gives it in place of its blocks ([`sharing`]). Never
+//! and btrfs a copy that the kernel compares with the file and then gives it in place of its blocks ([`sharing`]); and of what
+//! is moved for that ([`worth`]). Never
 //! changes a byte or a time, never forces a file that changes meanwhile, and never leaves it in more fragments.
 
 mod sharing;
+mod worth;
 
 pub use crate::rewrite::{LeftReason, Place};
+pub(crate) use worth::worth_moving;
 
 use crate::VolumeError;
 use crate::engine::{Observer, Permission};
@@ -23,8 +26,10 @@ use std::os::unix::fs::MetadataExt;
 /// What one mending may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bytes to move. A file that is larger is left alone.
+    /// The most bytes to move. A file that would take more is left alone.
     pub budget: Bytes,
+    /// The most bytes to move for each fragment that the file is fewer: longer ones stay where they are.
+    pub worth: Bytes,
     /// Free space that stays with others at any moment, twice of it to begin with; by default a fiftieth of the volume, at
     /// least 32 MiB, at most 1 GiB, and on ext4 what the guard of every optimizer keeps.
     pub floor: Option<Bytes>,
@@ -32,7 +37,7 @@ pub struct Limits {
 
 impl Limits {
     /// As many bytes as it takes.
-    pub const NONE: Self = Self { budget: Bytes(u64::MAX), floor: None };
+    pub const NONE: Self = Self { budget: Bytes(u64::MAX), worth: Bytes(u64::MAX), floor: None };
 }
 
 /// A file that was mended, or found not to need it.
@@ -76,7 +81,7 @@ impl MendError {
     }
 }
 
-/// Makes the file `handle` lie in one piece, or in as few as the free space allows if that is a gain. `observer` is asked
+/// Makes the file `handle` lie in one piece, or in as few as are worth it and the free space allows if that is a gain. `observer` is asked
 /// before each chunk whether it may be moved, and whether to stop.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! Owns whether a file is mended at all. The work itself is [`crate::rewrite`]'s.
 
-use super::{LeftReason, Limits, MendError, Mended, Place, checkpoint};
+use super::{LeftReason, Limits, MendError, Mended, Place, checkpoint, worth_moving};
 use crate::VolumeError;
 use crate::engine::Observer;
 use crate::rewrite::{Durable, Ended, Floor, Request, Sharers, Subject, Survey, open, rewrite};
@@ -25,7 +25,11 @@ pub(super) fn mend(
     if before == 0 {
         return Ok(Mended { before, after: 0, moved: Bytes(0) });
     }
-    let needed = subject.data_bytes(&[]);
+    let parts = worth_moving(&subject.survey.data, block_size, limits.worth);
+    if parts.is_empty() {
+        return Err(MendError::left(LeftReason::WholeEnough));
+    }
+    let needed = subject.data_bytes(&parts);
     if needed > limits.budget {
         return Err(MendError::left(LeftReason::Budget));
     }
@@ -34,7 +38,7 @@ pub(super) fn mend(
     require_sharing(place)?;
     let subjects = [subject];
     let request =
-        Request { place, subjects: &subjects, parts: &[], floor, durable: Durable::BeforeItIsTaken, beside: true };
+        Request { place, subjects: &subjects, parts: &parts, floor, durable: Durable::BeforeItIsTaken, beside: true };
     let mut written = Bytes(0);
     let ended = rewrite(&request, observer, &mut written);
     ended.map_err(|ended| match ended {

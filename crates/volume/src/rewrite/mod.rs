@@ -12,6 +12,7 @@ mod work;
 
 pub(crate) use donor::Floor;
 pub(crate) use extents::{Sharers, Survey};
+pub(crate) use unit::are_worth_taking;
 pub(crate) use work::{Durable, Ended, MOVED_AT_ONCE, Request, Subject, open, rewrite};
 
 use crate::live::io;
@@ -46,7 +47,7 @@ pub enum LeftReason {
     Compressed,
     /// The free space has no place where it would lie better.
     NoGain,
-    /// Its fragments are so long that on its disk it is read as fast as a whole file.
+    /// Its fragments are so long that one less is not worth moving them.
     WholeEnough,
     /// Others might need the free space.
     LowSpace,

@@ -4,6 +4,7 @@
 //! protocol that compares a volume with the service and without it ([`protocol`]). Never writes outside the directory that
 //! it makes for itself, never prints, and never judges kindly: where there is no benefit, the report says so.
 
+pub mod ageing;
 mod child;
 pub mod copy;
 pub mod device;

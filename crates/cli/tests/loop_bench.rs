@@ -79,6 +79,30 @@ fn loop_every_benchmark_tells_what_it_found_as_json_and_as_a_page_and_leaves_not
 }
 
 #[test]
+fn loop_bench_ageing_lives_the_same_days_with_each_care_and_leaves_nothing() {
+    let (volume, pages) = (LoopVolume::create(&VolumeSpec::xfs(1024)).unwrap(), tempfile::tempdir().unwrap());
+    let (target, page) = (volume.mount_point(), pages.path().join("page.html"));
+    let how = ["--days", "1", "--bytes", "256M", "--json", "--html"].map(OsStr::new).into_iter();
+    let output = longrun(
+        ["bench".as_ref(), "ageing".as_ref(), target.as_os_str()].into_iter().chain(how).chain([page.as_os_str()]),
+    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let courses = found["courses"].as_array().unwrap();
+    let of = |care: &str| &courses.iter().find(|course| course["care"] == care).unwrap()["evenings"][1];
+    let (nobody, service) = (of("nobody"), of("service"));
+    assert_eq!(nobody["files"], service["files"], "the same days");
+    assert!(nobody["excess_fragments"].as_u64() > Some(100), "{found}");
+    assert!(service["excess_fragments"].as_u64() < Some(20) && service["moved"].as_u64() > Some(0), "{found}");
+    let (page, left) = (fs::read_to_string(&page).unwrap(), entries(&target));
+    assert!(page.matches("<svg").count() == 3 && page.contains("the service"), "{page}");
+    assert_eq!(left, 0);
+    let small = ["bench".as_ref(), "ageing".as_ref(), target.as_os_str(), "--bytes".as_ref(), "64M".as_ref()];
+    check(&longrun(small), 2, "at least 256M");
+    volume.check().unwrap();
+}
+
+#[test]
 fn loop_bench_install_takes_turns_on_two_volumes_and_wants_to_know_of_the_second() {
     let (aged, optimized, tree) = (volume(), volume(), tempfile::tempdir().unwrap());
     fs::write(tree.path().join("program"), vec![7; 3 << 20]).unwrap();

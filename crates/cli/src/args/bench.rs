@@ -58,6 +58,14 @@ pub enum Bench {
     /// of it is in a new directory in TARGETDIR, which is removed in the end, also when it is interrupted. Needs root. Take a
     /// volume whose disk nobody else uses meanwhile.
     Invisibility(InvisibilityArgs),
+    /// Compare weeks of use with nobody, the file system's own tool, and the service looking after the files
+    ///
+    /// Lives through the same days in a new directory in TARGETDIR, once with each care: files come, eight of them growing beside each
+    /// other by direct, synchronous or buffered writes, others are deleted, logs are added to. A day takes seconds. Tells the excess
+    /// fragments and the pieces of free space in the evenings, and what was moved. The file system's own tool (e4defrag, xfs_fsr, btrfs
+    /// defragment) runs every seventh evening on these files, where it is installed. What was made is removed, also when it is
+    /// interrupted. Needs root, and that no other service runs. Take a volume that nobody else uses meanwhile.
+    Ageing(AgeingArgs),
     /// Write files in one of the ways that fragment them, and watch them grow
     ///
     /// For looking at what a running service does: the same work as in "prevention", once, with a line now and then about how
@@ -249,6 +257,35 @@ pub struct InvisibilityArgs {
     /// Where what was found goes.
     #[command(flatten)]
     pub output: BenchOutput,
+}
+
+/// Arguments of `bench ageing`.
+#[derive(Debug, Args)]
+pub struct AgeingArgs {
+    /// A directory on the volume to measure (ext4, XFS or btrfs)
+    #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
+    pub target: PathBuf,
+    /// How many days, after the one that makes the first files
+    #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u32).range(1..=365))]
+    pub days: u32,
+    /// How much is in files (k, M, G: powers of 1024)
+    #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = lived_size)]
+    pub bytes: Bytes,
+    /// How much of that is written anew each day, in per cent
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub daily: u32,
+    /// The same seed lives through the same days
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// Where what was found goes.
+    #[command(flatten)]
+    pub output: BenchOutput,
+}
+
+/// In less there is no room for what lives on from day to day.
+fn lived_size(text: &str) -> Result<Bytes, String> {
+    let bytes = file_size(text)?;
+    if bytes < Bytes(256 << 20) { Err("at least 256M".to_owned()) } else { Ok(bytes) }
 }
 
 /// The modes by name, so that help, completion and errors list them.

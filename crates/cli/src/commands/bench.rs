@@ -1,5 +1,6 @@
 //! `bench`: measures what the service brings, and what it costs.
 
+mod ageing;
 mod install;
 mod invisibility;
 mod layouts;
@@ -26,6 +27,7 @@ pub fn run(benchmark: &Benchmark) -> Result<(), Failure> {
         Benchmark::Oltp(args) => layouts::oltp(args),
         Benchmark::Install(args) => install::run(args),
         Benchmark::Invisibility(args) => invisibility::run(args),
+        Benchmark::Ageing(args) => ageing::run(args),
         Benchmark::Write(args) => write::run(args),
     }
 }

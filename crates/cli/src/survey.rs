@@ -95,12 +95,12 @@ impl Survey {
     }
 
     /// The figures, and the `top` most fragmented files by name.
-    pub fn findings(&self, top: usize) -> Result<Findings, Failure> {
+    pub fn findings(&self, top: usize, progress: &dyn Progress) -> Result<Findings, Failure> {
         let started = Instant::now();
         let layout = self.layout();
         let worst = layout.most_fragmented(top);
         let files: Vec<FileId> = worst.iter().filter_map(|w| layout.file(w.file).map(|f| f.id())).collect();
-        let names = self.names(&files)?;
+        let names = self.names(&files, progress)?;
         let size = |blocks| layout.block_size().to_bytes(blocks);
         let named = worst.iter().zip(&names).map(|(w, name)| (name.clone(), w.fragments, size(w.size))).collect();
         Ok(Findings {
@@ -125,14 +125,14 @@ impl Survey {
 
     /// The paths of files, in their order: below the mount point, or from the volume's root when it is not mounted.
     /// A file without a name is called by its inode number.
-    pub fn names(&self, files: &[FileId]) -> Result<Vec<PathBuf>, Failure> {
+    pub fn names(&self, files: &[FileId], progress: &dyn Progress) -> Result<Vec<PathBuf>, Failure> {
         if let Picture::Btrfs(scan, root) = &self.picture {
             return subvolumes::names(scan, root, &self.target, files);
         }
         let inodes: Vec<InodeNumber> = files.iter().map(|f| f.inode).collect();
         let root = self.target.mount.as_ref().map_or(Path::new("/"), |m| m.point.as_path());
         let mut paths: BTreeMap<InodeNumber, PathBuf> = match &self.picture {
-            Picture::Xfs(_) | Picture::Btrfs(..) => xfs::paths_of(root, &inodes)?,
+            Picture::Xfs(_) | Picture::Btrfs(..) => xfs::paths_of(root, &inodes, progress)?,
             Picture::Ext4(scan, reader) => {
                 let below = |(inode, path)| (inode, root.join(PathBuf::from(OsString::from_vec(path))));
                 reader.paths_of(scan, &inodes)?.into_iter().map(below).collect()

@@ -53,9 +53,10 @@ fn examine(args: &AnalyzeArgs, watch: &mut Watch) -> Result<Findings, Failure> {
         && is_readable_volume(target)
     {
         watch.phase("reading the volume", Unit::Steps);
-        match Survey::read(target, &ScanProgress::new(watch, 0)) {
+        let progress = ScanProgress::new(watch, 0);
+        match Survey::read(target, &progress) {
             Err(failure) if failure.needs_root && target.mount.is_some() => {}
-            survey => return survey?.findings(top),
+            survey => return survey?.findings(top, &progress),
         }
     }
     match resolved {

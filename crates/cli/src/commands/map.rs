@@ -15,10 +15,10 @@ use crate::text::{count, counted, printable_path, size};
 use longrun_governor::Governor;
 use longrun_layout::{Blocks, Extent, FileId, FileView, InodeNumber, LogicalBlock, PhysicalBlock};
 use longrun_sys::SpaceOwner;
-use longrun_volume::Target;
 use longrun_volume::engine::ScanProgress;
 use longrun_volume::ext4::scan::{Area, AreaKind, Owner};
 use longrun_volume::xfs::scan::XfsScan;
+use longrun_volume::{NoProgress, Target};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -42,7 +42,7 @@ pub fn run(args: &MapArgs) -> Result<(), Failure> {
     if let Some(block) = args.at {
         return name_owner(&survey, PhysicalBlock(block));
     }
-    let analysis = Analysis::new(&survey.findings(0)?);
+    let analysis = Analysis::new(&survey.findings(0, &NoProgress)?);
     if args.svg.is_none() && args.png.is_none() {
         return draw(&survey, &analysis, args);
     }
@@ -175,7 +175,7 @@ fn blocks_text(start: u64, length: Blocks) -> String {
 }
 
 pub(crate) fn named(survey: &Survey, file: FileId) -> Result<String, Failure> {
-    Ok(survey.names(&[file])?.first().map(|path| printable_path(path)).unwrap_or_default())
+    Ok(survey.names(&[file], &NoProgress)?.first().map(|path| printable_path(path)).unwrap_or_default())
 }
 
 fn of_area(survey: &Survey, area: Area) -> Result<String, Failure> {

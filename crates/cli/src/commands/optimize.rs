@@ -17,7 +17,7 @@ use longrun_volume::chunked;
 use longrun_volume::engine::{self, Expected, PassError, Report, ScanProgress, Settings, Stop};
 use longrun_volume::subset::{Subset, restrict};
 use longrun_volume::target::Subject;
-use longrun_volume::{Opened, Target, VolumeError};
+use longrun_volume::{Opened, Progress, Target, VolumeError};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -53,9 +53,10 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     }
     let report = carry_out(volume, scope, &settings, &mut watch)?;
     // Also of a run that was stopped the result is told: this look at the volume does not ask whether to go on.
-    let after = Survey::read(&target, &ScanProgress::new(&mut watch, 0).to_the_end());
+    let progress = ScanProgress::new(&mut watch, 0).to_the_end();
+    let after = Survey::read(&target, &progress).and_then(|survey| survey.findings(WORST_SHOWN, &progress));
     watch.finish();
-    let after = Analysis::new(&after?.findings(WORST_SHOWN)?);
+    let after = Analysis::new(&after?);
     let optimization = Optimization::new(before, after, plan, &report, watch.loads());
     if args.json {
         print_json(&optimization)?;
@@ -202,28 +203,43 @@ fn foresee(
         return Err(VolumeError::Unsupported { path, what }.into());
     }
     watch.phase("planning", Unit::Steps);
-    let before = Analysis::new(&survey.findings(WORST_SHOWN)?);
+    let progress = ScanProgress::new(watch, 0);
+    let before = Analysis::new(&survey.findings(WORST_SHOWN, &progress)?);
     let plan = match (&survey.picture, scope) {
-        (Picture::Btrfs(scan, _), _) => plan_in_chunks(&survey, scan, scope, settings)?,
-        (_, Scope::Volume | Scope::File(_)) => plan_for(&survey, survey.layout(), settings)?,
-        (_, Scope::Below { chosen, .. }) => plan_for(&survey, &restrict(survey.layout(), chosen)?, settings)?,
+        (Picture::Btrfs(scan, _), _) => plan_in_chunks(&survey, scan, scope, settings, &progress)?,
+        (_, Scope::Volume | Scope::File(_)) => plan_for(&survey, survey.layout(), settings, &progress)?,
+        (_, Scope::Below { chosen, .. }) => {
+            plan_for(&survey, &restrict(survey.layout(), chosen)?, settings, &progress)?
+        }
     };
     watch.finish();
     Ok((before, plan))
 }
 
-fn plan_for(survey: &Survey, layout: &VolumeLayout, settings: &Settings) -> Result<Plan, Failure> {
+fn plan_for(
+    survey: &Survey,
+    layout: &VolumeLayout,
+    settings: &Settings,
+    progress: &dyn Progress,
+) -> Result<Plan, Failure> {
     let policy = settings.policy(layout, Bytes(0));
     let expected = engine::dry_run(layout, policy, settings.only);
-    named(survey, layout, policy.mode, &expected.map_err(|error| contradiction(survey, format!("{error:?}")))?)
+    let expected = expected.map_err(|error| contradiction(survey, format!("{error:?}")))?;
+    named(survey, layout, policy.mode, &expected, progress)
 }
 
 /// Where things come to lie is the volume's decision there: the pass is carried out on a simulation of it.
-fn plan_in_chunks(survey: &Survey, scan: &BtrfsScan, scope: &Scope, settings: &Settings) -> Result<Plan, Failure> {
+fn plan_in_chunks(
+    survey: &Survey,
+    scan: &BtrfsScan,
+    scope: &Scope,
+    settings: &Settings,
+    progress: &dyn Progress,
+) -> Result<Plan, Failure> {
     let picture = btrfs::picture(scan);
     let expected = chunked::foresee(&picture, &scope.in_chunks(), settings);
     let expected = expected.map_err(|error| contradiction(survey, error.to_string()))?;
-    named(survey, &picture.layout, settings.mode, &expected)
+    named(survey, &picture.layout, settings.mode, &expected, progress)
 }
 
 fn contradiction(survey: &Survey, error: String) -> Failure {
@@ -233,11 +249,17 @@ fn contradiction(survey: &Survey, error: String) -> Failure {
 }
 
 /// The plan with the names of the files that gain most.
-fn named(survey: &Survey, layout: &VolumeLayout, mode: Mode, expected: &Expected) -> Result<Plan, Failure> {
+fn named(
+    survey: &Survey,
+    layout: &VolumeLayout,
+    mode: Mode,
+    expected: &Expected,
+    progress: &dyn Progress,
+) -> Result<Plan, Failure> {
     let worst: Vec<_> = expected.most_improved.iter().take(FILES_SHOWN).collect();
     let ids: Vec<_> = worst.iter().filter_map(|w| layout.file(w.file).map(|f| f.id())).collect();
     let files: Vec<PlannedFile> = survey
-        .names(&ids)?
+        .names(&ids, progress)?
         .into_iter()
         .zip(worst)
         .map(|(path, w)| PlannedFile {

@@ -2,7 +2,7 @@
 //!
 //! Owns a walk through directories. Never opens a file, never leaves the volume.
 
-use crate::VolumeError;
+use crate::{Progress, VolumeError};
 use longrun_layout::InodeNumber;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,11 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// [`VolumeError::Io`] when `top` itself cannot be read; what cannot be read below has no names.
-pub fn paths_of(top: &Path, inodes: &[InodeNumber]) -> Result<BTreeMap<InodeNumber, PathBuf>, VolumeError> {
+pub fn paths_of(
+    top: &Path,
+    inodes: &[InodeNumber],
+    progress: &dyn Progress,
+) -> Result<BTreeMap<InodeNumber, PathBuf>, VolumeError> {
     let failed = |act| move |source| VolumeError::Io { path: top.to_owned(), act, source };
     let device = fs::metadata(top).map_err(failed("looking at it"))?.dev();
     let mut wanted: BTreeSet<u64> = inodes.iter().map(|inode| inode.0).collect();
@@ -29,6 +33,7 @@ pub fn paths_of(top: &Path, inodes: &[InodeNumber]) -> Result<BTreeMap<InodeNumb
             Ok(entries) => entries,
         };
         for entry in entries.flatten() {
+            progress.give_way();
             let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
             // A mount point has the inode number of what is mounted there, or of what is hidden below.
             if is_directory && !entry.metadata().is_ok_and(|meta| meta.dev() == device) {
@@ -48,6 +53,23 @@ pub fn paths_of(top: &Path, inodes: &[InodeNumber]) -> Result<BTreeMap<InodeNumb
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    /// Counts how often others may go first.
+    #[derive(Default)]
+    struct Asked(Cell<u32>);
+
+    impl Progress for Asked {
+        fn at(&self, _done: u64, _total: u64) {}
+
+        fn cancelled(&self) -> bool {
+            false
+        }
+
+        fn give_way(&self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
 
     #[test]
     fn files_are_found_by_their_inode_numbers() {
@@ -55,7 +77,9 @@ mod tests {
         fs::create_dir_all(top.path().join("a/b")).unwrap();
         fs::write(top.path().join("a/b/file"), "x").unwrap();
         let inode = InodeNumber(fs::metadata(top.path().join("a/b/file")).unwrap().ino());
-        let found = paths_of(top.path(), &[inode, InodeNumber(u64::MAX)]).unwrap();
+        let asked = Asked::default();
+        let found = paths_of(top.path(), &[inode, InodeNumber(u64::MAX)], &asked).unwrap();
         assert_eq!(found, BTreeMap::from([(inode, top.path().join("a/b/file"))]));
+        assert_eq!(asked.0.get(), 3, "once for each name");
     }
 }

@@ -8,7 +8,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{fmt, reload};
 
 /// Changes how much is logged.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct LogControl {
     handle: Option<reload::Handle<LevelFilter, tracing_subscriber::Registry>>,
 }

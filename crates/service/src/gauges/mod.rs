@@ -6,5 +6,5 @@ mod scan;
 mod space;
 
 pub use own::own_use;
-pub use scan::{can_scan, scan};
+pub use scan::{Scanned, can_scan, scan, written};
 pub use space::look;

@@ -3,10 +3,11 @@
 use super::Hub;
 use crate::books::lock;
 use crate::config::Moment;
-use crate::gauges::{self, can_scan, health, own_use};
+use crate::gauges::{self, Scanned, can_scan, health, own_use};
 use crate::governed::Governed;
 use crate::mending::Governor as _;
 use crate::model::HealthLevel;
+use crate::volumes::Found;
 use jiff::Timestamp;
 use longrun_governor::Pace;
 use longrun_layout::Bytes;
@@ -37,12 +38,7 @@ impl Hub {
         }
         self.set_menders();
         self.count_own();
-        let now = Moment::now();
-        let due = lock(&self.volumes).values().find_map(|entry| {
-            let small = entry.space.total_bytes <= entry.settings.scan_largest.0;
-            (entry.next_scan? <= Instant::now() && small && !entry.settings.rests(now)).then(|| entry.id())
-        });
-        if let Some(id) = due
+        if let Some(id) = self.due()
             && !is_busy()
         {
             // The scan tells by itself why it did not work.
@@ -50,12 +46,36 @@ impl Hub {
         }
     }
 
-    /// Looks at one volume; `scheduled` looks ask for pieces of free space only as often as that is cheap.
+    /// A volume whose scan is due. What nobody has written to since the last one is as it was then: that is put off, and a disk
+    /// that sleeps is left asleep.
+    fn due(&self) -> Option<String> {
+        let (now, moment) = (Instant::now(), Moment::now());
+        let due: Vec<(DeviceNumber, Found, Option<Bytes>)> = lock(&self.volumes)
+            .iter()
+            .filter(|(_, entry)| entry.is_due(now, moment))
+            .map(|(device, entry)| (*device, entry.found.clone(), entry.scanned_at))
+            .collect();
+        due.into_iter().find_map(|(device, found, scanned_at)| {
+            let unchanged = scanned_at.is_some() && scanned_at == gauges::written(&found);
+            let mut volumes = lock(&self.volumes);
+            let entry = volumes.get_mut(&device)?;
+            if unchanged {
+                entry.put_off_scan();
+            }
+            (!unchanged).then(|| entry.id())
+        })
+    }
+
+    /// Looks at one volume; `scheduled` looks ask for pieces of free space only as often as that is cheap, and only when somebody
+    /// has written to the device.
     pub(super) fn look_at(&self, device: DeviceNumber, scheduled: bool) {
         let known = lock(&self.volumes).get(&device).filter(|entry| entry.settings.enabled).map(|entry| {
-            (entry.found.clone(), entry.identity.clone(), !scheduled || entry.next_look <= Instant::now())
+            let due = !scheduled || entry.next_look <= Instant::now();
+            (entry.found.clone(), entry.identity.clone(), due, entry.looked_at.filter(|_| scheduled))
         });
-        let Some((found, identity, pieces)) = known else { return };
+        let Some((found, identity, due, looked_at)) = known else { return };
+        let written = gauges::written(&found);
+        let pieces = due && (looked_at.is_none() || looked_at != written);
         let started = Instant::now();
         let look = match gauges::look(&found, &identity, pieces) {
             Ok(look) => look,
@@ -74,6 +94,7 @@ impl Hub {
         let skipped = !pieces && look.figures.is_none();
         if pieces {
             entry.next_look = Instant::now() + LOOK_EVERY.max(took * LOOK_SHARE);
+            entry.looked_at = written;
         }
         let health = health::judge(space.total_bytes, space.free_bytes, look.figures);
         entry.space = space;
@@ -127,8 +148,8 @@ impl Hub {
         let account = Account::volume(id);
         let mut volumes = lock(&self.volumes);
         let entry = volumes.get_mut(&found.watched.device).filter(|entry| entry.id() == id);
-        let gauge = match result {
-            Ok(gauge) => gauge,
+        let Scanned { gauge, written } = match result {
+            Ok(scanned) => scanned,
             Err(error) => {
                 if let Some(entry) = entry {
                     // What failed is not worth trying each minute.
@@ -142,9 +163,9 @@ impl Hub {
             }
         };
         if let Some(entry) = entry {
-            let interval = entry.settings.scan_interval;
-            entry.next_scan = (!interval.is_zero()).then(|| Instant::now() + interval);
+            entry.put_off_scan();
             entry.scan = Some((Timestamp::now(), gauge));
+            entry.scanned_at = written;
             entry.space.free_pieces = gauge.free_pieces;
             entry.space.largest_free_bytes = gauge.largest_free_bytes;
         }
@@ -220,4 +241,50 @@ fn is_busy() -> bool {
     let average =
         text.lines().find_map(|line| line.strip_prefix("some avg10=")?.split(' ').next()?.parse::<f64>().ok());
     average.is_some_and(|percent| percent > BUSY_PERCENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::books::Books;
+    use crate::hub::Parts;
+    use crate::logging::LogControl;
+    use crate::menders::Menders;
+    use longrun_lab::{LoopVolume, VolumeSpec};
+    use std::thread::sleep;
+
+    /// One that looks after nothing but `volume`, and scans it every moment.
+    fn hub(volume: &LoopVolume, state: &std::path::Path) -> Arc<Hub> {
+        let rule = format!("[[volume]]\nmount = {:?}\nenabled = true\nmending = false\n", volume.mount_point());
+        let text = format!("[defaults]\nenabled = false\nscan_interval = \"1ms\"\n{rule}");
+        let books = Arc::new(Books::open(&state.join("ledger.db")));
+        Hub::new(Parts {
+            config_path: None,
+            overrides: Box::new(|_| {}),
+            config: crate::config::parse(&text).unwrap(),
+            log: LogControl::default(),
+            menders: Menders::new(Arc::clone(&books)),
+            books,
+            prevention: Err("not wanted".to_owned()),
+            requests: std::sync::mpsc::channel().0,
+        })
+    }
+
+    #[test]
+    fn loop_a_volume_that_nobody_has_written_to_is_not_scanned_again() {
+        let spec = VolumeSpec::ext4(128).mkfs(&["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
+        let (volume, state) = (LoopVolume::create(&spec).unwrap(), tempfile::tempdir().unwrap());
+        let hub = hub(&volume, state.path());
+        hub.refresh();
+        let due = || {
+            sleep(Duration::from_millis(20));
+            hub.due()
+        };
+        let id = due().unwrap();
+        hub.scan(&id).unwrap();
+        assert_eq!((due(), due()), (None, None), "nothing has changed");
+        std::fs::write(volume.mount_point().join("file"), vec![1; 100_000]).unwrap();
+        longrun_sys::sync_volume(std::fs::File::open(volume.mount_point()).unwrap()).unwrap();
+        assert_eq!(due(), Some(id));
+    }
 }

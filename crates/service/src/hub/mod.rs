@@ -9,13 +9,14 @@ mod volumes;
 pub use look::Refusal;
 
 use crate::books::{Books, lock};
-use crate::config::{Config, ConfigError, VolumeSettings};
+use crate::config::{Config, ConfigError, Moment, VolumeSettings};
 use crate::daemon::Threads;
 use crate::logging::LogControl;
 use crate::menders::Menders;
 use crate::model;
 use crate::volumes::{Found, Identity};
 use jiff::Timestamp;
+use longrun_layout::Bytes;
 use longrun_ledger::{Account, Gauge};
 use longrun_prevention::{Prevention, Totals};
 use longrun_sys::DeviceNumber;
@@ -39,11 +40,26 @@ struct Entry {
     next_look: Instant,
     /// When it may be scanned again; never by itself, when absent.
     next_scan: Option<Instant>,
+    /// What its device had written when it was scanned last, and when its pieces of free space were asked for.
+    scanned_at: Option<Bytes>,
+    looked_at: Option<Bytes>,
 }
 
 impl Entry {
     fn id(&self) -> String {
         self.identity.uuid.clone().unwrap_or_else(|| self.found.watched.device.to_string())
+    }
+
+    /// Whether a scan is due.
+    fn is_due(&self, now: Instant, moment: Moment) -> bool {
+        let small = self.space.total_bytes <= self.settings.scan_largest.0;
+        small && !self.settings.rests(moment) && self.next_scan.is_some_and(|next| next <= now)
+    }
+
+    /// The same from now on after a scan.
+    fn put_off_scan(&mut self) {
+        let interval = self.settings.scan_interval;
+        self.next_scan = (!interval.is_zero()).then(|| Instant::now() + interval);
     }
 
     fn account(&self) -> Account {

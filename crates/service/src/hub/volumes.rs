@@ -58,6 +58,8 @@ impl Hub {
             health: model::Health::default(),
             scan: None,
             next_look: Instant::now(),
+            scanned_at: None,
+            looked_at: None,
         };
         let account = entry.account();
         if settings.enabled {

@@ -1,9 +1,9 @@
 //! How soon a governor notices that somebody else uses the device, by BPF and by the counters.
 //!
-//!     cargo run --release -p longrun-governor --example reaction -- DEVICE [BURSTS]
+//!     cargo run --release -p longrun-governor --example reaction -- DEVICE [BURSTS [KIB]]
 //!
-//! As root, on a disk that nobody uses otherwise. This process reads small chunks from the device without the cache and asks
-//! for permission before each, as a mover does. Another process makes bursts of reads at random times. From the beginning
+//! As root, on a disk that nobody uses otherwise. This process reads chunks of so many KiB (256) from the device without the
+//! cache and asks for permission before each, as a mover does: it reacts when the chunk under way is done, not sooner. Another process makes bursts of reads at random times. From the beginning
 //! of a burst to the first refusal is the reaction; the kind of signal alternates from burst to burst.
 
 use longrun_governor::{Governor, Observed, Pace, Signals, Verdict};
@@ -15,6 +15,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// The longest chunk.
 const CHUNK: usize = 256 << 10;
 const REQUEST: usize = 16 << 10;
 const BURST: usize = 64;
@@ -25,9 +26,13 @@ fn main() -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         [_, "burst", device] => bursts(device),
-        [_, device] => measure(device, 40),
-        [_, device, count] => measure(device, count.parse().map_err(Error::other)?),
-        _ => Err(Error::other("usage: reaction DEVICE [BURSTS]")),
+        [_, device] => measure(device, 40, CHUNK),
+        [_, device, count] => measure(device, count.parse().map_err(Error::other)?, CHUNK),
+        [_, device, count, kib] => {
+            let chunk = kib.parse::<usize>().map_err(Error::other)? << 10;
+            measure(device, count.parse().map_err(Error::other)?, chunk.clamp(4096, CHUNK))
+        }
+        _ => Err(Error::other("usage: reaction DEVICE [BURSTS [KIB]]")),
     }
 }
 
@@ -69,7 +74,7 @@ fn bursts(device: &str) -> Result<()> {
     Ok(())
 }
 
-fn measure(device: &str, count: usize) -> Result<()> {
+fn measure(device: &str, count: usize, chunk: usize) -> Result<()> {
     let number = DeviceNumber::from_stat(std::fs::metadata(device)?.rdev());
     let mut other = Command::new(std::env::current_exe()?)
         .args(["burst", device])
@@ -88,9 +93,9 @@ fn measure(device: &str, count: usize) -> Result<()> {
         if signals == Signals::All && governor.loads().observed != Observed::Arrivals {
             return Err(Error::other("the kernel refuses the BPF program"));
         }
-        work(&mut governor, &mut reader, &mut random)?;
+        work(&mut governor, &mut reader, &mut random, chunk)?;
         writeln!(ask)?;
-        let refused = refusal(&mut governor, &mut reader)?;
+        let refused = refusal(&mut governor, &mut reader, chunk)?;
         let mut line = String::new();
         answers.read_line(&mut line)?;
         let begun: u64 = line.trim().parse().map_err(Error::other)?;
@@ -112,12 +117,12 @@ fn measure(device: &str, count: usize) -> Result<()> {
 }
 
 /// Works undisturbed for a while.
-fn work(governor: &mut Governor, reader: &mut Reader, random: &mut fastrand::Rng) -> Result<()> {
+fn work(governor: &mut Governor, reader: &mut Reader, random: &mut fastrand::Rng, chunk: usize) -> Result<()> {
     let end = Instant::now() + Duration::from_millis(300 + random.u64(0..100));
     let mut block = random.u64(0..1 << 20);
     while Instant::now() < end {
-        match governor.permission(Bytes(CHUNK as u64)) {
-            Verdict::Go => reader.read(block, CHUNK)?,
+        match governor.permission(Bytes(chunk as u64)) {
+            Verdict::Go => reader.read(block, chunk)?,
             Verdict::Wait(time) => std::thread::sleep(time),
         }
         block += 1;
@@ -126,13 +131,13 @@ fn work(governor: &mut Governor, reader: &mut Reader, random: &mut fastrand::Rng
 }
 
 /// Works until it has to pause; when that was. Rests that nobody else is the reason for do not count.
-fn refusal(governor: &mut Governor, reader: &mut Reader) -> Result<Option<u64>> {
+fn refusal(governor: &mut Governor, reader: &mut Reader, chunk: usize) -> Result<Option<u64>> {
     let end = Instant::now() + LONGEST;
     let before = governor.loads().pauses;
     let mut block = 0;
     while Instant::now() < end {
-        match governor.permission(Bytes(CHUNK as u64)) {
-            Verdict::Go => reader.read(block, CHUNK)?,
+        match governor.permission(Bytes(chunk as u64)) {
+            Verdict::Go => reader.read(block, chunk)?,
             Verdict::Wait(_) if governor.loads().pauses > before => return Ok(Some(monotonic_nanoseconds())),
             Verdict::Wait(time) => std::thread::sleep(time),
         }

@@ -54,7 +54,8 @@ pub enum Bench {
     ///
     /// Copies a large file from a cold cache until the copy is durable, and makes small reads at random times past the page
     /// cache: alone, beside an optimizer that yields to nobody, beside the same in the idle I/O class (ionice), and beside
-    /// "longrun optimize" as it is by default. The modes take turns. The optimizer has fragmented files of its own to work on. All
+    /// "longrun optimize" as it is by default. The modes take turns. Says of each mode, with the noise in figures, whether it is
+    /// noticed, is not, or whether nothing was shown. The optimizer has fragmented files of its own to work on. All
     /// of it is in a new directory in TARGETDIR, which is removed in the end, also when it is interrupted. Needs root. Take a
     /// volume whose disk nobody else uses meanwhile.
     Invisibility(InvisibilityArgs),

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// A look may cost this part of the time at most.
 const LOOK_SHARE: u32 = 200;
+/// A scan that others would not let go on is tried again after this time.
+const SCAN_AGAIN: Duration = Duration::from_secs(3600);
 /// A device that processes wait for so much of the time, in per cent, is not scanned now.
 const BUSY_PERCENT: f64 = 10.0;
 
@@ -142,8 +144,9 @@ impl Hub {
             // Where the scheduler knows no such thing, nobody is worse off than beside any other program.
             _ = longrun_sys::yield_io_to_others();
         }
-        let mut scan = Scan { hub: self, governed: &governed, device: found.watched.device };
+        let mut scan = Scan { hub: self, governed: &governed, device: found.watched.device, waited: Duration::ZERO };
         let result = gauges::scan(&found, &ScanProgress::new(&mut scan, 0));
+        let hopeless = scan.is_hopeless();
         *lock(&self.scanning) = None;
         let account = Account::volume(id);
         let mut volumes = lock(&self.volumes);
@@ -153,10 +156,15 @@ impl Hub {
             Err(error) => {
                 if let Some(entry) = entry {
                     // What failed is not worth trying each minute.
-                    entry.next_scan = entry.next_scan.map(|_| Instant::now() + entry.settings.scan_interval);
+                    let interval = entry.settings.scan_interval;
+                    let wait = if hopeless { interval.min(SCAN_AGAIN) } else { interval };
+                    entry.next_scan = entry.next_scan.map(|_| Instant::now() + wait);
                 }
                 drop(volumes);
-                if !matches!(error, VolumeError::Interrupted) {
+                if hopeless {
+                    let text = format!("{}: not scanned, because others use its disk all the time", point.display());
+                    self.books.tell(&account, Severity::Info, "scan-put-off", text, None);
+                } else if !matches!(error, VolumeError::Interrupted) {
                     self.books.tell(&account, Severity::Warning, "scan-failed", error.to_string(), None);
                 }
                 return Err(error.to_string());
@@ -223,6 +231,14 @@ struct Scan<'h> {
     hub: &'h Hub,
     governed: &'h Governed,
     device: DeviceNumber,
+    waited: Duration,
+}
+
+impl Scan<'_> {
+    /// Whether others need the device all the time: from here on the scan would give way to nobody.
+    fn is_hopeless(&self) -> bool {
+        self.waited >= ScanProgress::LONGEST
+    }
 }
 
 impl Observer for Scan<'_> {
@@ -231,7 +247,12 @@ impl Observer for Scan<'_> {
     }
 
     fn cancelled(&self) -> bool {
-        self.hub.threads.stopping()
+        self.hub.threads.stopping() || self.is_hopeless()
+    }
+
+    fn wait(&mut self, time: Duration) {
+        std::thread::sleep(time);
+        self.waited += time;
     }
 }
 
@@ -286,5 +307,26 @@ mod tests {
         std::fs::write(volume.mount_point().join("file"), vec![1; 100_000]).unwrap();
         longrun_sys::sync_volume(std::fs::File::open(volume.mount_point()).unwrap()).unwrap();
         assert_eq!(due(), Some(id));
+    }
+
+    /// It read on at full speed when it had given way for two minutes.
+    #[test]
+    fn loop_a_scan_that_others_do_not_let_go_on_is_given_up() {
+        let (volume, state) = (LoopVolume::create(&VolumeSpec::ext4(128)).unwrap(), tempfile::tempdir().unwrap());
+        let hub = hub(&volume, state.path());
+        hub.refresh();
+        let mount = volume.mount_point();
+        let (found, settings) = lock(&hub.volumes)
+            .values()
+            .find(|entry| entry.found.watched.point == mount)
+            .map(|entry| (entry.found.clone(), entry.settings.clone()))
+            .unwrap();
+        let governed = hub.menders.governed(&found.watched, &settings);
+        let after = |waited| {
+            let mut scan = Scan { hub: &hub, governed: &governed, device: found.watched.device, waited };
+            gauges::scan(&found, &ScanProgress::new(&mut scan, 0)).map(drop)
+        };
+        assert!(matches!(after(ScanProgress::LONGEST), Err(VolumeError::Interrupted)));
+        assert!(after(Duration::ZERO).is_ok());
     }
 }

@@ -100,10 +100,8 @@ impl Observer for Unobserved {}
 
 /// A scan asks for permission at most this often: asking takes some system calls.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
-/// How long a scan lets others go first: at one question, and in all. A volume changes while it is read, and a picture that
-/// takes too long is of no use; beside somebody who never stops, little is read at a time.
+/// How long a scan lets others go first at one question: beside somebody who never stops, little is read at a time.
 const LONGEST_STOP: Duration = Duration::from_secs(1);
-const LONGEST_IN_ALL: Duration = Duration::from_secs(120);
 /// Whoever has ended the work wants to see soon what came of it.
 const LONGEST_AT_THE_END: Duration = Duration::from_secs(10);
 
@@ -123,6 +121,10 @@ impl std::fmt::Debug for ScanProgress<'_> {
 }
 
 impl<'a> ScanProgress<'a> {
+    /// How long a scan lets others go first in all. A volume changes while it is read, and a picture that takes too long is
+    /// of no use.
+    pub const LONGEST: Duration = Duration::from_secs(120);
+
     /// Of the scan before this round; 0 is one before all work.
     pub fn new(observer: &'a mut dyn Observer, round: u32) -> Self {
         let (observer, waited) = (RefCell::new(observer), Cell::new(Duration::ZERO));
@@ -137,7 +139,7 @@ impl<'a> ScanProgress<'a> {
 
     fn wait(&self, observer: &mut dyn Observer) {
         let mut stopped = Duration::ZERO;
-        let longest = if self.is_last { LONGEST_AT_THE_END } else { LONGEST_IN_ALL };
+        let longest = if self.is_last { LONGEST_AT_THE_END } else { Self::LONGEST };
         while stopped < LONGEST_STOP && self.waited.get() < longest && !observer.cancelled() {
             let Permission::Wait(time) = observer.permission(Bytes(0)) else { return };
             observer.wait(time);
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_scan_gives_way_for_a_while_and_the_last_one_for_a_shorter_one() {
-        assert_eq!(waited(&mut Busy::default(), false), LONGEST_IN_ALL);
+        assert_eq!(waited(&mut Busy::default(), false), ScanProgress::LONGEST);
         assert_eq!(waited(&mut Busy::default(), true), LONGEST_AT_THE_END);
     }
 

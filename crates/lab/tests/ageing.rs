@@ -57,7 +57,7 @@ fn loop_a_volume_that_is_looked_after_fragments_less_and_judges_agree() {
     for course in &courses {
         assert_eq!(course.evenings.len(), 8, "{}", course.name);
         let last = course.evenings.last().unwrap();
-        // The last evening's figures are ours, and judges were asked right after the service had ended: logs were closed since.
+        // filefrag counts what XFS keeps preallocated behind the end of a log, too, which is not moved with what lies before it.
         let apart = last.excess_fragments.abs_diff(course.judged_excess);
         assert!(apart * 100 <= nobody.judged_excess, "{}: {course:?}", course.name);
         assert_eq!(last.files, nobody.evenings[7].files, "{}: other files", course.name);

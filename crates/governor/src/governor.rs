@@ -2,10 +2,10 @@
 
 use crate::arrivals::{Arrivals, Asked};
 use crate::machine::Machine;
-use crate::neighbour::{Finding, Prober};
+use crate::neighbour::{Finding, Probers};
 use crate::own::OwnCounters;
 use crate::stack::devices_below;
-use crate::{Attribution, Device, DiskKind, DiskPolicy, Disks, Duty, Law, Pace, Pause, Rules, Share, Signs, Verdict};
+use crate::{Attribution, Device, DiskPolicy, Disks, Duty, Law, Pace, Pause, Rules, Share, Signs, Verdict};
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceCounters, DeviceNumber};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,8 @@ pub enum Signals {
     Counters,
 }
 
-/// How long small reads take while nobody on this machine uses the disk.
+/// How long small reads take while nobody on this machine uses the disk; of several, the one where that is furthest from what is
+/// usual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     /// As a rule, in microseconds.
@@ -99,7 +100,7 @@ struct Below {
     disks: Option<Disks>,
     watched: Vec<Watched>,
     arrivals: Option<Arrivals>,
-    prober: Option<Prober>,
+    probers: Probers,
 }
 
 impl Below {
@@ -111,12 +112,8 @@ impl Below {
         let watched: Vec<Watched> = devices.iter().filter_map(watch).collect();
         let numbers: Vec<DeviceNumber> = watched.iter().map(|watched| watched.device.number).collect();
         let arrivals = if numbers.is_empty() || signals == Signals::Counters { None } else { arrivals_at(&numbers) };
-        // A disk inside this machine has no users outside it; of several disks one tells nothing about the others.
-        let prober = match disks.as_ref().map(|disks| (disks.devices.as_slice(), disks.kinds.as_slice())) {
-            Some(([disk], [DiskKind::Virtual | DiskKind::Thin])) if signals == Signals::All => prober_of(disk),
-            _ => None,
-        };
-        Self { devices, disks, watched, arrivals, prober }
+        let probers = if signals == Signals::All { Probers::of(&devices) } else { Probers::default() };
+        Self { devices, disks, watched, arrivals, probers }
     }
 
     fn policy(&self) -> DiskPolicy {
@@ -269,55 +266,53 @@ impl Governor {
 
     /// Probes when it is time for that, and tells what the probes say.
     fn neighbours(&mut self, now: Duration, seen: &mut Seen) -> Neighbours {
-        let Some(prober) = &mut self.below.prober else { return Neighbours::Nobody };
+        if self.below.probers.is_empty() {
+            return Neighbours::Nobody;
+        }
         if seen.foreign().0 > 0 || self.law.pause() == Some(Pause::Foreign) {
             // Slow because of those whom we see anyway.
             self.draining = None;
             return Neighbours::Nobody;
         }
-        if prober.is_due(now) {
+        if self.below.probers.are_due(now) {
             let waited = now.saturating_sub(*self.draining.get_or_insert(now));
             if seen.in_flight > 0 && waited < DRAIN_MOST {
                 return Neighbours::Unknown(DRAIN_LOOK);
             }
             self.draining = None;
             if seen.in_flight > 0 {
-                prober.skip(now, waited);
+                self.below.probers.skip(now, waited);
             } else {
-                match prober.probe(now, waited) {
-                    Ok(took) => self.judge(took, seen),
-                    Err(error) => {
-                        tracing::warn!(%error, "the disk cannot be probed; users outside this machine are not seen");
-                        self.below.prober = None;
-                    }
-                }
+                self.probe(now, waited, seen);
             }
         }
         if seen.foreign().0 > 0 {
             return Neighbours::Nobody;
         }
-        let learning = self.below.prober.as_ref().is_some_and(Prober::is_learning);
+        let learning = self.below.probers.are_learning();
         let first = *self.asked_first.get_or_insert(now);
         if learning && now.saturating_sub(first) < LEARN_MOST {
             return Neighbours::Unknown(DRAIN_LOOK * 5);
         }
-        match self.below.prober.as_ref().map(Prober::finding) {
-            None | Some(Finding::Nobody) => Neighbours::Nobody,
-            Some(Finding::Doubt) => Neighbours::Unknown(DRAIN_LOOK * 5),
-            Some(Finding::Somebody) => Neighbours::Somebody,
+        match self.below.probers.finding() {
+            Finding::Nobody => Neighbours::Nobody,
+            Finding::Doubt => Neighbours::Unknown(DRAIN_LOOK * 5),
+            Finding::Somebody => Neighbours::Somebody,
         }
     }
 
-    /// A probe counts when nobody here used the disk meanwhile.
-    fn judge(&mut self, took: Duration, seen: &mut Seen) {
-        let meanwhile = self.look(self.begun.elapsed());
-        if meanwhile.foreign().0 == 0 {
-            if let Some(prober) = &mut self.below.prober {
-                prober.judge(took);
+    /// A probe counts when nobody here used the disks meanwhile.
+    fn probe(&mut self, now: Duration, waited: Duration, seen: &mut Seen) {
+        let mut probers = std::mem::take(&mut self.below.probers);
+        probers.probe(now, waited, &mut || {
+            let meanwhile = self.look(self.begun.elapsed());
+            let undisturbed = meanwhile.foreign().0 == 0;
+            if !undisturbed {
+                *seen = meanwhile;
             }
-        } else {
-            *seen = meanwhile;
-        }
+            undisturbed
+        });
+        self.below.probers = probers;
     }
 
     /// Why work is paused now, if it is.
@@ -340,7 +335,7 @@ impl Governor {
             },
             own_bytes: self.loads.own,
             foreign_bytes: self.loads.foreign,
-            latency: self.below.prober.as_ref().and_then(Prober::latency),
+            latency: self.below.probers.latency(),
             pauses: self.law.pauses(),
             paused_seconds: self.law.time_paused().as_secs_f64(),
             pausing: self.law.pause_at(self.begun.elapsed()),
@@ -388,12 +383,6 @@ fn arrivals_at(devices: &[DeviceNumber]) -> Option<Arrivals> {
         .inspect_err(
             |error| tracing::info!(%error, "others are noticed by the counters of the devices, a little later"),
         )
-        .ok()
-}
-
-fn prober_of(disk: &str) -> Option<Prober> {
-    Prober::open(disk)
-        .inspect_err(|error| tracing::info!(disk, %error, "users of the disk outside this machine are not looked for"))
         .ok()
 }
 

@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_millis(30);
 const GIVEN_UP: usize = 2400;
 
 /// What the probes say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Finding {
     /// The disk is as quick as ever, or that is not known.
     Nobody,

@@ -3,6 +3,8 @@
 
 mod detector;
 mod probe;
+mod probers;
 
 pub use detector::{Detector, Finding};
-pub(crate) use probe::Prober;
+use probe::Prober;
+pub(crate) use probers::Probers;

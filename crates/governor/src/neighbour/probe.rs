@@ -61,8 +61,12 @@ impl Prober {
             .trim()
             .parse()
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-        let blocks = (sectors * 512 / SIZE as u64).max(1);
-        Ok(Self {
+        Ok(Self::at(node, (sectors * 512 / SIZE as u64).max(1)))
+    }
+
+    /// Of so many blocks at `node`.
+    pub(super) fn at(node: PathBuf, blocks: u64) -> Self {
+        Self {
             node,
             blocks,
             buffer: vec![0; 2 * SIZE],
@@ -70,7 +74,7 @@ impl Prober {
             last: None,
             waited: Duration::ZERO,
             detector: Detector::default(),
-        })
+        }
     }
 
     /// Whether it is time for the next probe.

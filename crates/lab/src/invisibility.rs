@@ -2,6 +2,7 @@
 //!
 //! Owns the disks and the volumes; what is measured, and how, is `longrun-bench`'s.
 
+use crate::bench::{load, machine};
 use crate::disk::{DiskModel, ModelledDisk};
 use crate::{FileSystemKind, LoopVolume, VolumeSpec, save_json};
 use anyhow::Result;
@@ -35,14 +36,16 @@ pub struct InvisibilityCampaign {
 pub fn invisibility(campaign: &InvisibilityCampaign, progress: &mut dyn FnMut(&str)) -> Result<String> {
     let InvisibilitySettings { copy, reads, iterations, .. } = &campaign.settings;
     let mut text = format!(
-        "# Working beside an optimizer\n\nWritten by `make bench-invisibility`; do not edit. Every figure here is measured on a \
-         *modelled* disk (`crates/lab/src/disk`).\n\n{}, \
-         I/O scheduler of the hard disk {}. A cold copy of {} MiB over the one of the turn before, until it is durable, median of \
-         {iterations} turns; {reads} reads of 4 KiB past the page cache at random times in each turn, all turns together. The \
-         optimizer mends files in shuffled 8 KiB fragments. Modes take turns.\n",
+        "# Working beside an optimizer: {}, hard disks under {}\n\nWritten by `make bench-invisibility`; do not edit. Every figure here \
+         is measured on a *modelled* disk (`crates/lab/src/disk`).\n\nA cold copy of {} MiB over the one of the turn before, until it is \
+         durable, median of {iterations} turns; {reads} reads of 4 KiB past the page cache at random times in each turn, all turns \
+         together. The optimizer mends files in shuffled 8 KiB fragments; alone, it is watched for up to 30 s from its start. Modes \
+         take turns.\n\nMachine: {}. Processes that wanted to run: {}.\n",
         campaign.kind.name(),
         campaign.scheduler,
         copy.0 >> 20,
+        machine(),
+        load(),
     );
     for model in &campaign.models {
         progress(&format!("{}: making files", model.describe()));

@@ -67,12 +67,14 @@ impl LayoutBench {
                 "Files in shuffled fragments of 64 KiB, whole, and optimized, once one file and once 64 of as many bytes together. \
                  Read by requests of 128 KiB, and copied so, a copy being done when it is durable; the volume mounted anew before \
                  each. Of a whole file at most two requests are under way at a time, each as long as read-ahead; of one in fragments, more: \
-                 where read-ahead is short and the disk takes its time for each request, the whole one can be the slower one"
+                 where read-ahead is short and the disk takes its time for each request, the whole one can be the slower one. In the \
+                 literature on defragmentation, reading took 25 % less time and copying 35 %"
             }
             Self::Oltp => {
                 "A file in shuffled fragments of 16 KiB, and one that has been optimized. fio past the page cache, libaio, 8 requests \
                  at a time; file-server: at random, four reads to a write, 4 (40 %), 8 (30 %), 16 (20 %) and 32 KiB (10 %). The volume \
-                 mounted anew before each"
+                 mounted anew before each. In the literature on defragmentation, such a mix came to 221 % more requests a second, \
+                 and a database's to 482 to 5402 % more"
             }
             Self::Install => installing::CONDITIONS,
         }
@@ -114,10 +116,13 @@ const COPY_PIECE: Bytes = Bytes(64 << 10);
 /// # Errors
 /// When a disk, volume or file cannot be made, the optimizer fails, or fio is missing.
 pub fn layouts(bench: LayoutBench, campaign: &LayoutCampaign, progress: &mut dyn FnMut(&str)) -> Result<String> {
-    let other = match campaign.read_ahead_kib {
-        READ_AHEAD_KIB => String::new(),
-        kib => format!(", with a read-ahead of {kib} KiB"),
+    let mut other = match campaign.kind {
+        FileSystemKind::Ext4 => String::new(),
+        kind => format!(", on {}", kind.name()),
     };
+    if campaign.read_ahead_kib != READ_AHEAD_KIB {
+        _ = write!(other, ", with a read-ahead of {} KiB", campaign.read_ahead_kib);
+    }
     let mut text = format!(
         "# {}{other}\n\nWritten by `make bench-layouts`; do not edit. Every figure here is measured on a *modelled* disk \
          (`crates/lab/src/disk`): a block device whose requests take what a model says, below the kernel's merging and \

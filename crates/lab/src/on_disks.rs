@@ -60,6 +60,12 @@ impl OnDisks {
         let usual: Vec<_> = usual.iter().filter_map(|name| DiskModel::by_name(name)).collect();
         all_unless(self.model.clone(), &usual)
     }
+
+    /// The part of the document for a benchmark: one of its own for each file system, and for `others` than usual.
+    fn section(&self, bench: &str, others: Option<String>) -> String {
+        let kind = (self.filesystem != FileSystemKind::Ext4).then(|| self.filesystem.name().to_owned());
+        [bench.to_owned()].into_iter().chain(kind).chain(others).collect::<Vec<_>>().join("-")
+    }
 }
 
 /// Arguments of `layouts`.
@@ -93,6 +99,9 @@ fn layout_bench(name: &str) -> Result<LayoutBench, String> {
     found.ok_or_else(|| LayoutBench::ALL.map(LayoutBench::name).join(", "))
 }
 
+/// The usual I/O scheduler of disks with one arm.
+const SCHEDULER: &str = "mq-deadline";
+
 /// Arguments of `invisibility`.
 #[derive(Args)]
 pub struct InvisibilityArguments {
@@ -100,7 +109,7 @@ pub struct InvisibilityArguments {
     #[arg(long)]
     mode: Vec<Mode>,
     /// I/O scheduler of disks with one arm: mq-deadline, bfq.
-    #[arg(long, default_value = "mq-deadline")]
+    #[arg(long, default_value = SCHEDULER)]
     scheduler: String,
     /// Size of the copied file in MiB.
     #[arg(long, default_value_t = 500)]
@@ -168,10 +177,8 @@ pub fn run_layouts(arguments: LayoutsArguments) -> Result<()> {
     };
     for bench in all_unless(arguments.only, &LayoutBench::ALL) {
         // A part of its own for each, so that measuring one leaves the figures of the others.
-        let section = match arguments.read_ahead {
-            READ_AHEAD_KIB => bench.name().to_owned(),
-            kib => format!("{}-read-ahead-{kib}", bench.name()),
-        };
+        let ahead = arguments.read_ahead;
+        let section = on.section(bench.name(), (ahead != READ_AHEAD_KIB).then(|| format!("read-ahead-{ahead}")));
         on.to.publish(&section, &layouts(bench, &campaign, &mut |what| eprintln!("{what}"))?)?;
     }
     Ok(())
@@ -183,7 +190,7 @@ pub fn run_invisibility(arguments: InvisibilityArguments) -> Result<()> {
     let campaign = InvisibilityCampaign {
         models: on.models(&["cloud", "hdd"]),
         kind: on.filesystem,
-        scheduler: arguments.scheduler,
+        scheduler: arguments.scheduler.clone(),
         settings: InvisibilitySettings {
             program: longrun_binary()?,
             modes: all_unless(arguments.mode, &Mode::ALL),
@@ -195,5 +202,6 @@ pub fn run_invisibility(arguments: InvisibilityArguments) -> Result<()> {
         },
         json: on.to.json.clone(),
     };
-    on.to.publish("invisibility", &invisibility(&campaign, &mut |what| eprintln!("{what}"))?)
+    let scheduler = Some(arguments.scheduler).filter(|name| name != SCHEDULER);
+    on.to.publish(&on.section("invisibility", scheduler), &invisibility(&campaign, &mut |what| eprintln!("{what}"))?)
 }

@@ -17,7 +17,7 @@ use longrun_layout::Bytes;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the optimizer has to do: so many files of this size in pieces of that size.
 const WORK_FILES: u64 = 12;
@@ -25,6 +25,9 @@ const WORK_FILE: Bytes = Bytes(16 << 20);
 const PIECE: Bytes = Bytes(8 << 10);
 /// Until it is in full swing.
 const UNDER_WAY: Duration = Duration::from_millis(1500);
+/// For so long it is watched when nobody else is there, unless it ends sooner: what it does at first, and learns, is part of it.
+const ENOUGH: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
 /// Space that stays free for others.
 const SPARE: u64 = 256 << 20;
 
@@ -59,7 +62,7 @@ pub struct Turn {
     pub beside_copy: f64,
     /// How long each small read took, in milliseconds.
     pub reads: Vec<f64>,
-    /// MB a second that the device wrote for the optimizer while nobody else wanted anything.
+    /// MB a second that the device wrote for the optimizer while nobody else wanted anything, its start and end included.
     pub alone: f64,
     /// Whether the optimizer had something to do all the time.
     pub busy: bool,
@@ -129,10 +132,7 @@ impl<'a> Invisibility<'a> {
 
         aside(&|| self.fragment())?;
         let mut background = Background::start(mode, &self.settings.program, &self.work())?;
-        std::thread::sleep(UNDER_WAY / 2);
-        let before = self.place.device().sample()?;
         std::thread::sleep(UNDER_WAY);
-        turn.alone = self.place.device().sample()?.since(&before).written_mb_per_second();
         let before = self.place.device().sample()?;
         turn.copy_seconds = foreground::copy(directory, self.stop)?;
         let device = self.place.device().sample()?.since(&before);
@@ -148,7 +148,26 @@ impl<'a> Invisibility<'a> {
         turn.reads = foreground::sparse_reads(directory, count, rate, seed, self.stop)?;
         turn.busy &= background.is_at_work()?;
         background.stop()?;
+
+        if mode != Mode::Alone {
+            aside(&|| self.fragment())?;
+            turn.alone = self.undisturbed(mode)?;
+        }
         if self.stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(turn) }
+    }
+
+    /// MB a second that the device writes for an optimizer with which nobody interferes: from its start to its end, or for as
+    /// long as is enough.
+    fn undisturbed(&self, mode: Mode) -> Result<f64, BenchError> {
+        let before = self.place.device().sample()?;
+        let mut background = Background::start(mode, &self.settings.program, &self.work())?;
+        let start = Instant::now();
+        while start.elapsed() < ENOUGH && background.is_at_work()? && !self.stop.load(Ordering::Relaxed) {
+            std::thread::sleep(POLL);
+        }
+        let device = self.place.device().sample()?.since(&before);
+        background.stop()?;
+        Ok(device.written_mb_per_second())
     }
 
     fn work(&self) -> PathBuf {

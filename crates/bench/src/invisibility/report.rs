@@ -1,6 +1,7 @@
 //! What the turns come to.
 
 use super::{InvisibilitySettings, Mode, Turn};
+use crate::device::per;
 use crate::protocol::median;
 use crate::{Beside, Chart, Findings, Notice, Table};
 use longrun_layout::Bytes;
@@ -186,6 +187,13 @@ impl Findings for InvisibilityReport {
             ))
         };
         let mut said: Vec<String> = self.lines.iter().filter_map(of).collect();
+        if let (Some(free), Some(ours)) = (self.of_mode(Mode::Unthrottled), self.of_mode(Mode::Invisible)) {
+            said.push(format!(
+                "With nobody else there the invisible one moves {:.1} MB/s, {:.0} % of the unthrottled.",
+                ours.alone,
+                100.0 * per(ours.alone, free.alone)
+            ));
+        }
         if self.lines.iter().any(|line| line.ran_dry > 0) {
             said.push(
                 "Where it ran dry, the optimizer came to its end too early: its figures are flattering.".to_owned(),
@@ -252,6 +260,15 @@ mod tests {
         assert!(unnoticed.contains("is not noticed: the copy takes 1.00 times"), "{unnoticed}");
         let slow_reads = said(vec![turn(4.0, 12.0), turn(4.1, 12.0), turn(4.2, 12.0)]);
         assert!(slow_reads.contains(") is noticed: the copy takes 1.00 times"), "{slow_reads}");
+    }
+
+    #[test]
+    fn its_speed_when_nobody_else_is_there_is_told_against_the_unthrottled() {
+        let of = |mode, alone| Line::of(mode, vec![Turn { alone, ..turn(4.0, 6.0) }; 3]);
+        let mut report = report(vec![turn(4.0, 6.0); 3], vec![Turn { alone: 20.0, ..turn(9.0, 6.0) }; 3]);
+        assert!(!report.sentences().iter().any(|said| said.contains("nobody else")), "it was not measured");
+        report.lines.push(of(Mode::Invisible, 17.0));
+        assert!(report.sentences().iter().any(|said| said.contains("moves 17.0 MB/s, 85 % of the unthrottled")));
     }
 
     #[test]

@@ -128,7 +128,8 @@ impl DiskPolicy {
             chunk: Bytes(1 << 20),
             // At 3000 requests a second they take 5 ms.
             pieces: 16,
-            quiet: Duration::from_millis(100),
+            // Of somebody who reads ten times a second one pause of twenty is longer.
+            quiet: Duration::from_millis(300),
             // Providers count requests of up to so much as one.
             whole: Bytes(256 << 10),
             // There may be a platter below.

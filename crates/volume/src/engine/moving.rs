@@ -3,7 +3,7 @@
 use super::batch::{BatchRun, Unit};
 use super::file_map::FileMap;
 use super::ledger::Standing;
-use super::observer::Phase;
+use super::observer::{Phase, Turn};
 use super::pacer::Halt;
 use super::pass::Pass;
 use super::report::Stop;
@@ -62,6 +62,17 @@ pub(super) struct Chunk {
 impl Chunk {
     fn occupies(&self) -> Extent {
         Extent { start: self.target, length: self.length }
+    }
+
+    /// Makes it at most so long.
+    fn cut(&mut self, most: Blocks) {
+        self.length = self.length.min(most);
+        let mut left = self.length;
+        self.sources.retain_mut(|source| {
+            source.length = source.length.min(left);
+            left -= source.length;
+            source.length.0 > 0
+        });
     }
 
     /// What it is made of now, in logical order.
@@ -230,6 +241,8 @@ impl Pass<'_> {
         map: &mut FileMap,
         stoppable: bool,
     ) -> Result<(), Break> {
+        // What has been read ahead of its exchange.
+        let mut read = LogicalBlock(0)..LogicalBlock(0);
         for (position, step) in moves.iter().enumerate() {
             let (mut done, mut stalls) = (Blocks(0), 0);
             while done < step.length {
@@ -242,14 +255,23 @@ impl Pass<'_> {
                 if stoppable {
                     self.checkpoint((step.length - done).min(self.most_at_once()))?;
                 }
-                let Some(mut chunk) = self.chunk(step, done, map) else {
+                let begin = step.logical + done;
+                let most = if !stoppable {
+                    self.most_at_once()
+                } else if read.contains(&begin) {
+                    self.most_at_once().min(read.end - begin)
+                } else {
+                    self.most_ahead()
+                };
+                let Some(mut chunk) = self.chunk(step, done, map, most) else {
                     // Left behind by an earlier unit of the same file that was skipped, or changed by somebody.
                     return Err(Break::Skip(self.tally.reason(unit.id).unwrap_or(SkipReason::Changed)));
                 };
                 self.secure(batch, at, chunk.occupies(), stoppable)?;
-                self.extend(&mut chunk, moves.get(position + 1..).unwrap_or_default(), map);
-                if stoppable {
-                    self.read_in_turns(unit, &chunk)?;
+                self.extend(&mut chunk, moves.get(position + 1..).unwrap_or_default(), map, most);
+                if stoppable && !read.contains(&begin) && self.read_in_turns(unit, &chunk)? {
+                    read = begin..begin + chunk.length;
+                    chunk.cut(self.most_at_once());
                     // While permission was waited for, everything may have been given back.
                     self.secure(batch, at, chunk.occupies(), stoppable)?;
                 }
@@ -283,14 +305,25 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// The most that one exchange takes.
     fn most_at_once(&self) -> Blocks {
         let chunk = self.settings.chunk.min(self.pacer.observer.turn().bytes);
         Blocks((chunk.0 / u64::from(self.block_size.bytes())).max(1))
     }
 
-    /// The next part of a move; `None` when it does not lie where the plan believes.
-    fn chunk(&self, step: &FileMove, done: Blocks, map: &FileMap) -> Option<Chunk> {
-        let length = (step.length - done).min(self.most_at_once());
+    /// The most that is looked at together. What is read in turns may be several exchanges: the more pieces, the shorter the
+    /// ways between them in the order of the device.
+    fn most_ahead(&self) -> Blocks {
+        let turn = self.pacer.observer.turn();
+        if turn.pieces == Turn::UNLIMITED.pieces {
+            return self.most_at_once();
+        }
+        Blocks((self.settings.chunk.0 / u64::from(self.block_size.bytes())).max(1))
+    }
+
+    /// The next part of a move, of `most` blocks; `None` when it does not lie where the plan believes.
+    fn chunk(&self, step: &FileMove, done: Blocks, map: &FileMap, most: Blocks) -> Option<Chunk> {
+        let length = (step.length - done).min(most);
         let (logical, source) = (step.logical + done, step.source + done);
         let there = map.lies(logical, source, length) == length;
         let sources = vec![Extent { start: source, length }];
@@ -299,9 +332,9 @@ impl Pass<'_> {
 
     /// Adds the following moves as long as they go on where the chunk ends, in the file and at the target: a file in a
     /// thousand pieces is not moved by a thousand exchanges.
-    fn extend(&self, chunk: &mut Chunk, following: &[FileMove], map: &FileMap) {
+    fn extend(&self, chunk: &mut Chunk, following: &[FileMove], map: &FileMap, most: Blocks) {
         for step in following {
-            let left = self.most_at_once().saturating_sub(chunk.length);
+            let left = most.saturating_sub(chunk.length);
             let length = step.length.min(left);
             let target = Extent { start: step.target, length };
             let goes_on = step.logical == chunk.logical + chunk.length && step.target == chunk.target + chunk.length;

@@ -13,11 +13,12 @@ use crate::Part;
 use longrun_layout::{Blocks, Run};
 
 impl Pass<'_> {
-    /// Reads what a chunk is made of; afterwards it may be exchanged now. Meanwhile much may have changed.
-    pub(super) fn read_in_turns(&mut self, unit: &Unit, chunk: &Chunk) -> Result<(), Break> {
+    /// Reads what a chunk is made of, where it is to be read in turns; whether it was. Afterwards the first exchange may be made.
+    /// Meanwhile much may have changed.
+    pub(super) fn read_in_turns(&mut self, unit: &Unit, chunk: &Chunk) -> Result<bool, Break> {
         let turn = self.pacer.observer.turn();
         if turn.pieces == Turn::UNLIMITED.pieces {
-            return Ok(());
+            return Ok(false);
         }
         let part = Part { file: unit.id, logical: chunk.logical, length: chunk.length };
         for act in in_turns(chunk.pieces(), turn.pieces) {
@@ -29,7 +30,7 @@ impl Pass<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -6,7 +6,7 @@
 use super::Named;
 use super::balloon::{Shared, Stock};
 use super::files::{Files, OpenFile};
-use super::pipeline::{Chunk, Pipeline};
+use super::pipeline::{self, Chunk, Pipeline};
 use crate::live::reading::{Reading, ask_for, ranges_of, steps_of};
 use crate::{Exchanged, MoveError, Part, SkipReason};
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, LogicalBlock, PhysicalBlock, Run};
@@ -44,6 +44,8 @@ struct Work {
     writable: Option<OwnedFd>,
     /// Up to where the data has been brought into memory.
     read_to: LogicalBlock,
+    /// The most that may be on its way to the device at a time.
+    on_its_way: Bytes,
     was_cached: bool,
     /// How many blocks one call may move.
     chunk: Blocks,
@@ -68,9 +70,14 @@ impl Mover<'_> {
         let file = self.files.open(id)?;
         let writable = if file.executable { None } else { Some(self.files.open_for_exchange(&file)?) };
         let chunk = self.block_size.to_blocks(CHUNK);
-        let mut work = Work { file, writable, read_to: logical, was_cached: false, chunk };
+        let mut work = Work { file, writable, read_to: logical, on_its_way: pipeline::MOST, was_cached: false, chunk };
         let range = ByteRange::of_blocks(self.block_size, logical, length);
-        if let Some(ahead) = self.reading.end(id, range)
+        let ahead = self.reading.take(id, range);
+        if ahead.is_some() {
+            // Who reads in turns gives way: several exchanges follow each other now, and whoever comes waits for their writes.
+            work.on_its_way = CHUNK;
+        }
+        if let Some(ahead) = ahead
             && (ahead.since.elapsed() < FRESH || !longrun_sys::has_large_folios(&work.file, range).unwrap_or(true))
         {
             (work.read_to, work.was_cached) = (logical + length, ahead.was_cached);
@@ -136,7 +143,7 @@ impl Mover<'_> {
             donor_range: ByteRange::of_blocks(block_size, stock.logical, count),
             was_cached: work.was_cached,
         };
-        self.pipeline.push(sent).map_err(self.name.failed("writing moved data"))?;
+        self.pipeline.push(sent, work.on_its_way).map_err(self.name.failed("writing moved data"))?;
         Ok(moved == count)
     }
 

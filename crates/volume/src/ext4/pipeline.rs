@@ -6,12 +6,13 @@
 
 use super::balloon::Donor;
 use super::files::OpenFile;
+use longrun_layout::Bytes;
 use longrun_sys::{ByteRange, Errno};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The most that is on its way: enough to keep a device busy, little enough not to get in the way of others' writes.
-const MOST_BYTES: u64 = 4 << 20;
+pub(super) const MOST: Bytes = Bytes(4 << 20);
 /// And the most chunks, so that few files are held open.
 const MOST_CHUNKS: usize = 256;
 
@@ -34,14 +35,15 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Starts writing `chunk`, and finishes the oldest ones when there are many.
-    pub(super) fn push(&mut self, chunk: Chunk) -> Result<(), Errno> {
-        longrun_sys::start_writeback(&chunk.file, chunk.range)?;
-        self.bytes += chunk.range.length.0;
-        self.chunks.push_back(chunk);
-        while self.bytes > MOST_BYTES || self.chunks.len() > MOST_CHUNKS {
+    /// Starts writing `chunk` as soon as that makes no more than `most` bytes, nor too many chunks, that are on their way.
+    pub(super) fn push(&mut self, chunk: Chunk, most: Bytes) -> Result<(), Errno> {
+        let length = chunk.range.length.0;
+        while !self.chunks.is_empty() && (self.bytes + length > most.0 || self.chunks.len() >= MOST_CHUNKS) {
             self.finish_oldest()?;
         }
+        longrun_sys::start_writeback(&chunk.file, chunk.range)?;
+        self.bytes += length;
+        self.chunks.push_back(chunk);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 /// block that it exchanges.
 pub(crate) const READ_STEP: Bytes = Bytes(128 << 10);
 
-/// A range of a file that has been read, in part or whole, for the exchange that follows.
+/// A range of a file that has been read, in part or whole, for the exchanges that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ahead {
     id: FileId,
@@ -39,9 +39,17 @@ impl Reading {
         self.0 = Some(Ahead { id, range, was_cached, since: Instant::now() });
     }
 
-    /// The range is exchanged now: what there is to know of it, when it is the one that was read.
-    pub(crate) fn end(&mut self, id: FileId, range: ByteRange) -> Option<Ahead> {
-        self.0.take().filter(|ahead| (ahead.id, ahead.range) == (id, range))
+    /// A range is exchanged now: what there is to know of it, when it is a part of what was read. With the last part that is
+    /// forgotten.
+    pub(crate) fn take(&mut self, id: FileId, range: ByteRange) -> Option<Ahead> {
+        let end = |range: ByteRange| range.start.0 + range.length.0;
+        let holds =
+            |ahead: &Ahead| ahead.id == id && ahead.range.start <= range.start && end(range) <= end(ahead.range);
+        let found = self.0.filter(holds);
+        if found.is_none_or(|ahead| end(range) == end(ahead.range)) {
+            self.0 = None;
+        }
+        found
     }
 }
 
@@ -89,10 +97,24 @@ mod tests {
         reading.begin(id(1), range(0, 10), true);
         assert!(reading.is_of(id(1), range(0, 10)));
         assert!(!reading.is_of(id(2), range(0, 10)) && !reading.is_of(id(1), range(0, 11)));
-        assert!(reading.end(id(1), range(0, 10)).is_some_and(|ahead| ahead.was_cached));
-        assert_eq!(reading.end(id(1), range(0, 10)), None);
-        reading.begin(id(1), range(0, 10), true);
-        assert_eq!(reading.end(id(2), range(0, 10)), None);
+        assert!(reading.take(id(1), range(0, 10)).is_some_and(|ahead| ahead.was_cached));
+        assert_eq!(reading.take(id(1), range(0, 10)), None);
+        for (other, part) in [(id(2), range(0, 10)), (id(1), range(5, 10))] {
+            reading.begin(id(1), range(0, 10), true);
+            assert_eq!(reading.take(other, part), None);
+            assert_eq!(reading.take(id(1), range(0, 5)), None, "another came between");
+        }
+    }
+
+    #[test]
+    fn what_was_read_for_several_exchanges_is_known_until_the_last() {
+        let id = FileId { inode: InodeNumber(5), generation: 1 };
+        let mut reading = Reading::default();
+        reading.begin(id, range(10, 30), false);
+        for part in [range(10, 10), range(20, 10), range(20, 10), range(30, 10)] {
+            assert!(reading.take(id, part).is_some(), "{part:?}");
+        }
+        assert_eq!(reading.take(id, range(10, 10)), None);
     }
 
     #[test]

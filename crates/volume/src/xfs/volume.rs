@@ -241,7 +241,7 @@ impl Volume for XfsVolume {
             log: &self.log,
             keep: &self.keep,
             buffer: &mut self.buffer,
-            was_cached: self.reading.end(file, range).map(|ahead| ahead.was_cached),
+            was_cached: self.reading.take(file, range).map(|ahead| ahead.was_cached),
         };
         let followers = self.followers.get(&file).map_or(&[][..], Vec::as_slice);
         mover.exchange(file, followers, logical, target, length)

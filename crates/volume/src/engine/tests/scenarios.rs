@@ -412,6 +412,22 @@ fn a_chunk_in_many_pieces_is_read_in_turns_and_each_is_asked_for() {
     assert_eq!(outcome(usize::MAX), (vec![], 1), "without a limit an exchange reads by itself");
 }
 
+/// The more pieces, the shorter the ways between them: reading goes farther ahead than one exchange.
+#[test]
+fn what_several_exchanges_need_is_read_in_one_sweep_and_each_is_asked_for() {
+    let places = [70, 10, 50, 30, 90, 20, 60, 40];
+    let pieces: Vec<Run> = places.iter().enumerate().map(|(n, place)| Run::new(n as u64 * 2, *place, 2)).collect();
+    let moves: Vec<_> = (0..8).map(|n| (0, n * 2, places[n as usize], 100 + n * 2, 2)).collect();
+    let mut meddled = Meddled::new(volume(&[&pieces]), |_, _| None);
+    let mut observer = InTurns { pieces: 1, asked: 0 };
+    let settings = Settings { chunk: Bytes(100 * 4096), ..settings() };
+    optimize_with(&mut meddled, &settings, &mut observer, &plan(&moves)).unwrap();
+    assert_eq!(place(&meddled.sim, 0), [Run::new(0, 100, 16)]);
+    let mut sweep: Vec<Vec<u64>> = places.iter().map(|place| vec![*place]).collect();
+    sweep.sort();
+    assert_eq!((&meddled.read, observer.asked), (&sweep, 10), "eight turns, and one for each of two exchanges");
+}
+
 #[test]
 fn a_chunk_is_no_larger_than_a_turn() {
     let mut sim = volume(&[&[Run::new(0, 10, 16)]]);

@@ -15,7 +15,6 @@ use longrun_ledger::{Account, Counter, Severity};
 use longrun_sys::DeviceNumber;
 use longrun_volume::VolumeError;
 use longrun_volume::engine::{Observer, Permission, ScanProgress};
-use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,8 +24,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 const LOOK_SHARE: u32 = 200;
 /// A scan that others would not let go on is tried again after this time.
 const SCAN_AGAIN: Duration = Duration::from_secs(3600);
-/// A device that processes wait for so much of the time, in per cent, is not scanned now.
-const BUSY_PERCENT: f64 = 10.0;
 
 impl Hub {
     /// One round: every volume is looked at, and one that is due is scanned.
@@ -40,9 +37,7 @@ impl Hub {
         }
         self.set_menders();
         self.count_own();
-        if let Some(id) = self.due()
-            && !is_busy()
-        {
+        if let Some(id) = self.due() {
             // The scan tells by itself why it did not work.
             _ = self.scan(&id);
         }
@@ -254,14 +249,6 @@ impl Observer for Scan<'_> {
         std::thread::sleep(time);
         self.waited += time;
     }
-}
-
-/// Whether processes wait for devices a good part of the time. Where the kernel does not tell, they do not.
-fn is_busy() -> bool {
-    let text = fs::read_to_string("/proc/pressure/io").unwrap_or_default();
-    let average =
-        text.lines().find_map(|line| line.strip_prefix("some avg10=")?.split(' ').next()?.parse::<f64>().ok());
-    average.is_some_and(|percent| percent > BUSY_PERCENT)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::batch::{BatchRun, Unit};
 use super::file_map::FileMap;
 use super::ledger::Standing;
-use super::observer::{Phase, Turn};
+use super::observer::Phase;
 use super::pacer::Halt;
 use super::pass::Pass;
 use super::report::Stop;
@@ -311,11 +311,10 @@ impl Pass<'_> {
         Blocks((chunk.0 / u64::from(self.block_size.bytes())).max(1))
     }
 
-    /// The most that is looked at together. What is read in turns may be several exchanges: the more pieces, the shorter the
-    /// ways between them in the order of the device.
+    /// The most that is looked at together. Where one piece is read at a time it may be several exchanges: the more pieces, the
+    /// shorter the arm's ways between them. Elsewhere the next chunk is read while the last is being written.
     fn most_ahead(&self) -> Blocks {
-        let turn = self.pacer.observer.turn();
-        if turn.pieces == Turn::UNLIMITED.pieces {
+        if self.pacer.observer.turn().pieces > 1 {
             return self.most_at_once();
         }
         Blocks((self.settings.chunk.0 / u64::from(self.block_size.bytes())).max(1))

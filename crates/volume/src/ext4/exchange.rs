@@ -73,8 +73,8 @@ impl Mover<'_> {
         let mut work = Work { file, writable, read_to: logical, on_its_way: pipeline::MOST, was_cached: false, chunk };
         let range = ByteRange::of_blocks(self.block_size, logical, length);
         let ahead = self.reading.take(id, range);
-        if ahead.is_some() {
-            // Who reads in turns gives way: several exchanges follow each other now, and whoever comes waits for their writes.
+        if ahead.is_some_and(|ahead| ahead.is_more_than(range)) {
+            // They follow each other at once, and whoever comes waits for what is being written.
             work.on_its_way = CHUNK;
         }
         if let Some(ahead) = ahead

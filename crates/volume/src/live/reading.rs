@@ -24,6 +24,13 @@ pub(crate) struct Ahead {
     pub(crate) since: Instant,
 }
 
+impl Ahead {
+    /// Whether it was read for other exchanges, too.
+    pub(crate) fn is_more_than(&self, range: ByteRange) -> bool {
+        self.range != range
+    }
+}
+
 /// What is being read now.
 #[derive(Debug, Default)]
 pub(crate) struct Reading(Option<Ahead>);

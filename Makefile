@@ -1,4 +1,4 @@
-# Everything that one does with Longrun: one command each. `make help` lists them.
+# One command for each task. `make help` lists them.
 
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -11,10 +11,12 @@ lab := $(abspath $(target_dir)/release/longrun-lab)
 volume := $(if $(findstring command line,$(origin VOLUME)),$(VOLUME))
 as_root := $(if $(filter 0,$(shell id -u)),,sudo -E)
 test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
+# A judge of campaigns, which nothing that is shipped depends on.
+fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test lint deny advisories bench bench-scan bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace torture crash fuzz install clean
+.PHONY: help build run test test-media test-kernels lint deny advisories bench bench-scan bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace torture torture-hostile trimming crash fuzz install uninstall site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -28,19 +30,46 @@ run: ## The demo (ARGS=--once ends after it), or VOLUME=/mnt/data for a real vol
 	cargo build --release --locked -p longrun-cli
 	@LONGRUN=$(longrun) VOLUME="$(volume)" scripts/demo.sh $(ARGS)
 
-test: ## Formatting, lints, file sizes, and all tests, those that mount volumes included
+# Most tests wait, for volumes, for modelled disks, for files to be quiet: more of them at a time than there are processors.
+test_threads := $(or $(RUST_TEST_THREADS),$(shell echo $$((2 * $$(nproc)))))
+# What moves, mends or prevents on volumes: done on both media, because ext4 and btrfs allocate otherwise on disks that do not rotate.
+both_media := -p longrun-lab --test ext4_mover --test xfs --test btrfs --test mend --test full --test pressure \
+	-p longrun-prevention --test loop_hints --test loop_preallocated --test loop_runways --test sensor \
+	-p longrun-service --test loop_mending
+
+test: ## Formatting, lints, file sizes, links, and all tests, those that mount volumes included, on both media where that matters
 	@scripts/prepare.sh test
 	cargo fmt --all --check
 	scripts/check-file-sizes.sh
+	scripts/check-arrows.sh
 	scripts/check-hazards.sh
+	scripts/check-links.sh
+	scripts/check-messages.sh
+	scripts/check-changelog.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo test --workspace --locked $(test_runner)
+	@echo "All tests, volumes on rotating disks, $(test_threads) at a time:"
+	RUST_TEST_THREADS=$(test_threads) LONGRUN_LAB_MEDIUM=rotating cargo test --workspace --locked --no-fail-fast $(test_runner)
+	$(MAKE) test-media
 
-lint: ## Formatting, lints, file sizes, licences
+test-media: ## The tests of engines, mending and prevention once more, volumes on disks that do not rotate
+	@scripts/prepare.sh test
+	@echo "The tests of engines, mending and prevention, volumes on disks that do not rotate, $(test_threads) at a time:"
+	RUST_TEST_THREADS=$(test_threads) LONGRUN_LAB_MEDIUM=solid-state cargo test --locked --no-fail-fast $(test_runner) $(both_media) -- loop_
+
+test-kernels: ## Prevention, optimizing and the checkers on the distribution's own kernel, in QEMU (ARGS="--filesystem xfs", KERNEL=package)
+	@scripts/prepare.sh kernels
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	LONGRUN=$(longrun) LAB=$(lab) scripts/test-kernels.sh $(ARGS)
+
+lint: ## Formatting, lints, file sizes, links, licences
 	@scripts/prepare.sh build
 	cargo fmt --all --check
 	scripts/check-file-sizes.sh
+	scripts/check-arrows.sh
 	scripts/check-hazards.sh
+	scripts/check-links.sh
+	scripts/check-messages.sh
+	scripts/check-changelog.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(MAKE) deny
 
@@ -52,43 +81,43 @@ advisories: ## Known holes in the dependencies (needs the network)
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
 	cargo deny --locked check advisories
 
-bench: ## The first part of docs/benchmarks.md: Longrun and each file system's own tools on copies of one volume (takes long; ARGS="--filesystem xfs --recipe churn")
+bench: ## Compare Longrun with each file system's own tools on copies of one volume (takes hours; ARGS="--filesystem xfs --recipe churn"; bench-* write docs/measurements.md)
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
-	$(as_root) $(lab) bench --output docs/benchmarks.md $(ARGS)
+	$(as_root) $(lab) bench --output docs/measurements.md $(ARGS)
 
-bench-scan: ## How fast a million small files are analyzed on each file system, against asking each (ARGS="--files 200000 --filesystem xfs")
+bench-scan: ## Time the analysis of a million small files on each file system, against asking for each file (ARGS="--files 200000 --filesystem xfs")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
-	$(as_root) $(lab) scan --output docs/benchmarks.md $(ARGS)
+	$(as_root) $(lab) scan --output docs/measurements.md $(ARGS)
 
-bench-prevention: ## Its last part: writing with prevention and without it (takes long; ARGS="--filesystem xfs --profile direct")
+bench-prevention: ## Compare writing with prevention and without it (takes hours; ARGS="--filesystem xfs --profile direct")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
-	$(as_root) $(lab) prevention --output docs/benchmarks.md $(ARGS)
+	$(as_root) $(lab) prevention --output docs/measurements.md $(ARGS)
 
-bench-layouts: ## Reading, copying and using as databases do fragmented and optimized files, and installing software, on modelled disks (ARGS="--only oltp --model hdd")
+bench-layouts: ## Compare reading, copying, database requests and installing software on fragmented and optimized volumes, on modelled disks (ARGS="--only oltp --model hdd")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
-	$(as_root) $(lab) layouts --output docs/benchmarks.md $(ARGS)
+	$(as_root) $(lab) layouts --output docs/measurements.md $(ARGS)
 
-bench-ageing: ## Weeks of a volume's life: looked after by nobody, by the file system's own tool, by the service (ARGS="--filesystem xfs --days 28")
+bench-ageing: ## Compare weeks of ageing: no maintenance, the file system's own tool, the service (ARGS="--filesystem xfs --days 28")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
-	$(as_root) $(lab) ageing --output docs/benchmarks.md $(ARGS)
+	$(as_root) $(lab) ageing --output docs/measurements.md $(ARGS)
 
-bench-invisibility: ## Working beside an optimizer, unthrottled and invisible, on modelled disks (ARGS="--model hdd --scheduler bfq")
+bench-invisibility: ## Measure how much other I/O is delayed by an optimizer, unthrottled and invisible, on modelled disks (ARGS="--model hdd --scheduler bfq")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
-	$(as_root) $(lab) invisibility --output docs/benchmarks.md $(ARGS)
+	$(as_root) $(lab) invisibility --output docs/measurements.md $(ARGS)
 
-bench-guests: ## Two virtual machines (QEMU) on one modelled disk: how soon the optimizer in one notices the other (ARGS="BURSTS MODEL")
+bench-guests: ## Two virtual machines (QEMU) on one modelled disk: measure how soon the optimizer in one pauses for the other (ARGS="BURSTS MODEL")
 	@scripts/prepare.sh guests
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	cargo build --release --locked -p longrun-governor --example neighbour
 	$(as_root) env LONGRUN=$(longrun) LAB=$(lab) NEIGHBOUR=$(abspath $(target_dir)/release/examples/neighbour) scripts/measure-guests.sh $(ARGS)
 
-bench-trace: ## What the I/O trace costs at 20,000 requests a second (ARGS="ITERATIONS SECONDS IOPS")
+bench-trace: ## Measure what the I/O trace costs at 20,000 requests a second (ARGS="ITERATIONS SECONDS IOPS")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli
 	$(as_root) env LONGRUN=$(longrun) scripts/measure-trace.sh $(ARGS)
@@ -97,6 +126,13 @@ torture: ## Every kind of writer beside an optimizer, on each file system (ARGS=
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) torture $(ARGS)
+	$(MAKE) torture-hostile
+
+torture-hostile: ## A user without privileges and stuck volumes beside the service, with fsx, fio and stress-ng as judges (HOSTILE="--seconds 600 --seed 7 --filesystem xfs"; installs fsx when missing)
+	@scripts/prepare.sh hostile
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	@test -x $(fsx) || cargo install --locked --root $(target_dir)/foreign fsx
+	$(as_root) $(lab) hostile --fsx $(fsx) $(HOSTILE)
 
 trimming: ## Files grow in every way while their runways come and go (ARGS="--appends 300000 --fs all")
 	@scripts/prepare.sh test
@@ -122,6 +158,17 @@ install: build ## Binary, manual pages, completions under PREFIX (/usr/local), a
 	$(as_root) install -D -m 644 packaging/longrun.toml $(DESTDIR)$(PREFIX)/share/doc/longrun/longrun.toml
 	test -e $(DESTDIR)/etc/longrun/longrun.toml || $(as_root) install -D -m 644 packaging/longrun.toml $(DESTDIR)/etc/longrun/longrun.toml
 	$(longrun) completions bash | $(as_root) tee $(DESTDIR)$(PREFIX)/share/bash-completion/completions/longrun >/dev/null
+
+uninstall: ## Stop the service and remove what install put there; the configuration, the history and the journal stay
+	$(if $(DESTDIR),,-$(as_root) systemctl disable --now longrun)
+	$(as_root) rm -f $(DESTDIR)$(PREFIX)/bin/longrun $(DESTDIR)$(PREFIX)/share/man/man1/longrun.1 $(DESTDIR)$(PREFIX)/share/man/man1/longrun-*.1
+	$(as_root) rm -f $(DESTDIR)$(UNIT_DIR)/longrun.service $(DESTDIR)$(PREFIX)/share/bash-completion/completions/longrun
+	$(as_root) rm -rf $(DESTDIR)$(PREFIX)/share/doc/longrun
+	@echo "Left in place: $(DESTDIR)/etc/longrun and /var/lib/longrun. Remove them when you no longer need them."
+
+site: ## The documents as a static site in target/site (installs mdbook when it is missing)
+	@command -v mdbook >/dev/null || cargo install --locked mdbook
+	scripts/make-site.sh $(abspath $(target_dir)/site)
 
 clean: ## Build products
 	cargo clean

@@ -3,12 +3,12 @@
 # the first sees nothing but how long its own small reads take. Both are emulated; times are those of this machine, by what the
 # two halves of the disk were asked for.
 # Usage: measure-guests.sh [BURSTS [MODEL]]. LONGRUN, LAB and NEIGHBOUR name the programs, KEEP a directory for what was seen.
-# A kernel is taken from the distribution, without installing it, and kept in ~/.cache/longrun.
 set -euo pipefail
 
 bursts=${1:-10} model=${2:-san}
 longrun=${LONGRUN:-longrun} lab=${LAB:-longrun-lab} neighbour=${NEIGHBOUR:-neighbour}
 fail() { echo "measure-guests: $*" >&2; exit 1; }
+source "$(dirname "$0")/guest.lib.sh"
 ((EUID == 0)) || fail "modelled disks need root"
 for tool in qemu-system-x86_64 busybox cpio depmod; do
     command -v "$tool" >/dev/null || fail "$tool is missing: scripts/prepare.sh guests installs it"
@@ -28,36 +28,15 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-# The kernel: nothing is installed.
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/longrun/guest-kernel
-if ! compgen -G "$cache/boot/vmlinuz-*" >/dev/null; then
-    package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ { print $2; exit }')
-    [[ -n $package ]] || fail "the distribution has no linux-image-cloud-amd64; put a kernel into $cache (boot/vmlinuz-*, lib/modules)"
-    (cd "$work" && apt-get -o APT::Sandbox::User=root download -qq "$package") || fail "cannot download $package"
-    mkdir -p "$cache"
-    dpkg-deb -x "$work"/linux-image-*.deb "$cache"
-fi
-kernel=$(compgen -G "$cache/boot/vmlinuz-*" | head -1)
-version=${kernel##*/vmlinuz-}
+guest_kernel
 
 # What both guests start with: busybox, our programs with the libraries that they need, and the modules for the disk.
 root=$work/root
-mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,mnt,var/lib} "$root/lib/modules/$version"
-cp "$(command -v busybox)" "$root/bin/"
-for pair in "longrun:$longrun" "neighbour:$neighbour"; do
-    strip -o "$root/bin/${pair%%:*}" "${pair#*:}"
-    ldd "${pair#*:}" | grep -o '/[^ ]*' | while read -r library; do
-        [[ -e $root$library ]] || install -D "$library" "$root$library"
-    done
-done
-modules=$cache/lib/modules/$version
-[[ -d $modules ]] || modules=$cache/usr/lib/modules/$version
-for name in virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk crc16 crc32c_generic \
-    libcrc32c mbcache jbd2 ext4; do
-    find "$modules" -name "$name.ko*" -exec cp {} "$root/lib/modules/$version/" \;
-done
-cp "$modules"/modules.{builtin,builtin.modinfo,order} "$root/lib/modules/$version/" 2>/dev/null || true
-depmod -b "$root" "$version"
+mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,mnt,var/lib}
+guest_program "$root" busybox
+guest_program "$root" "$longrun" longrun
+guest_program "$root" "$neighbour" neighbour
+guest_modules "$root" virtio_pci virtio_blk ext4 crc32c_generic
 cat >"$root/init" <<'INIT'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -82,7 +61,7 @@ chmod +x "$root/init"
 # The disk, and on the first guest's half a volume with fragmented files, made in no time.
 "$lab" disk --model "$model" --clients 2 --mebibytes 1024 >"$work/disk" 2>&1 &
 disk=$!
-until grep -q 'takes it down' "$work/disk"; do kill -0 "$disk" 2>/dev/null || fail "$(cat "$work/disk")"; sleep 0.1; done
+until grep -q 'Ctrl-C removes it' "$work/disk"; do kill -0 "$disk" 2>/dev/null || fail "$(cat "$work/disk")"; sleep 0.1; done
 mapfile -t devices < <(grep -o '/dev/loop[0-9]*' "$work/disk")
 control=$(dirname "$(losetup -n -O BACK-FILE "${devices[0]}")")/control
 echo -n bypass >"$control"

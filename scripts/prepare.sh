@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure that the commands which the build, the demo and the tests call are there; installs what is missing with apt.
-# Usage: prepare.sh build|run|test|guests
+# Usage: prepare.sh build|run|test|guests|kernels|hostile
 set -euo pipefail
 
 fail() {
@@ -18,13 +18,23 @@ case "${1:-}" in
         needed+=(mkfs.ext4:e2fsprogs filefrag:e2fsprogs e2freefrag:e2fsprogs e4defrag:e2fsprogs debugfs:e2fsprogs
             losetup:mount mount:mount setpriv:util-linux blockdev:util-linux setfattr:attr setfacl:acl
             setcap:libcap2-bin mkfs.xfs:xfsprogs xfs_repair:xfsprogs mkfs.btrfs:btrfs-progs fio:fio
-            bpftrace:bpftrace addpart:util-linux)
+            bpftrace:bpftrace addpart:util-linux fsfreeze:util-linux strace:strace)
         ;;
     guests)
         needed+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod strip:binutils
             mkfs.ext4:e2fsprogs losetup:mount mount:mount)
         ;;
-    *) fail "usage: prepare.sh build|run|test|guests" ;;
+    kernels)
+        needed+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio modprobe:kmod strip:binutils
+            mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount setfattr:attr setfacl:acl
+            setcap:libcap2-bin setpriv:util-linux setquota:quota)
+        ;;
+    hostile)
+        needed+=(mkfs.ext4:e2fsprogs filefrag:e2fsprogs mkfs.xfs:xfsprogs xfs_repair:xfsprogs mkfs.btrfs:btrfs-progs
+            losetup:mount mount:mount fsfreeze:util-linux setpriv:util-linux fio:fio stress-ng:stress-ng
+            strace:strace)
+        ;;
+    *) fail "usage: prepare.sh build|run|test|guests|kernels|hostile" ;;
 esac
 
 # An ordinary user's PATH lacks the administrator's commands.

@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use longrun_volume::ext4::scan::{Access, Ext4Reader, Ext4Scan, FreeSpace, ScanOptions};
-use longrun_volume::{NoProgress, VolumeError};
+use longrun_engine::{NoProgress, VolumeError};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 

@@ -1,10 +1,10 @@
-//! File content that betrays misplaced data: every block of every file is different.
+//! File content that reveals misplaced data: every block of every file is different.
 
 /// The unit in which content differs; at most the file-system block size.
 pub(crate) const CONTENT_BLOCK: usize = 4096;
 
-/// Fills `block` with the content of block number `block_number` of the file numbered `file` under `seed`: incompressible, and
-/// different for every such triple.
+/// Fills `block` with the content of block number `block_number` of the file numbered `file` under `seed`:
+/// incompressible, and different for every such triple.
 pub fn fill_block(block: &mut [u8], seed: u64, file: u64, block_number: u64) {
     // Two rounds of a multiplicative mix: neighbours in (seed, file, block) must not give related streams.
     let mut state = seed ^ file.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ block_number.wrapping_mul(0xD1B5_4A32_D192_ED03);

@@ -1,4 +1,4 @@
-//! What can go wrong while ageing.
+//! The errors of ageing.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ pub enum AgeError {
         source: io::Error,
     },
     /// The place for the aged files is there already.
-    #[error("{} exists already: remove it, or choose another seed", .0.display())]
+    #[error("{} already exists; remove it, or use another seed", .0.display())]
     Exists(PathBuf),
     /// The volume is too small or too full for the recipe.
     #[error(
-        "{} has {available} bytes available, the recipe needs {needed}: choose a larger or emptier volume",
+        "{}: {available} bytes are available, but the recipe needs {needed}; use a larger or emptier volume",
         path.display()
     )]
     TooSmall {
@@ -33,7 +33,7 @@ pub enum AgeError {
         needed: u64,
     },
     /// The file cannot have that many fragments: each needs a block.
-    #[error("{} has {blocks} blocks of data: it cannot lie in {asked} fragments", path.display())]
+    #[error("{} has {blocks} blocks of data, so it cannot have {asked} fragments", path.display())]
     TooManyFragments {
         /// The file.
         path: PathBuf,
@@ -50,8 +50,8 @@ pub enum AgeError {
         /// Why.
         reason: &'static str,
     },
-    /// A volume that is lived on has become full.
-    #[error("the volume of {} is full: plan less, or choose a larger one", .0.display())]
+    /// A volume in simulated use has become full.
+    #[error("the volume of {} is full; use a smaller share, or a larger volume", .0.display())]
     Full(PathBuf),
     /// The caller asked to stop.
     #[error("interrupted; the files made so far are in {}", .0.display())]

@@ -1,4 +1,4 @@
-//! One existing file in as many fragments as wanted: its blocks are exchanged, by the kernel and atomically, with free
+//! Divides one existing file into a given number of fragments: the kernel atomically exchanges its blocks with free
 //! blocks that are chosen so that no two pieces touch.
 
 use crate::{AgeError, precautions};
@@ -12,10 +12,10 @@ use std::path::Path;
 
 /// Blocks exchanged by one call at most.
 const EXCHANGE_AT_ONCE: u64 = 256;
-/// Tries for a range that somebody else is writing to.
+/// Attempts for a range that another process is writing to.
 const TRIES: u32 = 8;
 
-/// What was made of the file.
+/// The result for the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fragmented {
     /// Fragments before.
@@ -26,13 +26,13 @@ pub struct Fragmented {
     pub bytes_moved: u64,
 }
 
-/// In which order the fragments lie on the device.
+/// The order of the fragments on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As in the file: whoever reads it never goes back.
+    /// In the order of the file, so that a reader never goes back.
     #[default]
     AsInTheFile,
-    /// By lot, under this seed, as far as fragments are of equal size and no larger than a mebibyte.
+    /// In random order from this seed, as far as fragments have equal sizes of at most one MiB.
     Shuffled(u64),
 }
 
@@ -44,7 +44,7 @@ pub fn fragment_file(path: &Path, fragments: u64) -> Result<Fragmented, AgeError
     fragment_file_in(path, fragments, Order::AsInTheFile)
 }
 
-/// Lays the data of the file at `path` into `fragments` fragments of about equal size. Content, size, times and
+/// Divides the data of the file at `path` into `fragments` fragments of about equal size. Content, size, times and
 /// attributes stay. Needs to be the owner or root, free space for a whole copy of the data and a reserve for others while
 /// it runs, and ext4 that writes data before it commits (data=ordered).
 ///
@@ -111,13 +111,14 @@ fn map(file: &File, range: ByteRange, block_size: BlockSize, path: &Path) -> Res
     let mut runs = Vec::with_capacity(extents.len());
     for extent in extents {
         if extent.flags.is_inline() {
-            return Err(unsuitable("its data lies inside its inode"));
+            return Err(unsuitable("its data is inside its inode"));
         }
         if extent.flags.is_shared() {
             return Err(unsuitable("it shares blocks with other files"));
         }
-        let run =
-            extent.run(block_size).ok_or_else(|| unsuitable("the file system does not tell where its blocks are"))?;
+        let run = extent
+            .run(block_size)
+            .ok_or_else(|| unsuitable("its file system does not report the location of blocks"))?;
         // Space preallocated behind the end cannot be exchanged and is not asked for.
         let length = run.logical_end().min(end).0.saturating_sub(run.logical.0);
         if length > 0 {
@@ -132,10 +133,10 @@ fn donor(path: &Path, block_size: BlockSize, wanted: Blocks) -> Result<File, Age
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let handle = File::open(directory).map_err(|e| AgeError::io("open", directory, e))?;
     let donor: File = longrun_sys::temporary_file(&handle)
-        .map_err(|e| AgeError::io("make a temporary file in", directory, e))?
+        .map_err(|e| AgeError::io("create a temporary file in", directory, e))?
         .into();
     longrun_sys::set_length(&donor, block_size.to_bytes(wanted))
-        .map_err(|e| AgeError::io("size a temporary file in", directory, e))?;
+        .map_err(|e| AgeError::io("set the size of a temporary file in", directory, e))?;
     longrun_sys::allocate(&donor, ByteRange::of_blocks(block_size, LogicalBlock(0), wanted))
         .map_err(|e| AgeError::io("allocate free space beside", path, e))?;
     Ok(donor)
@@ -219,8 +220,8 @@ fn choose_places(file: &[Run], room: &mut Room, fragments: u64) -> Vec<(LogicalB
     places
 }
 
-/// Gives the places of equal length to other blocks of the file. Between any two places a block is free, so that none touch
-/// in their new order either.
+/// Gives the places of equal length to other blocks of the file. Between any two places a block is free, so that
+/// none touch in their new order either.
 fn shuffle(places: &mut [(LogicalBlock, Run)], alignment: Blocks, seed: u64) {
     let mut alike: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
     for (index, (at, place)) in places.iter().enumerate() {

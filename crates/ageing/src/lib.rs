@@ -1,9 +1,9 @@
-//! Makes fragmentation on purpose, so that what mends it can be shown and tested.
+//! Makes fragmentation on purpose, to demonstrate and test what repairs it.
 //!
-//! Owns the ageing recipes (a directory tree written, rewritten and deleted until the volume looks years old), the life of a
-//! volume from day to day, and the
-//! fragmenting of one existing file. Never touches a file that it did not make itself, except the one file that
-//! [`fragment_file`] is asked to fragment, and never changes that file's content.
+//! Owns the ageing recipes (a directory tree that is written, rewritten and deleted until the volume looks years old),
+//! the simulated use of a volume day by day, and the fragmentation of one existing file. Never touches a file that it
+//! did not make itself, except the one file that [`fragment_file`] is asked to fragment, and never changes the content
+//! of that file.
 
 mod buffer;
 mod content;

@@ -1,8 +1,8 @@
-//! The life of a volume, day by day: files go, and others of about their sizes come and grow beside each other; logs are added
-//! to and rotated.
+//! The use of a volume, day by day: files are deleted, others of similar sizes are created and grow beside each other,
+//! and logs are appended to and rotated.
 //!
-//! Owns what happens on a day. It follows from the seed alone, never from how the volume is: volumes that are looked after
-//! in several ways live through the same.
+//! Owns the events of a day. They depend only on the seed, never on the state of the volume, so they are the same for
+//! every method of maintenance.
 
 use crate::tree::{Made, Manner, Stream, Tree, log_uniform};
 use crate::{AgeError, Progress};
@@ -18,14 +18,14 @@ const DIRECTORIES: u64 = 32;
 const GROWING: usize = 8;
 /// Files that live on and are added to every day.
 const LOGS: usize = 6;
-/// A log that has become so long is deleted, and begun anew.
+/// A log of this length is deleted and started again.
 const ROTATED: u64 = 24 * MIB;
 /// The shortest file, and the longest.
 const LEAST: u64 = 16 * KIB;
 const MOST: u64 = 8 * MIB;
 const MANNERS: [Manner; 3] = [Manner::Direct, Manner::Synchronous, Manner::Buffered];
 
-/// How much goes on.
+/// The amount of activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LifePlan {
     /// How many bytes are in files at the end of each day, about; the first day fills them.
@@ -45,7 +45,7 @@ pub struct Day {
     pub deleted: u64,
 }
 
-/// A volume that is lived on. Its files stay when this is dropped.
+/// A volume in simulated use. Its files stay when this value is dropped.
 pub struct Life<'a> {
     tree: Tree<'a>,
     plan: LifePlan,
@@ -69,7 +69,7 @@ impl<'a> Life<'a> {
         Ok(Self { tree, plan, logs: Vec::new(), begun: 0 })
     }
 
-    /// Lives through a day. At its end nothing is open, and everything is durable.
+    /// Simulates one day. At its end no file is open, and everything is durable.
     ///
     /// # Errors
     /// [`AgeError`]; [`AgeError::Full`] when something did not fit: the day would not be the same elsewhere.
@@ -128,9 +128,9 @@ impl<'a> Life<'a> {
         sizes
     }
 
-    /// Deletes files at random, as many bytes as are written on a day. The sizes of those that take their place: each of the
-    /// same class as one that is gone, within a factor of two, so that neither the number of files nor what they hold
-    /// changes much.
+    /// Deletes files at random, as many bytes as are written on a day. The sizes of those that take their place:
+    /// each of the same class as one that is gone, within a factor of two, so that neither the number of files nor
+    /// what they hold changes much.
     fn make_room(&mut self, day: &mut Day) -> Result<Vec<u64>, AgeError> {
         let (mut sizes, mut sum) = (Vec::new(), 0);
         while sum < but_for_logs(self.plan.daily) && !self.tree.live.is_empty() {
@@ -175,7 +175,7 @@ impl<'a> Life<'a> {
     }
 }
 
-/// What of so many bytes is written to files: one turn in nine is a log's.
+/// The part of the bytes that is written to files: one turn in nine belongs to a log.
 fn but_for_logs(bytes: Bytes) -> u64 {
     bytes.0 / (GROWING as u64 + 1) * GROWING as u64
 }

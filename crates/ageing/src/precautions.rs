@@ -1,4 +1,4 @@
-//! What must hold before the blocks of somebody's file are exchanged.
+//! The conditions for exchanging the blocks of a user's file.
 //!
 //! Owns the refusals of [`crate::fragment_file`]. Never changes anything.
 
@@ -30,13 +30,13 @@ pub(crate) fn require_ordered_data(file: &File, path: &Path) -> Result<(), AgeEr
 
 /// Refuses to take `wanted` blocks when that would leave others less than a reserve.
 pub(crate) fn keep_reserve(file: &File, path: &Path, wanted: Blocks) -> Result<(), AgeError> {
-    let capacity = longrun_sys::capacity(file).map_err(|e| AgeError::io("ask for the free space of", path, e))?;
+    let capacity = longrun_sys::capacity(file).map_err(|e| AgeError::io("read the free space of", path, e))?;
     // What is set aside for root is room for root only.
     let room = if longrun_sys::is_root() { capacity.free } else { capacity.available };
     if leaves_reserve(&capacity, room, wanted) {
         return Ok(());
     }
-    let reason = "its volume has too little free space for a copy of it and a reserve for others";
+    let reason = "its volume has too little free space for a copy of it and a reserve for other files";
     Err(AgeError::Unsuitable { path: path.to_owned(), reason })
 }
 

@@ -1,4 +1,4 @@
-//! The recipes by name, and the call that carries one out.
+//! The recipes by name, and the function that executes one.
 
 use crate::AgeError;
 use crate::recipes;
@@ -57,7 +57,7 @@ impl fmt::Display for Recipe {
 
 /// No recipe has that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no recipe is called {0:?}: choose aged, server, office, media, git, churn or crowded")]
+#[error("'{0}' is not a recipe; use aged, server, office, media, git, churn or crowded")]
 pub struct ParseRecipeError(String);
 
 impl FromStr for Recipe {
@@ -68,10 +68,10 @@ impl FromStr for Recipe {
     }
 }
 
-/// How far ageing is.
+/// The progress of ageing.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// What is being done now.
+    /// The current step.
     pub phase: &'static str,
     /// How much of the whole recipe is done, 0 to 1; an estimate.
     pub done: f64,
@@ -83,7 +83,7 @@ pub struct Progress {
     pub fill: f64,
 }
 
-/// What ageing has made.
+/// The result of ageing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Where the files are.
@@ -99,8 +99,8 @@ pub struct Summary {
 }
 
 /// Ages the volume that holds `directory`: makes and deletes files in a new directory `aged-RECIPE-SEED` there, until
-/// the volume is as full and as fragmented as the recipe says. The same seed does the same; where the blocks come to
-/// lie is the file system's choice. `progress` is called often and stops the work by `Break`.
+/// the volume is as full and as fragmented as the recipe says. The same seed does the same operations; the file system
+/// chooses the places of the blocks. `progress` is called often and stops the work by `Break`.
 ///
 /// # Errors
 /// [`AgeError`]; the files made so far stay.

@@ -1,4 +1,5 @@
-//! The tree of files that ageing makes: create, append, rewrite, delete, until the volume is as full as wanted.
+//! The tree of files that ageing makes: it creates, appends, rewrites and deletes files until the volume is as full as
+//! requested.
 
 use crate::buffer::AlignedBuffer;
 use crate::content::{self, CONTENT_BLOCK};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 const CHUNK: usize = 1 << 20;
 /// The volume for which the recipes state their numbers, in bytes.
 const REFERENCE_VOLUME: u64 = 4 << 30;
-/// The least volume on which a recipe makes sense, in bytes.
+/// The smallest volume for which a recipe is useful, in bytes.
 const LEAST_VOLUME: u64 = 48 << 20;
 
 /// A file of the tree.
@@ -91,7 +92,7 @@ impl<'a> Tree<'a> {
             other => other.map_err(|e| AgeError::io("create", &root, e))?,
         }
         let root_handle = File::open(&root).map_err(|e| AgeError::io("open", &root, e))?;
-        let is_btrfs = longrun_sys::file_system_magic(&root_handle) == Ok(longrun_sys::FileSystemMagic::BTRFS);
+        let is_btrfs = longrun_sys::FileSystem::of(&root_handle) == Ok(Some(longrun_sys::FileSystem::Btrfs));
         let mut tree = Self {
             root,
             root_handle,
@@ -121,14 +122,14 @@ impl<'a> Tree<'a> {
 
     /// Bytes of the volume and bytes free in it, the reserve for root included.
     fn space(&self) -> Result<(u64, u64), AgeError> {
-        let stat =
-            rustix::fs::fstatvfs(&self.root_handle).map_err(|e| AgeError::io("read the space of", &self.root, e))?;
+        let stat = rustix::fs::fstatvfs(&self.root_handle)
+            .map_err(|e| AgeError::io("read the free space of", &self.root, e))?;
         Ok((stat.f_blocks * stat.f_frsize, stat.f_bfree * stat.f_frsize))
     }
 
     fn available(&self) -> Result<u64, AgeError> {
-        let stat =
-            rustix::fs::fstatvfs(&self.root_handle).map_err(|e| AgeError::io("read the space of", &self.root, e))?;
+        let stat = rustix::fs::fstatvfs(&self.root_handle)
+            .map_err(|e| AgeError::io("read the free space of", &self.root, e))?;
         Ok(stat.f_bavail * stat.f_frsize)
     }
 
@@ -168,7 +169,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Reports now and then: often enough for a progress bar, seldom enough to cost nothing.
+    /// Reports the progress: often enough for a progress bar, rarely enough to cost nothing.
     fn tick(&mut self) -> Result<(), AgeError> {
         if self.bytes_written - self.last_report < 8 << 20 {
             return Ok(());

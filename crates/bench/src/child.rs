@@ -1,6 +1,6 @@
-//! Other programs as children, run to their end or until somebody wants us to end.
+//! Other programs as child processes, run until they end or until we are asked to stop.
 //!
-//! Owns that none of them is left behind, and that none waits for somebody to read what it says.
+//! Ensures that no child is left behind, and that no child blocks because its output is not read.
 
 use crate::BenchError;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,20 +15,20 @@ const POLL: Duration = Duration::from_millis(5);
 /// Longer than giving everything back takes on a slow disk.
 const END: Duration = Duration::from_secs(60);
 
-/// What became of one.
+/// The result of a child.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub status: ExitStatus,
     /// What it wrote to standard output.
     pub answer: Vec<u8>,
-    /// What it complained about.
+    /// What it wrote to standard error.
     pub said: String,
 }
 
 /// Runs it to its end.
 ///
 /// # Errors
-/// When it cannot be run, or shall end: then it has.
+/// When it cannot be run, or was asked to stop; it has then ended.
 pub(crate) fn run(command: &mut Command, stop: &AtomicBool) -> Result<Finished, BenchError> {
     let program = command.get_program().to_owned();
     let failed = |e| BenchError::io("running it", Path::new(&program), e);
@@ -60,7 +60,7 @@ fn content(file: &mut File) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Asks it to end, and sees to it that it does.
+/// Asks it to end, and kills it if it does not.
 pub(crate) fn end(child: &mut Child, signal: Signal) {
     // It may have ended meanwhile.
     _ = kill_process(Pid::from_child(child), signal);
@@ -73,12 +73,21 @@ pub(crate) fn end(child: &mut Child, signal: Signal) {
     }
 }
 
+/// Tests that begin programs do it one at a time: a child has every file that another test is writing open until it
+/// executes its program, and who executes such a file meanwhile is refused.
+#[cfg(test)]
+pub(crate) fn one_at_a_time() -> std::sync::MutexGuard<'static, ()> {
+    static BEGINNING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    BEGINNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_a_child_says_is_kept_however_long_it_is() {
+        let _alone = one_at_a_time();
         let mut command = Command::new("sh");
         command.args(["-c", "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; echo bad >&2; exit 3"]);
         let finished = run(&mut command, &AtomicBool::new(false)).unwrap();
@@ -88,6 +97,7 @@ mod tests {
 
     #[test]
     fn a_child_ends_when_we_shall_end_and_a_missing_program_is_named() {
+        let _alone = one_at_a_time();
         let stopped = run(Command::new("sleep").arg("1000"), &AtomicBool::new(true));
         assert!(matches!(stopped, Err(BenchError::Interrupted)), "{stopped:?}");
         let missing = run(&mut Command::new("/no/such/program"), &AtomicBool::new(false)).unwrap_err().to_string();

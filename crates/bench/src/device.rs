@@ -1,12 +1,12 @@
-//! What a block device does: the kernel's own counters, before and after.
+//! The I/O of a block device: the kernel's own counters, before and after.
 //!
-//! Owns finding the device under a directory (loop devices and partitions too) and turning counters into rates. Never
+//! Finds the device below a directory (also for loop devices and partitions), and converts counters to rates. Never
 //! touches a device.
 
 use crate::BenchError;
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceCounters, DeviceCounts, DeviceNumber};
-use longrun_volume::target::{MOUNT_TABLE, Mount};
+use longrun_sys::{MOUNT_TABLE, Mount};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -20,11 +20,11 @@ use std::time::Instant;
 pub fn mount_of(directory: &Path) -> Result<Mount, BenchError> {
     let id = File::open(directory)
         .and_then(|opened| longrun_sys::mount_of_file(opened).map_err(std::io::Error::from))
-        .map_err(|e| BenchError::io("finding its mount", directory, e))?;
-    let failed = |e| BenchError::io("reading the table of mounts", Path::new(MOUNT_TABLE), e);
+        .map_err(|e| BenchError::io("looking up its mount", directory, e))?;
+    let failed = |e| BenchError::io("reading the mount table", Path::new(MOUNT_TABLE), e);
     Mount::numbered(id).map_err(failed)?.ok_or_else(|| BenchError::Unsuitable {
         path: directory.to_owned(),
-        problem: "its mount is not in the table of mounts; use a directory on a mounted volume".to_owned(),
+        problem: "its mount is not in the mount table; use a directory on a mounted volume".to_owned(),
     })
 }
 
@@ -48,7 +48,7 @@ impl Device {
         let numbers = [Some(mount.device), by_source.map(DeviceNumber::from_stat)];
         numbers.into_iter().flatten().find_map(Self::numbered).ok_or_else(|| BenchError::Unsuitable {
             path: mount.point.clone(),
-            problem: "there is no block device under it to be measured; use a directory on a disk".to_owned(),
+            problem: "it is not on a block device that can be measured; use a directory on a disk".to_owned(),
         })
     }
 
@@ -209,6 +209,6 @@ mod tests {
     fn what_has_no_block_device_is_named() {
         let mount = mount_of(Path::new("/proc")).unwrap();
         let error = Device::under(&mount).unwrap_err().to_string();
-        assert!(error.contains("/proc: there is no block device"), "{error}");
+        assert!(error.contains("/proc: it is not on a block device"), "{error}");
     }
 }

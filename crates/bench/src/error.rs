@@ -1,4 +1,4 @@
-//! What can go wrong while measuring.
+//! The errors of measurements.
 
 use longrun_layout::Bytes;
 use std::io;
@@ -29,7 +29,8 @@ pub enum BenchError {
     },
     /// The volume has too little free space.
     #[error(
-        "{}: measuring needs {} MiB of free space, and there are {}; free some, or take smaller files (--bytes)",
+        "{}: the benchmark needs {} MiB of free space, but only {} MiB are free; free some space, or use smaller \
+         files (--bytes)",
         path.display(), needed.0 >> 20, free.0 >> 20
     )]
     TooLittleSpace {
@@ -55,7 +56,7 @@ pub enum BenchError {
         problem: String,
     },
     /// Somebody wants it to end. What was made has been removed.
-    #[error("interrupted; everything that was made has been removed")]
+    #[error("interrupted; all files that were made have been removed")]
     Interrupted,
 }
 

@@ -1,8 +1,9 @@
-//! Where files lie, and how many device requests that costs.
+//! The extents of files, and the number of device requests that they cost.
 //!
-//! Owns the definitions. A *fragment* is a physically contiguous range of a file: extents that adjoin are one, and a hole
-//! between two does not make them two. *Excess* is what a file has beyond one. A *split* is a request of a given size,
-//! aligned to its size, whose blocks lie in more than one place, so that no device can serve it in one transfer.
+//! Owns the definitions. A *fragment* is a physically contiguous range of a file: adjoining extents are one fragment,
+//! and a hole between two extents does not separate them. *Excess* is the number of fragments of a file beyond the
+//! first. A *split* is a request of a given size, aligned to its size, whose blocks are in more than one place, so
+//! that no device can serve it in one transfer.
 
 use crate::BenchError;
 use longrun_layout::Bytes;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::Path;
 
-/// How the files of a directory lie.
+/// The layout of the files of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// Files with blocks.
@@ -26,7 +27,7 @@ pub struct Layout {
     pub excess_fragments: u64,
     /// The most fragments of any of them.
     pub most_fragments: u64,
-    /// Blocks behind the ends of the files: what nobody has given back.
+    /// Blocks beyond the ends of the files, which were not given back.
     pub bytes_behind_end: Bytes,
 }
 
@@ -51,16 +52,16 @@ struct Piece {
     length: u64,
 }
 
-/// How all the files below `directory` lie, and the splits of requests of the sizes given.
+/// The layout of all files below `directory`, and the splits of requests of the given sizes.
 ///
 /// # Errors
-/// [`BenchError::Io`] when a file cannot be read or its file system tells no extents.
+/// [`BenchError::Io`] when a file cannot be read, or its file system does not report extents.
 pub fn layout_of(directory: &Path, requests: &[Bytes]) -> Result<(Layout, Vec<Splits>), BenchError> {
     look(directory, requests, Mapping::Synced)
 }
 
-/// How the files below `directory` lie at this moment, as far as that is known: for watching them grow. Does not write back
-/// what is in memory only, and passes over what vanishes meanwhile.
+/// The layout of the files below `directory` at this moment, as far as it is known, to watch them grow. Does not
+/// write back dirty data, and skips files that vanish meanwhile.
 ///
 /// # Errors
 /// As [`layout_of`].
@@ -116,7 +117,7 @@ pub(crate) fn for_each_file(
 
 fn extents_of(path: &Path, mapping: Mapping) -> Result<(u64, Vec<FileExtent>), BenchError> {
     let file = File::open(path).map_err(|e| BenchError::io("opening it", path, e))?;
-    let length = file.metadata().map_err(|e| BenchError::io("looking at it", path, e))?.len();
+    let length = file.metadata().map_err(|e| BenchError::io("examining it", path, e))?.len();
     let mut extents = Vec::new();
     for_each_extent(&file, ByteRange::ALL, mapping, |extent| {
         // What has no place yet is in no pieces.
@@ -125,11 +126,11 @@ fn extents_of(path: &Path, mapping: Mapping) -> Result<(u64, Vec<FileExtent>), B
         }
         true
     })
-    .map_err(|e| BenchError::io("asking where it lies", path, e))?;
+    .map_err(|e| BenchError::io("mapping its extents", path, e))?;
     Ok((length, extents))
 }
 
-/// The contiguous parts up to the end of the file. What lies in the inode itself needs no blocks.
+/// The contiguous parts up to the end of the file. Inline data in the inode needs no blocks.
 fn pieces(extents: &[FileExtent], length: u64) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     for extent in extents.iter().filter(|extent| extent.logical.0 < length && !extent.flags.is_inline()) {

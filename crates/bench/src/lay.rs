@@ -1,4 +1,4 @@
-//! Files that lie as a benchmark wants them: whole, or in pieces.
+//! Makes files that are contiguous, or in pieces, as a benchmark needs them.
 
 use crate::BenchError;
 use longrun_ageing::{AgeError, Order, fill_block, fragment_file_in};
@@ -29,8 +29,9 @@ pub(crate) fn whole(path: &Path, bytes: Bytes, seed: u64) -> Result<(), BenchErr
     write().map_err(|e| BenchError::io("writing it", path, e))
 }
 
-/// Lays what [`whole`] made into pieces of a size, on the device in the order of the file or in any order; whether that could
-/// be done. Elsewhere than on ext4 pieces cannot be told their places: those in order are put together by the allocator.
+/// Divides a file made by [`whole`] into pieces of a size, in the order of the file or in random order. Returns
+/// whether that could be done. On file systems other than ext4 places cannot be chosen, and the allocator joins
+/// pieces that are in order.
 pub(crate) fn in_pieces(
     path: &Path,
     bytes: Bytes,
@@ -50,7 +51,8 @@ pub(crate) fn in_pieces(
     }
 }
 
-/// Writes the file anew piece by piece in any order, each durable before the next, another file growing between them.
+/// Rewrites the file piece by piece in random order. Each piece is durable before the next, and another file grows
+/// between them.
 fn write_in_pieces(path: &Path, bytes: Bytes, piece: Bytes, seed: u64) -> io::Result<()> {
     let wedge_path = path.with_extension("between");
     let (file, wedge) = (File::create(path)?, File::create_new(&wedge_path)?);

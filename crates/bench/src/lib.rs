@@ -1,8 +1,8 @@
-//! Benchmarks that show what Longrun does, or that it does nothing.
+//! Benchmarks that show the benefit of Longrun, or that there is none.
 //!
-//! Owns the workloads ([`workload`]), what is measured beside them ([`device`], [`layout_of`], [`Service`]), and the
-//! protocol that compares a volume with the service and without it ([`protocol`]). Never writes outside the directory that
-//! it makes for itself, never prints, and never judges kindly: where there is no benefit, the report says so.
+//! Owns the workloads ([`workload`]), the figures that are measured meanwhile ([`device`], [`layout_of`],
+//! [`Service`]), and the protocol that compares a volume with the service and without it ([`protocol`]). Never writes
+//! outside the directory that it makes for itself, and never prints. Where there is no benefit, the report says so.
 
 pub mod ageing;
 mod child;

@@ -1,11 +1,11 @@
-//! Where something is measured: a directory of our own on a volume, and the device below it.
+//! The place of a measurement: a directory of our own on a volume, and the device below it.
 //!
-//! Owns finding mount and device, refusing too little space, and the directory. Never measures.
+//! Finds the mount and the device, refuses if there is too little space, and makes the directory. Never measures.
 
 use crate::device::{Device, mount_of};
 use crate::{BenchError, Scratch};
 use longrun_layout::Bytes;
-use longrun_volume::target::Mount;
+use longrun_sys::Mount;
 use std::fs::File;
 use std::path::Path;
 
@@ -55,7 +55,7 @@ impl Place {
 /// # Errors
 /// [`BenchError::TooLittleSpace`], or [`BenchError::Io`] when the volume does not tell.
 pub fn refuse_too_little_space(target: &Path, needed: Bytes) -> Result<(), BenchError> {
-    let failed = |e| BenchError::io("asking for the free space of", target, e);
+    let failed = |e| BenchError::io("reading the free space of", target, e);
     let known = longrun_sys::capacity(File::open(target).map_err(failed)?).map_err(|e| failed(e.into()))?;
     let free = known.block_size.to_bytes(known.available);
     if free < needed {

@@ -1,11 +1,10 @@
-//! The two columns of a comparison as rows of text: the same for terminals, pages and documents.
+//! The two columns of a comparison as rows of text: the same for terminals, web pages and documents.
 //!
 //! Owns the order, the names and the rounding. Never decides how a table is drawn.
 
 use crate::Verdict;
 use crate::device::per;
 use crate::protocol::{Averages, Comparison};
-use longrun_layout::Bytes;
 
 /// A measure without the service and with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,9 +62,9 @@ pub fn rows(comparison: &Comparison) -> Vec<Row> {
     if let Some(percent) = on.in_kernel_percent {
         rows.push(service("service: watching in the kernel, % of one core", number(percent)));
     }
-    rows.push(service("service: memory at most, MiB", number(mebibytes(on.peak_memory))));
+    rows.push(service("service: memory at most, MiB", number(on.peak_memory.mebibytes())));
     let counts: [Measure; 3] = [
-        ("bytes left behind the ends of files", |a| a.bytes_behind_end),
+        ("bytes left beyond the ends of files", |a| a.bytes_behind_end),
         ("programs not executed (busy)", |a| a.failed_executions as f64),
         ("opens refused (EAGAIN)", |a| a.refused_opens as f64),
     ];
@@ -74,12 +73,12 @@ pub fn rows(comparison: &Comparison) -> Vec<Row> {
     rows
 }
 
-/// What the comparison comes to, in one sentence.
+/// The result of the comparison, in one sentence.
 #[must_use]
 pub fn sentence(comparison: &Comparison) -> String {
     let (off, on) = (comparison.off.excess_fragments, comparison.on.excess_fragments);
     let excess = format!("{} excess fragments without, {} with", number(off), number(on));
-    let time = format!("{:.3} of the time", comparison.time_ratio);
+    let time = format!("{:.3} of the time without", comparison.time_ratio);
     match (comparison.verdict, comparison.prevented_percent) {
         (Verdict::Benefit, Some(percent)) => {
             format!("{percent:.*} % prevented ({excess}), in {time}", if percent > 99.0 { 2 } else { 1 })
@@ -103,10 +102,6 @@ pub fn number(value: f64) -> String {
 
 fn ratio(off: f64, on: f64) -> String {
     if off > 0.0 { number(per(on, off)) } else { String::new() }
-}
-
-fn mebibytes(bytes: Bytes) -> f64 {
-    bytes.0 as f64 / f64::from(1 << 20)
 }
 
 #[cfg(test)]
@@ -145,7 +140,7 @@ mod tests {
     fn no_benefit_is_called_so() {
         assert_eq!(
             sentence(&comparison(800.0, 4.0)),
-            "99.50 % prevented (800 excess fragments without, 4.00 with), in 0.987 of the time"
+            "99.50 % prevented (800 excess fragments without, 4.00 with), in 0.987 of the time without"
         );
         assert!(sentence(&comparison(0.0, 0.0)).starts_with("no benefit: these files do not fragment"));
     }

@@ -1,4 +1,4 @@
-//! Reading everything once more, cold and in order: what fragments cost those who read.
+//! Reads all files once more in order, from a cold cache: the cost of fragments for readers.
 
 use crate::device::{Activity, Device};
 use crate::extents::for_each_file;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// The size of the requests: small enough that no device of our time has to split one that lies in one place.
+/// The size of the requests. It is small enough that no current device must split one whose blocks are contiguous.
 pub const READ_REQUEST: Bytes = Bytes(256 << 10);
 
 /// What reading everything took.
@@ -23,7 +23,7 @@ pub struct Reread {
     pub seconds: f64,
     /// Requests of [`READ_REQUEST`] or, at ends, less.
     pub requests: u64,
-    /// Those of them that lie in more than one place.
+    /// The requests whose blocks are in more than one place.
     pub split: u64,
     /// Transfers of the device beyond the requests, as counted: split requests, and reading where files lie.
     pub more_transfers: u64,
@@ -34,7 +34,7 @@ pub struct Reread {
 /// Reads all files below `directory` from the device, one after the other.
 ///
 /// # Errors
-/// [`BenchError`] when something cannot be read, or it shall end.
+/// [`BenchError`] when something cannot be read, or the benchmark was asked to stop.
 pub fn reread(directory: &Path, device: &Device, stop: &AtomicBool) -> Result<Reread, BenchError> {
     let (_, splits) = layout_of(directory, &[READ_REQUEST])?;
     let mut buffer = AlignedBuffer::new(READ_REQUEST.0 as usize);

@@ -1,4 +1,4 @@
-//! The directory that a benchmark writes in: fresh, its own, and gone afterwards however it ends.
+//! The directory in which a benchmark writes. It is new, and is removed however the benchmark ends.
 
 use crate::BenchError;
 use std::fs::{self, Permissions};
@@ -20,7 +20,7 @@ impl Scratch {
         // Others must not reach what is in it: unpacked programs may have more rights than they.
         let ours_alone = Permissions::from_mode(0o700);
         let directory = tempfile::Builder::new().prefix("longrun-bench-").permissions(ours_alone).tempdir_in(parent);
-        Ok(Self { directory: directory.map_err(|e| BenchError::io("making a directory in it", parent, e))? })
+        Ok(Self { directory: directory.map_err(|e| BenchError::io("creating a directory in it", parent, e))? })
     }
 
     /// Where it is.
@@ -35,7 +35,7 @@ impl Scratch {
     /// [`BenchError::Io`].
     pub fn fresh(&self) -> Result<PathBuf, BenchError> {
         let path = self.path().join("work");
-        fs::create_dir(&path).map_err(|e| BenchError::io("making a directory", &path, e))?;
+        fs::create_dir(&path).map_err(|e| BenchError::io("creating a directory", &path, e))?;
         Ok(path)
     }
 

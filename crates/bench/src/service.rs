@@ -1,7 +1,7 @@
-//! The service under test: `longrun prevent` as a child, with a state directory of its own.
+//! The service under test: `longrun prevent` as a child process, with a state directory of its own.
 //!
-//! Owns starting, asking what it costs, and stopping. Never outlives its owner: dropping it ends the child, and so does
-//! the end of the thread that started it.
+//! Owns starting it, querying what it uses, and stopping it. The child ends when this value is dropped, or when the
+//! thread that started it ends.
 
 use crate::device::per;
 use crate::{BenchError, child};
@@ -27,14 +27,15 @@ const POLL: Duration = Duration::from_millis(5);
 pub struct Usage {
     /// Processor time of all its threads.
     pub processor: Duration,
-    /// How long its programs in the kernel have run, in the time of those whom they watch; none where that is not measured.
+    /// The run time of its BPF programs, which is part of the time of the watched processes; `None` if it is not
+    /// measured.
     pub in_kernel: Option<Duration>,
     /// The most memory that it had at a time.
     pub peak_memory: Bytes,
 }
 
 impl Usage {
-    /// What was used since `before`, in per cent of one core in so many seconds: by its own threads, and in the kernel.
+    /// The use since `before`, in per cent of one core over the given seconds: by its own threads, and in the kernel.
     #[must_use]
     pub fn percent_since(&self, before: &Self, seconds: f64) -> (f64, Option<f64>) {
         let percent = |now: Duration, then: Duration| 100.0 * per(now.saturating_sub(then).as_secs_f64(), seconds);
@@ -93,6 +94,12 @@ impl Service {
         }
     }
 
+    /// The number of its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has used so far.
     ///
     /// # Errors
@@ -101,7 +108,7 @@ impl Service {
         let id = self.child.id();
         match (self.child.try_wait(), usage(id)) {
             (Ok(None), Some(usage)) => Ok(usage),
-            _ => Err(BenchError::Service { problem: format!("has ended early: {}", self.end().1) }),
+            _ => Err(BenchError::Service { problem: format!("ended too early: {}", self.end().1) }),
         }
     }
 
@@ -114,7 +121,7 @@ impl Service {
         match self.child.try_wait() {
             Ok(Some(status)) if status.success() || status.code() == Some(130) => Ok(printed.pop().unwrap_or_default()),
             Ok(Some(status)) => Err(BenchError::Service { problem: format!("ended with {status}: {said}") }),
-            _ => Err(BenchError::Service { problem: format!("did not end when it was asked to: {said}") }),
+            _ => Err(BenchError::Service { problem: format!("did not end when it was told to: {said}") }),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The free space of a volume, to see whether two measurements begin alike.
+//! The free space of a volume, to check that two measurements start in the same state.
 
 use crate::BenchError;
 use longrun_layout::{Bytes, ExtentSet};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub struct SpaceState {
     /// All of it.
     pub free: Bytes,
-    /// Contiguous free ranges, where the file system tells (ext4 and XFS, to root).
+    /// Contiguous free ranges, where root can read them (ext4 and XFS).
     pub pieces: Option<u64>,
     /// The longest of them.
     pub largest: Option<Bytes>,
@@ -30,7 +30,7 @@ impl SpaceState {
     /// # Errors
     /// [`BenchError::Io`].
     pub fn of(directory: &Path) -> Result<Self, BenchError> {
-        let failed = |e: std::io::Error| BenchError::io("asking for the free space of", directory, e);
+        let failed = |e: std::io::Error| BenchError::io("reading the free space of", directory, e);
         let opened = File::open(directory).map_err(failed)?;
         longrun_sys::sync_volume(&opened).map_err(|e| failed(e.into()))?;
         let known = capacity(&opened).map_err(|e| failed(e.into()))?;
@@ -45,8 +45,8 @@ impl SpaceState {
         })
     }
 
-    /// As [`Self::of`], after waiting until it changes no more, for some seconds at most: what was deleted before may still be
-    /// on its way.
+    /// As [`Self::of`], after waiting until it changes no more, for some seconds at most: what was deleted before
+    /// may still be on its way.
     ///
     /// # Errors
     /// [`BenchError::Io`].

@@ -1,6 +1,6 @@
-//! Findings as tables, sentences and what charts are drawn of: the same for terminals, documents and pages.
+//! Results as tables, sentences and chart data: the same for terminals, documents and web pages.
 //!
-//! Owns how a table is drawn. Never what is in it.
+//! Owns how a table is drawn, never its content.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub trait Findings: serde::Serialize {
     /// What was measured.
     fn table(&self) -> Table;
 
-    /// What it comes to, in one sentence each.
+    /// The results, one sentence each.
     fn sentences(&self) -> Vec<String>;
 
     /// What of it is to be seen in pictures.

@@ -1,5 +1,5 @@
-//! What a comparison comes to, in one word: whether something is better than before, and whether somebody notices what is at
-//! work beside them.
+//! The verdict of a comparison in one word: whether a result is better than before, and whether other programs notice
+//! the work.
 
 use crate::device::per;
 use crate::protocol::median;
@@ -8,7 +8,7 @@ use std::fmt;
 
 /// Differences of times below this share are noise.
 const NOISE: f64 = 0.03;
-/// Of so many runs, one may have met something else that was at work.
+/// Out of this many runs, one may have been disturbed by other work.
 const MANY: usize = 5;
 
 /// Whether something showed.
@@ -34,8 +34,9 @@ impl Verdict {
         }
     }
 
-    /// Of what each run took before and after: the ratio of the medians, after by before, and what it means. Where runs of the
-    /// one were as good as runs of the other, nothing is known; of many, the best and the worst of each may be.
+    /// Of what each run took before and after: the ratio of the medians, after by before, and what it means. Where
+    /// runs of the one were as good as runs of the other, nothing is known; of many, the best and the worst of each
+    /// may be.
     #[must_use]
     pub fn of_runs(before: &[f64], after: &[f64]) -> (f64, Self) {
         let ratio = per(median(after.to_vec()), median(before.to_vec()));
@@ -61,13 +62,13 @@ fn range(runs: &[f64]) -> Option<(f64, f64)> {
     inner.first().copied().zip(inner.last().copied())
 }
 
-/// Whether somebody notices what is at work beside them.
+/// Whether other programs notice the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Notice {
-    /// They are hardly slower than alone, or by no more than noise.
+    /// They are hardly slower than alone, or within the noise.
     NotNoticed,
-    /// They seem to be slower, but some runs were as quick as alone: neither the one nor the other.
+    /// They seem to be slower, but some runs were as fast as alone, so nothing is proven.
     NothingShown,
     /// They are slower, in all runs.
     Noticed,
@@ -77,18 +78,18 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotNoticed => "not noticed",
-            Self::NothingShown => "nothing was shown",
+            Self::NothingShown => "inconclusive",
             Self::Noticed => "noticed",
         })
     }
 }
 
-/// One figure of somebody at work beside something, against the same alone.
+/// One figure of a program beside some work, compared with the same program alone.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Beside {
-    /// So many times as long as alone.
+    /// The ratio of its time to that alone.
     pub ratio: f64,
-    /// By so many of a hundred the runs alone differ: the noise. One run has none to tell.
+    /// The noise: how much the runs alone differ, in per cent. `None` if there is only one run.
     pub noise_percent: Option<f64>,
     /// What that means.
     pub notice: Notice,
@@ -116,10 +117,10 @@ impl Beside {
 impl fmt::Display for Beside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ratio, noise_percent, notice } = self;
-        write!(f, "{ratio:.2} times as long as alone ({notice}; ")?;
+        write!(f, "{ratio:.2} times as long as without it ({notice}; ")?;
         match noise_percent {
-            Some(percent) => write!(f, "the runs alone differ by {percent:.1} %)"),
-            None => f.write_str("of one run the noise is not known)"),
+            Some(percent) => write!(f, "the runs without it differ by {percent:.1} %)"),
+            None => f.write_str("with one run the noise is not known)"),
         }
     }
 }
@@ -166,12 +167,15 @@ mod tests {
     #[test]
     fn the_noise_is_told_in_figures() {
         let beside = Beside::of_runs(&[4.0, 4.1, 4.7], &[4.2, 4.67, 5.0], 1.01);
-        let told = "1.14 times as long as alone (nothing was shown; the runs alone differ by 17.1 %)";
+        let told = "1.14 times as long as without it (inconclusive; the runs without it differ by 17.1 %)";
         assert_eq!(beside.to_string(), told);
         let many = Beside::of_runs(&[1.0, 4.0, 4.1, 4.2, 9.0], &[4.1], 1.01);
         let noise = many.noise_percent.unwrap();
         assert!((noise - 100.0 * 0.2 / 4.1).abs() < 1e-9, "of many the best and the worst are left out");
         let one = Beside::of_runs(&[4.0], &[4.0], 1.01);
-        assert_eq!(one.to_string(), "1.00 times as long as alone (not noticed; of one run the noise is not known)");
+        assert_eq!(
+            one.to_string(),
+            "1.00 times as long as without it (not noticed; with one run the noise is not known)"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What our BPF programs have in common: `include/longrun.h` on the kernel's side; on ours, device numbers and fields of
-//! records as the kernel has them, and what libbpf has to say.
+//! What our BPF programs have in common: on the kernel's side `include/longrun.h` and `include/kernel.h`; `compile.rs` for the build
+//! scripts; on ours, device numbers and fields of records as the kernel has them, and what libbpf has to say.
 //!
 //! Owns no program: each crate that has one loads it itself.
 

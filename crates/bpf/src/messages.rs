@@ -1,5 +1,5 @@
-//! What libbpf has to say: it prints to standard error unless somebody else listens, and there is one listener for the whole
-//! process, whoever loads programs.
+//! The messages of libbpf. It prints them to standard error unless a callback is set, and there is one callback for the whole
+//! process.
 
 use libbpf_rs::PrintLevel;
 use std::sync::{Mutex, Once, PoisonError};

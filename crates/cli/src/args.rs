@@ -1,4 +1,4 @@
-//! The command line as the user types it. Owns the words; does nothing.
+//! The arguments of the command line and their help texts. Parses only; runs nothing.
 
 pub mod bench;
 pub mod prevent;
@@ -20,86 +20,87 @@ use std::time::Duration;
 const EXIT_STATUS: &str = "\
 Exit status:
   0    done
-  1    something failed on the way
-  2    the command line makes no sense
-  3    refused: it would be unsafe, or it is not supported; nothing was changed
-  130  interrupted; everything that was held has been given back";
+  1    an operation failed
+  2    the command line or the configuration is invalid
+  3    refused, because it would be unsafe or is not supported; nothing was changed
+  130  interrupted; all space that was held has been given back";
 
-/// Keeps the files and the free space of a volume in long runs.
+/// Prevent and repair file and free-space fragmentation on mounted volumes
 ///
-/// Longrun shows how fragmented the files and the free space of a volume are, and puts both into long runs while the
-/// volume stays in use; its service keeps growing files from fragmenting. TARGET is a mount point, a block device, a file or directory, or a disk image.
+/// Longrun reports how fragmented the files and the free space of a volume are. It defragments both while the volume
+/// stays in use. Its service prevents fragmentation while files grow. TARGET is a mount point, a block device, a file, a
+/// directory or a disk image.
 #[derive(Debug, Parser)]
 #[command(name = "longrun", version, after_help = EXIT_STATUS, max_term_width = 100)]
 #[command(arg_required_else_help = true, infer_subcommands = false, disable_help_subcommand = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands. Each one here works.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show how fragmented a volume, directory or file is
     ///
-    /// As root, a whole volume is read from its inode tables, which takes seconds for a million files. Without root, or
-    /// for a single directory or file, each file is asked for its extents (FIEMAP); the free space is then known in
-    /// size only. Nothing is changed.
+    /// As root, it reads a whole volume from its metadata, which takes seconds for a million files. Without root, and for
+    /// a single directory or file, it asks the kernel for the extents of each file (FIEMAP); of the free space it then
+    /// knows only the size. Nothing is changed.
     Analyze(AnalyzeArgs),
-    /// Put files and free space into long runs while the volume is in use
+    /// Defragment files and free space while the volume is in use
     ///
-    /// Needs root and a mounted ext4 or XFS volume. Files keep their content, times, owners and attributes; every move is made
-    /// by the kernel, atomically and journalled, so that a power cut leaves each file in its old or its new place.
-    /// Files that are busy or must not move are left alone and counted in the report. On SIGINT, SIGTERM and SIGHUP it
-    /// stops after the present move and gives everything back.
+    /// Needs root and a mounted ext4, XFS or btrfs volume. Files keep their content, times, owners and attributes. The
+    /// kernel makes each move atomically and through its journal, so that after a power cut each file is at its old or
+    /// its new place. Files that are busy or must not move stay in place and are counted in the report. On SIGINT,
+    /// SIGTERM and SIGHUP it stops after the current move and gives back all space that it holds.
     Optimize(OptimizeArgs),
-    /// Draw what lies where on a volume, or name the owner of a block
+    /// Draw a map of a volume, or name the owner of a block
     ///
-    /// Needs to read the block device, and hence usually root. Nothing is changed.
+    /// Reads the block device, which usually needs root. Nothing is changed.
     Map(MapArgs),
     /// Make fragmentation on purpose, for tests
     ///
-    /// Either one file with a given number of fragments, or a whole volume that is filled, thinned out and filled again
-    /// by a seeded recipe. Only for volumes that you made for the purpose: a recipe fills the volume it is given.
+    /// Makes either one file with a given number of fragments, or an aged volume: a seeded recipe fills the volume,
+    /// deletes a part of the files and fills it again. Use it only on volumes that you made for this purpose.
     Fragment(FragmentArgs),
-    /// Keep growing files whole, in the foreground
+    /// Prevent the fragmentation of growing files, in the foreground
     ///
-    /// Needs root and mounted volumes. Files that grow in pieces get free space behind their end before they need it, and what
-    /// they did not need is taken back when they are closed; no data is moved. It works until SIGINT or SIGTERM, gives
-    /// everything back, prints its totals, and ends with status 0: there is no other end.
+    /// Needs root and mounted volumes. A file that grows in pieces gets free space behind its end (a runway) before it
+    /// needs it. The unused rest is taken back after the file has been closed. No data is moved. It runs until SIGINT or
+    /// SIGTERM, gives back all runways, prints its totals and ends with status 0.
     Prevent(prevent::PreventArgs),
-    /// Measure what Longrun brings on a volume, and what it costs
+    /// Measure what Longrun gains on a volume, and what it costs
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Show what a device is asked for: sizes, latency, seeks, queue depth, split requests
+    /// Trace the requests to a device: sizes, latency, seeks, queue depth, split requests
     ///
-    /// Needs root. Requests are counted inside the kernel, at the lowest devices on which the target lies (the disks below
-    /// partitions, device-mapper and RAID), whoever makes them. It works for the time of --duration or until Ctrl-C, and
-    /// ends with the totals and status 0. Nothing is changed.
+    /// Needs root. The kernel counts the requests of all processes at the lowest devices below the target (the disks below
+    /// partitions, device-mapper and RAID). The trace ends after --duration or on Ctrl-C, with the totals and status 0.
+    /// Nothing is changed.
     Trace(trace::TraceArgs),
-    /// Show what prevention and mending did, and what it was good for
+    /// Report what prevention and mending did, and what it gained
     ///
-    /// Reads the history that the service keeps, also while it runs. Times are UTC. Nothing is changed.
+    /// Reads the history that the service keeps, also while the service runs. Times are UTC. Nothing is changed.
     Report(ReportArgs),
-    /// Run the service in the foreground, as systemd wants it
+    /// Run the service in the foreground, as systemd expects it
     ///
-    /// Looks after all volumes that the configuration does not exclude: growing files get runways before they fragment, what
-    /// fragments all the same is mended, and history is kept. On SIGHUP it reads its configuration again; on SIGTERM and
-    /// SIGINT it gives everything back and ends with status 0.
+    /// Watches all volumes that the configuration does not exclude: it gives growing files runways before they fragment,
+    /// mends files that fragment nevertheless, and keeps a history. On SIGHUP it reads its configuration again. On SIGTERM
+    /// and SIGINT it gives back all runways and ends with status 0.
     Daemon(service::DaemonArgs),
-    /// Show what the running service does
+    /// Show what the running service does, and what is wrong
     Status(service::StatusArgs),
-    /// Watch what the running service does
+    /// Watch the running service
     ///
-    /// Keys: q ends, s changes what is sorted by, h or ? explains.
+    /// Keys: q quits, s changes the sort order, h or ? shows help.
     Top(service::TopArgs),
     /// Check or show the configuration of the service
     #[command(subcommand)]
     Config(service::Config),
     /// Print the completion script for a shell
     Completions {
-        /// For which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a directory
@@ -118,22 +119,22 @@ pub struct AnalyzeArgs {
     pub target: PathBuf,
     /// Print one JSON object instead of text
     ///
-    /// Names are given as they are. A name that is not valid UTF-8 is given in "path" with U+FFFD for what cannot be
-    /// shown, and beside it exactly in "path_hex", as the hexadecimal digits of its bytes.
+    /// Names are not escaped for terminals. A name that is not valid UTF-8 is in "path" with U+FFFD for each invalid
+    /// part, and in "path_hex" as the hexadecimal digits of its bytes.
     #[arg(long)]
     pub json: bool,
-    /// How many of the most fragmented files to list
+    /// List this many of the most fragmented files
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
-    /// How reading the volume gives way.
+    /// How reading the volume gives way to other I/O.
     #[command(flatten)]
     pub reading: ReadingArgs,
 }
 
-/// How reading a volume gives way.
+/// How reading a volume gives way to other I/O.
 #[derive(Debug, Args)]
 pub struct ReadingArgs {
-    /// How much reading the volume gives way to others who use the device, for 2 minutes at most
+    /// Set how much reading the volume gives way to other I/O; it waits for at most 2 minutes in all
     #[arg(long, value_enum, default_value_t = PaceName::Fast)]
     pub pace: PaceName,
 }
@@ -144,22 +145,22 @@ pub struct OptimizeArgs {
     /// Mount point or block device of a mounted volume, or a directory or file on it
     #[arg(value_hint = ValueHint::AnyPath)]
     pub target: PathBuf,
-    /// How far to go; by default "full" for a volume and "files" for a directory or file
+    /// Choose what is optimized; the default is "full" for a volume and "files" for a directory or file
     #[arg(long, value_enum)]
     pub mode: Option<ModeName>,
     /// Move at most this much (k, M, G, T: powers of 1024)
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub budget: Option<Bytes>,
-    /// Stop in good order after this time (90s, 30m, 1h30m)
+    /// Stop after this time (90s, 30m, 1h30m), after finishing the current move
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub deadline: Option<Duration>,
-    /// How much to give way to others who use the device
+    /// Set how much to give way to other I/O on the device
     #[arg(long, value_enum, default_value_t = PaceName::Invisible)]
     pub pace: PaceName,
-    /// Work for at most this share of the time (40%), at whatever pace
+    /// Work for at most this share of the time (40%), at every pace
     #[arg(long, value_name = "PERCENT")]
     pub max_duty: Option<Duty>,
-    /// Only show what would be moved, why, and what it would bring
+    /// Print the plan and the expected figures, and move nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Print one JSON object instead of text
@@ -170,11 +171,11 @@ pub struct OptimizeArgs {
 /// The modes, by the names that the user types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeName {
-    /// Every file in one fragment, and the free space in as few pieces as possible
+    /// Put every file into one fragment, and the free space into as few pieces as possible
     Full,
-    /// Nearly all of the gain for the fewest bytes moved
+    /// Remove most of the excess fragments for the fewest bytes moved
     Efficient,
-    /// Only the fragmented files; free space as it comes
+    /// Defragment fragmented files only, and leave the free space as it is
     Files,
 }
 
@@ -191,11 +192,11 @@ impl From<ModeName> for Mode {
 /// The paces, by the names that the user types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PaceName {
-    /// Pause as soon as anybody else uses the device, and on battery
+    /// Pause while other I/O uses the device, and on battery
     Invisible,
-    /// Let others go first, but go on beside a light load
+    /// Let other I/O go first, but continue beside a light load
     Balanced,
-    /// Give way to nobody
+    /// Do not give way to other I/O
     Fast,
 }
 
@@ -212,7 +213,7 @@ impl From<PaceName> for Pace {
 /// Arguments of `map`.
 #[derive(Debug, Args)]
 pub struct MapArgs {
-    /// Mount point, block device, disk image, or anything on the volume
+    /// Mount point, block device, disk image, or any path on the volume
     #[arg(value_hint = ValueHint::AnyPath)]
     pub target: PathBuf,
     /// Write the map as an SVG picture
@@ -221,19 +222,19 @@ pub struct MapArgs {
     /// Write the map as a PNG picture
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub png: Option<PathBuf>,
-    /// Name the owner of this block (counted in file-system blocks from the start of the volume)
+    /// Name the owner of this block (a block number of the file system, from the start of the volume)
     #[arg(long, value_name = "BLOCK", conflicts_with_all = ["svg", "png"])]
     pub at: Option<u64>,
-    /// Width: pixels of a picture, columns in the terminal
+    /// Set the width: pixels of a picture, columns in the terminal
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(20..=10_000))]
     pub width: Option<u32>,
-    /// Height: pixels of a picture, lines of cells in the terminal
+    /// Set the height: pixels of a picture, lines of cells in the terminal
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub height: Option<u32>,
-    /// Colours in the terminal
+    /// Choose when to use colours in the terminal
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = ColorWhen::Auto)]
     pub color: ColorWhen,
-    /// How reading the volume gives way.
+    /// How reading the volume gives way to other I/O.
     #[command(flatten)]
     pub reading: ReadingArgs,
 }
@@ -241,11 +242,11 @@ pub struct MapArgs {
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ColorWhen {
-    /// On a terminal that can show them, unless NO_COLOR is set
+    /// Use colours on a terminal that supports them, unless NO_COLOR is set
     Auto,
-    /// Always, in 24 bits
+    /// Always use 24-bit colours
     Always,
-    /// Never: letters instead
+    /// Use letters instead
     Never,
 }
 
@@ -253,27 +254,27 @@ pub enum ColorWhen {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["file", "volume"]))]
 pub struct FragmentArgs {
-    /// The file to fragment; its content stays, and it is made when --size is given
+    /// The file to fragment; its content stays the same
     #[arg(value_hint = ValueHint::FilePath, requires = "fragments")]
     pub file: Option<PathBuf>,
-    /// How many fragments the file shall have
+    /// Make this many fragments
     #[arg(long, value_name = "N", requires = "file", value_parser = clap::value_parser!(u64).range(1..))]
     pub fragments: Option<u64>,
-    /// Make the file, new, of this size (k, M, G, T: powers of 1024)
+    /// Create the file first, with this size (k, M, G, T: powers of 1024)
     #[arg(long, value_name = "BYTES", requires = "file", value_parser = parse_size)]
     pub size: Option<Bytes>,
     /// Age the whole volume that holds this directory, in a new directory there
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["fragments", "size"])]
     pub volume: Option<PathBuf>,
-    /// Also age a volume that others use: the recipe fills it
+    /// Age the volume even if it holds other files; the recipe fills it
     ///
-    /// Without this a volume is refused unless it is nearly empty, or has nothing but earlier aged directories on it.
+    /// Without this option a volume is refused unless it is nearly empty or holds only directories of earlier ageing.
     #[arg(long, requires = "volume")]
     pub force: bool,
-    /// How the volume has been used
+    /// Choose the history of use that the recipe imitates
     #[arg(long, value_name = "NAME", default_value = "aged", value_parser = recipe_names())]
     pub recipe: Recipe,
-    /// The same seed makes the same files
+    /// Seed the random numbers; the same seed makes the same files
     #[arg(long, value_name = "NUMBER", default_value_t = 42)]
     pub seed: u64,
     /// Print one JSON object instead of text
@@ -289,33 +290,33 @@ fn recipe_names() -> impl clap::builder::TypedValueParser<Value = Recipe> {
 /// Arguments of `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// From when on: 7d, 12h or 2w ago, or a date like 2026-11-01 or 2026-11-01T08:30
+    /// Start the period at this time: 7d, 12h or 2w ago, or a date like 2026-11-01 or 2026-11-01T08:30
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = parse_moment)]
     pub since: Moment,
-    /// Up to when; now by default
+    /// End the period at this time; the default is now
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub until: Option<Moment>,
-    /// Only this volume: its mount point, device, label or UUID
+    /// Report on this volume only: its mount point, device, label or UUID
     #[arg(long, value_name = "VOLUME", value_hint = ValueHint::DirPath)]
     pub volume: Option<String>,
-    /// In which form
+    /// Choose the output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
-    /// The same as --format json
+    /// Print JSON; the same as --format json
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
-    /// Write it to this file instead of standard output
+    /// Write the report to this file instead of standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Where the service keeps its history
+    /// Read the history from this state directory of the service
     #[arg(long, value_name = "DIR", default_value = "/var/lib/longrun", value_hint = ValueHint::DirPath)]
     pub state: PathBuf,
 }
 
-/// Forms of a report.
+/// Output formats of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReportFormat {
-    /// For reading in a terminal
+    /// Text for the terminal
     Text,
     /// One JSON object
     Json,

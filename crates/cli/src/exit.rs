@@ -3,8 +3,9 @@
 //! Owns the mapping from errors to statuses. Never exits: only `main` does.
 
 use crate::text::printable;
-use longrun_service::{ClientError, DaemonError};
-use longrun_volume::VolumeError;
+use longrun_api::ClientError;
+use longrun_engine::VolumeError;
+use longrun_service::DaemonError;
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,13 +15,13 @@ use std::process::ExitCode;
 pub enum Status {
     /// The work is done.
     Done,
-    /// Something failed on the way.
+    /// An operation failed.
     Failed,
-    /// The command line makes no sense.
+    /// The command line or the configuration is invalid.
     Usage,
     /// Not done because it would be unsafe or is not supported; nothing was changed.
     Refused,
-    /// Stopped by a signal; everything that was held has been given back.
+    /// Stopped by a signal; all space that was held has been given back.
     Interrupted,
 }
 
@@ -43,12 +44,12 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// Why a command did not do its work: one line for the user, and the status to end with.
+/// Why a command failed: one line for the user, and the exit status.
 #[derive(Debug)]
 pub struct Failure {
-    /// What the process ends with.
+    /// The exit status.
     pub status: Status,
-    /// Whether root could have done it.
+    /// Whether it would have worked as root.
     pub needs_root: bool,
     message: String,
 }
@@ -59,26 +60,31 @@ impl Failure {
         Self { status, needs_root: false, message: message.into() }
     }
 
-    /// The same failure in other words.
+    /// The same failure with another message.
     pub fn with_message(self, message: String) -> Self {
         Self { message, ..self }
     }
 
-    /// A system call on a path of the user's failed.
+    /// A system call on a path that the user named failed.
     pub fn io(path: &Path, act: &str, error: &std::io::Error) -> Self {
         let advice = match error.kind() {
             std::io::ErrorKind::NotFound => "; check the path",
             std::io::ErrorKind::PermissionDenied => "; run it as the owner or with sudo",
             std::io::ErrorKind::StorageFull => "; free some space",
-            std::io::ErrorKind::AlreadyExists => "; name another or remove it first",
+            std::io::ErrorKind::AlreadyExists => "; choose another name, or remove it first",
             _ => "",
         };
         Self::new(Status::Failed, format!("{}: {act} failed: {error}{advice}", path.display()))
     }
 
-    /// Signals cannot be caught: then nothing may be begun that a signal must be able to end in good order.
+    /// Signals cannot be caught. Work that a signal must be able to end safely is then not started.
     pub fn signals(error: std::io::Error) -> Self {
-        Self::new(Status::Failed, format!("catching signals failed: {error}"))
+        Self::new(Status::Failed, format!("installing the signal handlers failed: {error}; nothing was started"))
+    }
+
+    /// A privilege cannot be dropped. With it, quotas would not apply to what Longrun preallocates.
+    pub fn privilege(errno: longrun_sys::Errno) -> Self {
+        Self::new(Status::Failed, format!("dropping CAP_SYS_RESOURCE failed: {errno}; nothing was started"))
     }
 
     /// Writing the output failed.
@@ -88,7 +94,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// One line, with nothing in it that a terminal would obey.
+    /// One line without control characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.message))
     }
@@ -103,14 +109,15 @@ impl From<VolumeError> for Failure {
             | VolumeError::Damaged { .. }
             | VolumeError::InUse { .. }
             | VolumeError::NotPermitted { .. }
-            | VolumeError::TooFull { .. } => Status::Refused,
-            VolumeError::Io { .. } | VolumeError::Barrier { .. } => Status::Failed,
+            | VolumeError::TooFull { .. }
+            | VolumeError::MemoryLimit { .. } => Status::Refused,
+            VolumeError::Io { .. } | VolumeError::Unwritten { .. } | VolumeError::Barrier { .. } => Status::Failed,
             VolumeError::Interrupted => Status::Interrupted,
         };
         let needs_root = matches!(error, VolumeError::NotPermitted { .. });
         let message = match error {
             VolumeError::NotPermitted { path, .. } if longrun_sys::is_root() => locked_out(&path),
-            VolumeError::Interrupted => "interrupted; everything that was held has been given back".to_owned(),
+            VolumeError::Interrupted => "interrupted; all space that was held has been given back".to_owned(),
             other => other.to_string(),
         };
         Self { status, needs_root, message }
@@ -120,7 +127,7 @@ impl From<VolumeError> for Failure {
 impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
         let status = match &error {
-            // The file is what the user wrote, as the command line is.
+            // The user wrote the file, like the command line.
             DaemonError::Config(_) => Status::Usage,
             DaemonError::NotPermitted | DaemonError::Running { .. } => Status::Refused,
             DaemonError::Place { .. } | DaemonError::System { .. } => Status::Failed,
@@ -139,11 +146,11 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// To root it is no use to say that it takes root.
+/// The message for root, who cannot be told to become root.
 fn locked_out(path: &Path) -> String {
     format!(
-        "{}: the device cannot be opened, not even as root; a container or a security policy keeps it: run it outside, or \
-         give it the device",
+        "{}: the device cannot be opened even as root; a container or a security policy prevents it: run longrun outside \
+         the container, or give the container access to the device",
         path.display()
     )
 }
@@ -162,7 +169,7 @@ mod tests {
     #[test]
     fn what_is_unsafe_or_unsupported_is_refused() {
         let path = PathBuf::from("/dev/x");
-        let refused = VolumeError::Damaged { path: path.clone(), detail: "no magic".into() };
+        let refused = VolumeError::Damaged { path: path.clone(), filesystem: "ext4".into(), detail: "no magic".into() };
         assert_eq!(Failure::from(refused).status, Status::Refused);
         let wrong = VolumeError::NotAVolume { path, problem: "is a socket".into() };
         assert_eq!(Failure::from(wrong).status, Status::Usage);

@@ -1,18 +1,18 @@
-//! Writing a file whole: new, beside its place, then renamed there.
+//! Writing a file atomically: as a new file beside its place, which is then renamed.
 //!
-//! Owns that root, who writes into folders of others, never writes through a link that lies in wait there, and that
-//! nobody sees half a file. Never replaces anything but a regular file.
+//! Ensures that root never writes through a link that another user has placed in the directory, and that no one sees an
+//! incomplete file. Never replaces anything but a regular file.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Lets `fill` write what will be the file at `path`.
+/// Lets `fill` write the content of the file at `path`.
 pub fn write(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(there) if !there.is_file() => {
-            return Err(io::Error::other("there is something that is not a regular file; name another"));
+            return Err(io::Error::other("it exists and is not a regular file; choose another name"));
         }
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -22,11 +22,11 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io:
     beside.push(name);
     beside.push(format!(".{}", std::process::id()));
     let beside = path.with_file_name(beside);
-    // O_EXCL: what is there already, be it a link, is not opened.
+    // O_EXCL: an existing file or link is not opened.
     let mut file = File::create_new(&beside)?;
     let written = fill(&mut file).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // Half a file is of no use; the error that made it so is what the user must hear.
+        // The incomplete file is removed. The user sees the first error, not one of the removal.
         _ = fs::remove_file(&beside);
     }
     written

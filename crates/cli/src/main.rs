@@ -1,7 +1,7 @@
 //! `longrun`: the command line.
 //!
-//! Owns arguments, reports, progress, pictures and exit statuses. Never touches a volume itself: that is the work of
-//! `longrun-volume` and, for fragmentation on purpose, of `longrun-ageing`.
+//! Owns arguments, reports, progress, pictures and exit statuses. Never changes a volume itself: `longrun-volume` does,
+//! and `longrun-ageing` for fragmentation on purpose.
 
 mod args;
 mod commands;
@@ -11,7 +11,6 @@ mod map;
 mod progress;
 mod report;
 mod signals;
-mod subvolumes;
 mod survey;
 mod text;
 mod top;
@@ -27,7 +26,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(answer) => {
-            // Help and version come as "errors" too; only the real ones are a wrong use.
+            // clap returns help and version as errors, too; only the others are wrong usage.
             _ = answer.print();
             return if answer.use_stderr() { Status::Usage } else { Status::Done }.into();
         }
@@ -55,7 +54,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Status(args) => commands::status::run(args),
         Command::Top(args) => top::run(args),
         Command::Config(what) => commands::config::run(what),
-        Command::Completions { shell } => commands::papers::completions(*shell),
-        Command::Man { directory } => commands::papers::man(directory),
+        Command::Completions { shell } => commands::generated::completions(*shell),
+        Command::Man { directory } => commands::generated::man(directory),
     }
 }

@@ -1,16 +1,15 @@
-//! Progress on standard error: a bar on a terminal, a line now and then elsewhere; and the wish to end work early.
+//! Progress on standard error: a bar on a terminal, a line every ten seconds elsewhere; and the request to stop.
 //!
-//! Owns what is shown while work goes on and the wish to stop. Never stops anything itself: the worker asks.
+//! Owns the progress display and the request to stop. Never stops the work itself: the worker asks.
 
 use crate::exit::Failure;
 use crate::signals;
 use crate::text::{duration, size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use longrun_engine::Progress;
+use longrun_engine::{Observer, Permission, Phase, Status, Turn};
 use longrun_governor::{Governor, Loads};
 use longrun_layout::Bytes;
-use longrun_service::governed;
-use longrun_volume::Progress;
-use longrun_volume::engine::{Observer, Permission, Phase, Status, Turn};
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,9 +21,9 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// What the numbers of the present phase count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Bytes: shown with a rate and the time left.
+    /// Bytes, shown with a rate and the time left.
     Bytes,
-    /// Steps of the work; shown as a share only.
+    /// Steps of the work, shown as a percentage only.
     Steps,
 }
 
@@ -46,7 +45,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts to listen to the signals that end work, and shows nothing until there is a phase.
+    /// Catches the signals that end work. Shows nothing until there is a phase.
     pub fn start() -> Result<Self, Failure> {
         let on_terminal = io::stderr().is_terminal();
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
@@ -58,7 +57,7 @@ impl Watch {
         Ok(Self { bar, on_terminal, stop, shown: Mutex::new(shown), governor: None })
     }
 
-    /// From now on space is held that others need: Ctrl-Z does not stop the process with it.
+    /// From now on Ctrl-Z does not suspend the process, because it may hold space that other processes need.
     pub fn refuse_stops(&self) -> Result<(), Failure> {
         let shown = self.bar.clone();
         signals::refuse_stops(move |text| shown.suspend(|| say(text))).map_err(Failure::signals)
@@ -70,46 +69,56 @@ impl Watch {
         *self.lock() = Shown { name: name.to_owned(), unit, round: 0, started: now, last_line: now };
         self.bar.reset();
         self.bar.set_length(0);
-        if let Ok(style) = ProgressStyle::with_template(template(unit)) {
-            self.bar.set_style(style.progress_chars("=> "));
-        }
+        self.style(template(unit));
         self.bar.set_message(name.to_owned());
         if self.on_terminal {
             self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
         }
     }
 
-    /// From now on the work, done by this thread, gives way to others as `governor` says.
+    /// From now on this thread gives way to other I/O as `governor` decides.
     pub fn govern(&mut self, governor: Governor) {
         governor.prepare_thread();
         self.governor = Some(governor);
     }
 
-    /// What the governor saw and did.
+    /// What the governor observed and did.
     pub fn loads(&self) -> Option<Loads> {
         self.governor.as_ref().map(Governor::loads)
     }
 
-    /// Set when the user wants the work to stop, for workers that look at a flag.
+    /// The flag that is set when the user wants the work to stop.
     pub fn stop(&self) -> &AtomicBool {
         &self.stop
     }
 
-    /// Takes the bar away while something else is printed.
+    /// Hides the bar while something else is printed.
     pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
     }
 
-    /// Says what is being done now without starting the phase anew.
+    /// Changes the name of the phase without restarting it.
     pub fn rename(&self, name: &str) {
+        self.show(name, template);
+    }
+
+    /// Shows the bar under this name, drawn as `template` says for its unit.
+    fn show(&self, name: &str, template: fn(Unit) -> &'static str) {
         let mut shown = self.lock();
         if shown.name != name {
             name.clone_into(&mut shown.name);
+            self.style(template(shown.unit));
             self.bar.set_message(name.to_owned());
         }
     }
 
-    /// Takes the bar away, so that the report stands alone.
+    fn style(&self, template: &str) {
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.bar.set_style(style.progress_chars("=> "));
+        }
+    }
+
+    /// Removes the bar before the report is printed.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
@@ -132,7 +141,7 @@ impl Progress for Watch {
         if now.duration_since(shown.last_line) >= LINE_INTERVAL {
             shown.last_line = now;
             let line = line(&shown.name, shown.unit, done, total, now.duration_since(shown.started));
-            // Progress that nobody can read any more is no reason to end the work.
+            // If the line cannot be written, the work continues all the same.
             _ = writeln!(io::stderr(), "{line}");
         }
     }
@@ -147,7 +156,7 @@ impl Observer for Watch {
         let (name, unit) = match status.phase {
             Phase::Scan => ("reading the volume", Unit::Steps),
             Phase::Plan => ("planning", Unit::Bytes),
-            Phase::Capture => ("taking free space", Unit::Bytes),
+            Phase::Capture => ("obtaining free space", Unit::Bytes),
             Phase::Move => ("moving", Unit::Bytes),
             Phase::Wait => ("waiting for free space", Unit::Bytes),
         };
@@ -155,7 +164,7 @@ impl Observer for Watch {
             let shown = self.lock();
             shown.unit != unit || shown.round != status.round
         };
-        // Planning, capturing and moving alternate: one bar for all of them, else rate and time left would start anew.
+        // Planning, capturing and moving alternate. They share one bar, otherwise rate and time left would restart.
         if is_new {
             self.phase(name, unit);
             self.lock().round = status.round;
@@ -167,16 +176,17 @@ impl Observer for Watch {
 
     fn permission(&mut self, next: Bytes) -> Permission {
         let Some(governor) = &mut self.governor else { return Permission::Go };
-        let permission = governed::permission(governor.permission(next));
-        // Rests are not worth a word.
+        let permission = governor.permission(next);
+        // Short rests are not shown.
         if let Some(why) = governor.pausing() {
-            self.rename(&format!("paused: {why}"));
+            // Rate and time left mean nothing meanwhile.
+            self.show(&format!("paused: {why}"), |_| PAUSED);
         }
         permission
     }
 
     fn turn(&self) -> Turn {
-        governed::turn(self.governor.as_ref())
+        self.governor.as_ref().map_or(Turn::UNLIMITED, Governor::turn)
     }
 
     fn cancelled(&self) -> bool {
@@ -189,6 +199,9 @@ impl Drop for Watch {
         self.finish();
     }
 }
+
+/// The bar while the work pauses.
+const PAUSED: &str = "{msg} [{bar:32}] {percent:>3} %";
 
 const fn template(unit: Unit) -> &'static str {
     match unit {
@@ -212,16 +225,16 @@ fn line(name: &str, unit: Unit, done: u64, total: u64, spent: Duration) -> Strin
     text
 }
 
-/// The first signal asks the work to stop; later ones tell the user that it is on its way.
+/// The first signal asks the work to stop. Later ones only tell the user to wait.
 fn answer(stop: &AtomicBool) -> &'static str {
     if stop.swap(true, Ordering::Relaxed) {
-        "still giving back what is held; please wait"
+        "still giving back the held space; please wait"
     } else {
-        "stopping; the present move is completed and everything is given back"
+        "stopping; the current move is completed, then all held space is given back"
     }
 }
 
-/// A line about the work. When nobody can read it any more, that is no reason to end the work.
+/// Writes a line about the work. If that fails, the work continues all the same.
 pub fn say(text: &str) {
     _ = writeln!(io::stderr(), "longrun: {text}");
 }

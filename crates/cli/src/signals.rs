@@ -1,6 +1,6 @@
-//! Signals: those that end work in good order, and those that must not stop it.
+//! Signals: those that end work safely, and those that must not suspend it.
 //!
-//! Owns which signals are listened to. Never ends anything, and never touches a signal that whoever started us wanted
+//! Owns which signals are caught. Never ends anything, and never catches a signal that the parent process has set to be
 //! ignored (nohup).
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
@@ -9,15 +9,15 @@ use std::ffi::c_int;
 use std::{fs, io, thread};
 
 /// The answer to Ctrl-Z.
-const NO_STOP: &str = "cannot be stopped while it holds free space; Ctrl-C ends it in good order";
+const NO_STOP: &str = "cannot be suspended while it holds free space; Ctrl-C ends it safely";
 
-/// Calls `act`, on a thread of its own, at each signal that asks us to end.
+/// Calls `act`, on its own thread, at each signal that asks the process to end.
 pub fn on_end(act: impl FnMut() + Send + 'static) -> io::Result<()> {
     listen(&[SIGINT, SIGTERM, SIGHUP], act)
 }
 
-/// Makes Ctrl-Z say why it does nothing, and lets a background job use its terminal: a stopped process would hold its
-/// space, and could not give it back to others.
+/// Makes Ctrl-Z print why it does nothing, and lets a background job use its terminal. A suspended process could not give
+/// back the space that it holds.
 pub fn refuse_stops(say: impl Fn(&str) + Send + 'static) -> io::Result<()> {
     longrun_sys::ignore_terminal_stops()?;
     listen(&[SIGTSTP], move || say(NO_STOP))
@@ -30,7 +30,7 @@ fn listen(wanted: &[c_int], mut act: impl FnMut() + Send + 'static) -> io::Resul
     Ok(())
 }
 
-/// The set of signals that are ignored, from the text of /proc/self/status; none where it does not tell.
+/// The set of ignored signals, from the text of /proc/self/status; empty if it is not listed there.
 fn ignored(status: &str) -> u64 {
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     set.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0)

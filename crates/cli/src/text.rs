@@ -1,4 +1,4 @@
-//! Turning values into text that people read: sizes, counts, durations, and names that a terminal must not obey.
+//! Values as text for people: sizes, counts, durations, and names without control characters.
 
 use longrun_layout::Bytes;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The text with everything escaped that could move the cursor, change colours, hide or reorder what is shown.
+/// The text with all characters escaped that could move the cursor, change colours, or hide or reorder text.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -112,19 +112,19 @@ pub fn parse_size(text: &str) -> Result<Bytes, String> {
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
-        _ => return Err(format!("'{unit}' is no unit; use k, M, G or T (powers of 1024)")),
+        _ => return Err(format!("'{unit}' is not a unit; use k, M, G or T (powers of 1024)")),
     };
     let scale = 1u64 << shift;
     let bytes = match number.parse::<u64>() {
         Ok(whole) => whole.checked_mul(scale),
         Err(_) => number.parse::<f64>().ok().map(|n| n * scale as f64).filter(|n| *n < 9e18).map(|n| n as u64),
     };
-    bytes.filter(|b| *b > 0).map(Bytes).ok_or_else(|| format!("'{text}' is no size; write for example 500M or 20G"))
+    bytes.filter(|b| *b > 0).map(Bytes).ok_or_else(|| format!("'{text}' is not a size; write for example 500M or 20G"))
 }
 
 /// Reads `90` (seconds), `90s`, `30m`, `2h`, `1h30m`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no duration; write for example 90s, 30m or 1h30m");
+    let wrong = || format!("'{text}' is not a duration; write for example 90s, 30m or 1h30m");
     let mut seconds: u64 = 0;
     let mut rest = text.trim();
     if rest.is_empty() {

@@ -30,8 +30,15 @@ fn help_and_version_are_no_errors_and_a_wrong_use_is() {
     check(&longrun::<&str>([]), 2, "Usage: longrun");
     check(&longrun(["defragment", "/"]), 2, "unrecognized subcommand");
     check(&longrun(["analyze"]), 2, "required");
-    check(&longrun(["optimize", "/", "--budget", "many"]), 2, "is no unit");
-    check(&longrun(["optimize", "/", "--deadline", "soon"]), 2, "is no duration");
+    check(&longrun(["optimize", "/", "--budget", "many"]), 2, "is not a unit");
+    check(&longrun(["optimize", "/", "--deadline", "soon"]), 2, "is not a duration");
+}
+
+#[test]
+fn a_recipe_for_an_image_file_is_refused_because_it_would_fill_the_volume_of_the_file() {
+    let place = tempfile::tempdir().unwrap();
+    let image = image(place.path());
+    check(&longrun(["fragment".as_ref(), "--volume".as_ref(), image.as_os_str()]), 2, "is not a directory");
 }
 
 #[test]
@@ -115,7 +122,7 @@ fn pictures_are_written_and_a_bad_place_for_them_is_named() {
     let text = check(&map(&[]), 0, "");
     assert!(text.contains("One cell is") && !text.contains('\x1b'), "no colours where there is no terminal: {text}");
     assert!(check(&map(&["--at".as_ref(), "1".as_ref()]), 0, "").contains("block 1: metadata: "));
-    check(&map(&["--at".as_ref(), "99999999".as_ref()]), 2, "lies behind the end");
+    check(&map(&["--at".as_ref(), "99999999".as_ref()]), 2, "is beyond the end of the volume");
 }
 
 #[test]

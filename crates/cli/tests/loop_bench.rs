@@ -119,5 +119,5 @@ fn loop_bench_install_takes_turns_on_two_volumes_and_wants_to_know_of_the_second
     let twice = of.into_iter().chain([first.as_os_str(), "--tree".as_ref(), tree.path().as_os_str()]);
     check(&longrun(twice), 3, "on the same volume");
     let no_archive = ["--optimize", "--archive", "/etc/passwd"].map(OsStr::new);
-    check(&longrun(of.into_iter().chain(no_archive)), 3, "no archive that GNU tar can read");
+    check(&longrun(of.into_iter().chain(no_archive)), 3, "not an archive that GNU tar can read");
 }

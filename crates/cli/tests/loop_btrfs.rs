@@ -4,9 +4,9 @@
 mod common;
 
 use common::{check, longrun};
+use longrun_engine::NoProgress;
 use longrun_lab::{LoopVolume, VolumeSpec, tool};
 use longrun_layout::{FileIndex, InodeNumber};
-use longrun_volume::NoProgress;
 use longrun_volume::btrfs::{BtrfsScan, scan};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -97,11 +97,11 @@ fn loop_btrfs_names_all_owners_of_a_block() {
     let text = scan.layout.file(index_of(&scan, &top.join("text"))).unwrap().runs().next().unwrap();
     let named = at(&top, text.physical.0);
     assert!(named.contains("its bytes 0 to 131071") && named.contains("stored compressed in 4.00 KiB"), "{named}");
-    assert!(at(&top, 0).contains("metadata: kept by btrfs"), "{}", at(&top, 0));
+    assert!(at(&top, 0).contains("metadata: reserved by btrfs"), "{}", at(&top, 0));
     let metadata = scan.chunks.iter().find(|chunk| !chunk.copies.is_empty()).unwrap();
     assert!(at(&top, metadata.copies[0].0).contains("second copy"), "{}", at(&top, metadata.copies[0].0));
     let free = scan.unallocated[0];
-    assert!(at(&top, free.start.0).contains("given to no chunk yet"), "{}", at(&top, free.start.0));
+    assert!(at(&top, free.start.0).contains("not allocated to a chunk"), "{}", at(&top, free.start.0));
     let drawn = check(&longrun([OsStr::new("map"), top.as_os_str()]), 0, "");
     assert!(drawn.contains("F fragmented files"), "{drawn}");
 }

@@ -94,7 +94,7 @@ fn loop_a_signal_stops_it_in_good_order_and_a_second_optimizer_is_refused() {
     let mut shell = Command::new("sh");
     shell.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", LONGRUN]);
     let (error, rest) = stopped(&mut shell, &mount, &["TSTP", "TTIN", "TTOU", "HUP", "INT"]);
-    assert!(error.contains("cannot be stopped while it holds free space"), "{error}");
+    assert!(error.contains("cannot be suspended while it holds free space"), "{error}");
     assert!(!error.contains("still giving back"), "SIGHUP was not ignored: {error}");
     assert!(rest.contains("Result:"), "what was done is told all the same: {rest}");
     stopped(&mut Command::new(LONGRUN), &mount, &["HUP", "TERM"]);
@@ -124,7 +124,10 @@ fn stopped(command: &mut Command, mount: &Path, signals: &[&str]) -> (String, St
     let ended = first.wait_with_output().unwrap();
     let error = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(130), "{error}\n{rest}");
-    assert!(error.contains("stopping; the present move is completed") && error.contains("Stopped as asked"), "{error}");
+    assert!(
+        error.contains("stopping; the current move is completed") && error.contains("stopped by a signal"),
+        "{error}"
+    );
     (error, rest)
 }
 
@@ -166,6 +169,20 @@ fn loop_everybody_may_analyze_their_own_files_but_only_root_the_volume() {
         check(&as_nobody(&[command.as_ref(), volume.device().as_os_str()]), 3, "needs root");
     }
     assert_eq!(fragments_of(&mine), 9);
+}
+
+/// What is moved is held in memory: without the permission nothing is moved, and the message says what to do.
+#[test]
+fn loop_a_limit_for_locked_memory_is_named() {
+    let volume = volume(64);
+    let mount = volume.mount_point();
+    fragmented(&mount.join("file"), 4, 20);
+    let before = dump(&mount).unwrap();
+    let mut limited = Command::new("prlimit");
+    limited.args(["--memlock=65536", "setpriv", "--bounding-set=-ipc_lock,-sys_resource", LONGRUN, "optimize"]);
+    let output = limited.args(["--pace", "fast"]).arg(&mount).output().unwrap();
+    check(&output, 3, "LimitMEMLOCK=infinity");
+    compare(&before, &dump(&mount).unwrap()).unwrap();
 }
 
 #[test]
@@ -223,7 +240,7 @@ fn loop_a_file_or_a_directory_is_put_together_alone() {
     assert_eq!(["one/a", "one/b", "two/c", "two/d"].map(|name| fragments_of(&file(name))), [1, 9, 9, 9]);
     check(&run("optimize", &file("two"), &[]), 0, "");
     assert_eq!(["one/a", "one/b", "two/c", "two/d"].map(|name| fragments_of(&file(name))), [1, 9, 1, 1]);
-    check(&run("optimize", &file("one"), &["--mode", "full"]), 2, "takes a whole volume");
+    check(&run("optimize", &file("one"), &["--mode", "full"]), 2, "works on whole volumes only");
     compare(&before, &dump(&mount).unwrap()).unwrap();
 }
 
@@ -271,5 +288,5 @@ fn loop_fragmenting_is_refused_where_it_could_cost_somebody_something() {
     fs::create_dir(mount.join("aged-before")).unwrap();
     fs::rename(&path, mount.join("aged-before/file")).unwrap();
     check(&whole(&["--recipe", "media"]), 0, "");
-    check(&whole(&["--recipe", "media"]), 3, "exists already");
+    check(&whole(&["--recipe", "media"]), 3, "already exists");
 }

@@ -6,6 +6,12 @@
 #[path = "common/busy.rs"]
 mod busy;
 mod common;
+#[path = "common/service.rs"]
+mod service;
+#[path = "loop_daemon/strangers.rs"]
+mod strangers;
+#[path = "loop_daemon/stuck.rs"]
+mod stuck;
 
 use busy::Busy;
 use common::{LONGRUN, check, longrun};
@@ -14,122 +20,13 @@ use longrun_lab::{LoopVolume, VolumeSpec};
 use longrun_layout::Bytes;
 use longrun_sys::ByteRange;
 use serde_json::Value;
+use service::{PATIENCE, Service, daemon, of, only};
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A running service, ended with its test.
-struct Service {
-    child: Child,
-    directory: tempfile::TempDir,
-}
-
-impl Service {
-    /// With a configuration that enables only `mounts`.
-    fn start(mounts: &[PathBuf]) -> Self {
-        Self::start_by(&[], mounts)
-    }
-
-    /// The same, started by the program `by` with its arguments.
-    fn start_by(by: &[String], mounts: &[PathBuf]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("longrun.toml"), only(mounts)).unwrap();
-        let mut service = Self { child: daemon(by, directory.path()).spawn().unwrap(), directory };
-        service.wait(|status| status["volumes"].is_array());
-        service
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
-    }
-
-    fn ask(&self, method: &str, path: &str) -> (u16, Value) {
-        ask(&self.path("socket"), method, path).unwrap()
-    }
-
-    /// Waits until the status is as `wanted`.
-    #[track_caller]
-    fn wait(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let status = ask(&self.path("socket"), "GET", "/v1/status").map_or(Value::Null, |answer| answer.1);
-            if wanted(&status) {
-                return status;
-            }
-            assert!(self.child.try_wait().unwrap().is_none(), "the service ended: {}", self.log());
-            assert!(Instant::now() < until, "it never came to that: {status:#}\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.path("log")).unwrap_or_default()
-    }
-
-    /// Ends it in good order.
-    #[track_caller]
-    fn stop(mut self, signal: &str) -> String {
-        self.signal(signal);
-        let status = self.child.wait().unwrap();
-        assert_eq!(status.code(), Some(0), "{}", self.log());
-        assert!(!self.path("socket").exists(), "the socket stays");
-        self.log()
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-    }
-}
-
-fn only(mounts: &[PathBuf]) -> String {
-    let rules = mounts.iter().map(|mount| format!("[[volume]]\nmount = {mount:?}\nenabled = true\n"));
-    format!(
-        "[service]\n[defaults]\nenabled = false\nmending_quiet = \"1s\"\npace = \"fast\"\n{}",
-        rules.collect::<String>()
-    )
-}
-
-fn daemon(by: &[String], directory: &Path) -> Command {
-    let words: Vec<&str> = by.iter().map(String::as_str).chain([LONGRUN]).collect();
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]);
-    let at = |name: &str| directory.join(name);
-    command.arg("daemon").arg("--config").arg(at("longrun.toml")).arg("--socket").arg(at("socket"));
-    command.arg("--state-directory").arg(at("state")).stdin(Stdio::null());
-    command.stderr(File::create(at("log")).unwrap());
-    command
-}
-
-/// One request by hand: the client of the product is not to judge itself.
-fn ask(socket: &Path, method: &str, path: &str) -> std::io::Result<(u16, Value)> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let status = answer.get(9..12).and_then(|digits| digits.parse().ok()).unwrap_or(0);
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status, serde_json::from_str(body).unwrap_or_else(|_| Value::from(body))))
-}
-
-fn of<'a>(status: &'a Value, mount: &Path) -> Option<&'a Value> {
-    status["volumes"].as_array()?.iter().find(|volume| volume["mount"] == mount.to_str().unwrap())
-}
 
 #[test]
 fn loop_volumes_come_and_go_and_can_always_be_unmounted() {
@@ -206,8 +103,12 @@ fn runways_come_and_go(by: &[String], volume: &LoopVolume) {
     assert!(metrics.as_str().unwrap().contains("longrun_runways_granted_total{"), "{metrics}");
     service.stop("INT");
     for number in 0..4 {
-        let meta = fs::metadata(mount.join(format!("file-{number}"))).unwrap();
-        assert_eq!((meta.len(), meta.blocks() * 512), (8 << 20, 8 << 20), "file {number}");
+        let path = mount.join(format!("file-{number}"));
+        let meta = fs::metadata(&path).unwrap();
+        // A file in many pieces, which is what a busy machine makes of one, takes a block to tell where they lie.
+        let described = if longrun_lab::oracle::excess_of(&path).unwrap() > 4 { 4096 } else { 0 };
+        assert_eq!(meta.len(), 8 << 20, "file {number}");
+        assert!((8 << 20..=(8 << 20) + described).contains(&(meta.blocks() * 512)), "file {number}: {meta:?}");
     }
 }
 
@@ -249,7 +150,7 @@ fn loop_an_alert_is_raised_before_xfs_can_make_no_more_files_and_clears_afterwar
     let status = service.wait(level("alert"));
     let space = &of(&status, &mount).unwrap()["space"];
     assert!(space["free_bytes"].as_u64().unwrap() * 4 > space["total_bytes"].as_u64().unwrap(), "{space:#}");
-    assert!(status["troubles"].to_string().contains("more files can be made"), "{status:#}");
+    assert!(status["troubles"].to_string().contains("more files can be created"), "{status:#}");
     // It was no false alarm: soon no file can be made, with a good part of the volume free.
     let made = (0..20_000).take_while(|number| File::create(mount.join(format!("small-{number}"))).is_ok()).count();
     assert!(made < 4096, "{made} files could be made");
@@ -340,7 +241,10 @@ fn loop_a_scan_by_the_service_gives_way_to_others_and_that_is_told() {
     let (_, status) = service.ask("GET", "/v1/status");
     let governor = &of(&status, &mount).unwrap()["governor"];
     assert!(governor["pauses"].as_u64() > Some(0) && governor["foreign_bytes"].as_u64() > Some(0), "{governor:#}");
-    assert_eq!((&governor["pausing"], &governor["waits_for"]), (&"others use the device".into(), &"foreign".into()));
+    assert_eq!(
+        (&governor["pausing"], &governor["waits_for"]),
+        (&"other I/O is using the device".into(), &"foreign".into())
+    );
     let (_, metrics) = service.ask("GET", "/metrics");
     assert!(metrics.as_str().unwrap().contains("reason=\"foreign\"} 1"), "{metrics}");
     drop(busy);

@@ -107,3 +107,33 @@ fn loop_reading_a_volume_gives_way_when_it_is_told_to_and_so_does_a_dry_run() {
     check(&longrun(arguments), 0, "");
     check(&optimize(&volume, &["--dry-run"]), 0, "");
 }
+
+/// What the machine itself says is read in a place that a test can make: battery, memory, the host.
+#[test]
+fn loop_on_battery_and_while_memory_is_short_nothing_is_moved() {
+    let volume = fragmented();
+    let mount = volume.mount_point();
+    let signs = [
+        (
+            "battery",
+            "sys/class/power_supply/BAT0/type",
+            "Battery\n",
+            "sys/class/power_supply/BAT0/status",
+            "Discharging\n",
+        ),
+        ("memory", "proc/stat", "cpu  1 0 1 1000 0 0 0 0 0 0\n", "proc/pressure/memory", "full avg10=50.00 total=9\n"),
+    ];
+    for (why, one, says, other, and) in signs {
+        let machine = tempfile::tempdir().unwrap();
+        for (path, text) in [(one, says), (other, and)] {
+            let path = machine.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let mut run = Command::new(LONGRUN);
+        run.env("LONGRUN_MACHINE", machine.path()).arg("optimize").arg(&mount).args(["--json", "--deadline", "2s"]);
+        let kept: Value = serde_json::from_str(&check(&run.output().unwrap(), 0, "")).unwrap();
+        assert_eq!((&kept["stopped"], &kept["governor"]["pausing"]), (&"deadline".into(), &why.into()), "{kept}");
+        assert_eq!(kept["bytes_moved"], 0, "{kept}");
+    }
+}

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{LONGRUN, check, longrun};
+use longrun_lab::oracle::used_space;
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, bytes_beyond_the_end};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -73,6 +74,7 @@ fn loop_what_a_kill_leaves_is_given_back_at_the_next_start() {
         let volume = LoopVolume::create(&VolumeSpec::of(kind, 4096)).unwrap();
         let state = tempfile::tempdir().unwrap();
         let point = volume.mount_point();
+        let before = used_space(&volume).unwrap();
         for run in [60, 180, 400] {
             let (mut child, _output, _) = prevent(&point, state.path(), &[]);
             let mut writing = writers(&point);
@@ -81,6 +83,9 @@ fn loop_what_a_kill_leaves_is_given_back_at_the_next_start() {
             child.wait().unwrap();
             writing.wait().unwrap();
             let (child, output, _) = prevent(&point, state.path(), &[]);
+            let left = used_space(&volume).unwrap().0 - before.0;
+            let bytes: u64 = (1..=6).map(|name| std::fs::metadata(point.join(name.to_string())).unwrap().len()).sum();
+            assert!(left <= bytes + bytes * 3 / 100, "{kind:?}, after {run} ms: {left} used for {bytes}");
             for name in 1..=6 {
                 let path = point.join(name.to_string());
                 assert_eq!(bytes_beyond_the_end(&path).unwrap(), 0, "{kind:?}, after {run} ms: {name}");

@@ -63,7 +63,7 @@ fn loop_a_trace_ends_with_its_totals_and_recordings_are_compared() {
     assert_eq!((reads["before"].as_f64(), reads["after"].as_f64()), (Some(20.0), Some(10.0)));
     assert_eq!(reads["change_percent"].as_f64(), Some(-50.0));
 
-    check(&longrun(["trace", "--compare", &before, "/proc/self/status"]), 3, "no recording of a trace");
-    check(&longrun(["trace", "/proc", "--duration", "1"]), 3, "no block device under it");
+    check(&longrun(["trace", "--compare", &before, "/proc/self/status"]), 3, "not a recording of a trace");
+    check(&longrun(["trace", "/proc", "--duration", "1"]), 3, "it is not on a block device");
     check(&longrun(["trace", "/nonexistent", "--duration", "1"]), 2, "there is no such file");
 }

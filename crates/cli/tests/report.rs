@@ -67,7 +67,7 @@ fn what_was_counted_is_told_in_every_form() {
 fn a_period_or_volume_that_makes_no_sense_is_answered_with_an_example() {
     let state = with_history();
     check(&report(state.path(), "--since 2026-12-01 --until 2026-11-01"), 2, "--since 2026-11-01 --until 2026-11-08");
-    check(&report(state.path(), "--volume /nowhere"), 2, "it knows /mnt/\\x1b[2J<b>");
+    check(&report(state.path(), "--volume /nowhere"), 2, "it has /mnt/\\x1b[2J<b>");
     let output = report(state.path(), "--since yesterday");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("write for example 7d"));

@@ -7,7 +7,8 @@
 //! reads chunks from DEVICE without the cache and asks for permission before each, as a mover does: first for SECONDS while
 //! OTHER is quiet, then TIMES while another process reads from OTHER, several requests at a time.
 
-use longrun_governor::{Governor, Pace, Pause, Verdict};
+use longrun_engine::Permission;
+use longrun_governor::{Governor, Pace, Pause};
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceCounters, DeviceNumber, OFlags};
 use std::fs::{File, OpenOptions};
@@ -98,12 +99,12 @@ impl Mover {
     /// One question; true when work is paused because of somebody outside.
     fn step(&mut self) -> Result<bool> {
         match self.governor.permission(Bytes(CHUNK as u64)) {
-            Verdict::Go => {
+            Permission::Go => {
                 let at = self.random.u64(0..self.chunks) * CHUNK as u64;
                 self.read += 1;
                 read(&self.file, &mut self.buffer, CHUNK, at)?;
             }
-            Verdict::Wait(time) => std::thread::sleep(time),
+            Permission::Wait(time) => std::thread::sleep(time),
         }
         Ok(self.governor.pausing() == Some(Pause::External))
     }

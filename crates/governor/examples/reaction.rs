@@ -6,7 +6,8 @@
 //! cache and asks for permission before each, as a mover does: it reacts when the chunk under way is done, not sooner. Another process makes bursts of reads at random times. From the beginning
 //! of a burst to the first refusal is the reaction; the kind of signal alternates from burst to burst.
 
-use longrun_governor::{Governor, Observed, Pace, Signals, Verdict};
+use longrun_engine::Permission;
+use longrun_governor::{Governor, Observed, Pace, Signals};
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceNumber, OFlags, monotonic_nanoseconds};
 use std::fs::{File, OpenOptions};
@@ -122,8 +123,8 @@ fn work(governor: &mut Governor, reader: &mut Reader, random: &mut fastrand::Rng
     let mut block = random.u64(0..1 << 20);
     while Instant::now() < end {
         match governor.permission(Bytes(chunk as u64)) {
-            Verdict::Go => reader.read(block, chunk)?,
-            Verdict::Wait(time) => std::thread::sleep(time),
+            Permission::Go => reader.read(block, chunk)?,
+            Permission::Wait(time) => std::thread::sleep(time),
         }
         block += 1;
     }
@@ -137,9 +138,9 @@ fn refusal(governor: &mut Governor, reader: &mut Reader, chunk: usize) -> Result
     let mut block = 0;
     while Instant::now() < end {
         match governor.permission(Bytes(chunk as u64)) {
-            Verdict::Go => reader.read(block, chunk)?,
-            Verdict::Wait(_) if governor.loads().pauses > before => return Ok(Some(monotonic_nanoseconds())),
-            Verdict::Wait(time) => std::thread::sleep(time),
+            Permission::Go => reader.read(block, chunk)?,
+            Permission::Wait(_) if governor.loads().pauses > before => return Ok(Some(monotonic_nanoseconds())),
+            Permission::Wait(time) => std::thread::sleep(time),
         }
         block += 1;
     }

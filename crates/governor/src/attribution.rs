@@ -1,15 +1,16 @@
-//! Whose I/O was it? Pure: takes what we asked for off what the device did.
+//! Divides the I/O of a device into ours and that of others. Pure: subtracts what this process requested from what the
+//! device did.
 //!
-//! What we read is known exactly. What we write reaches the device later, together with what the file system writes about
-//! it (journal, maps, checksums): each byte earns us a credit that the device's writes use up. What goes beyond the credit
-//! is others'.
+//! Our reads are known exactly. Our writes reach the device later, together with what the file system writes for them
+//! (journal, maps, checksums). Each byte that we write therefore gives a credit, which the writes of the device use up.
+//! Writes beyond the credit are those of others.
 
 use longrun_layout::Bytes;
 use longrun_sys::DeviceCounts;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What this process has had read and written so far, on all devices.
+/// What this process has read and written so far, on all devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// Asked of devices.
@@ -35,7 +36,7 @@ const LATE: Bytes = Bytes(64 << 20);
 /// What may be due on the volume's own device: more than any mover leaves on its way.
 const DUE: Bytes = Bytes(16 << 20);
 
-/// What the device did between two looks.
+/// What the device did between two observations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// By us.
@@ -92,7 +93,7 @@ impl Credit {
     }
 }
 
-/// The books of one device.
+/// The account of one device.
 #[derive(Clone, Debug)]
 pub struct Attribution {
     reads: Credit,

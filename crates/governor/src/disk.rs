@@ -1,6 +1,6 @@
-//! What kind of disk it is, and what follows for work on it.
+//! The kind of a disk, and the policy for work on it.
 //!
-//! Owns the signs by which the kinds are told apart. What follows is pure.
+//! Owns the detection of the kind. The policy is pure.
 
 use crate::Device;
 use crate::stack::devices_below;
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Component, Path};
 use std::time::Duration;
 
-/// What kind of disk it is, as far as that decides how to work on it.
+/// The kind of a disk, as far as it matters for work on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskKind {
@@ -23,8 +23,8 @@ pub enum DiskKind {
     SolidState,
     /// What it is made of is hidden: a hypervisor, a cloud or a storage array keeps it, or it is a file.
     Virtual,
-    /// So it is, and what is discarded goes back to whoever keeps it: what is written to a place for the first time takes
-    /// space there.
+    /// So it is, and what is discarded goes back to the storage below: what is written to a place for the
+    /// first time takes space there.
     Thin,
 }
 
@@ -101,7 +101,7 @@ impl DiskKind {
 /// the file has to be read some four times before that has paid.
 const DEAREST: Bytes = Bytes(4 << 20);
 
-/// What follows from the kind of a disk.
+/// The policy for one kind of disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskPolicy {
     /// The most to move without asking again.
@@ -128,7 +128,7 @@ impl DiskPolicy {
             chunk: Bytes(1 << 20),
             // At 3000 requests a second they take 5 ms.
             pieces: 16,
-            // Of somebody who reads ten times a second one pause of twenty is longer.
+            // Of a process that reads ten times a second one pause of twenty is longer.
             quiet: Duration::from_millis(300),
             // Providers count requests of up to so much as one.
             whole: Bytes(256 << 10),
@@ -136,7 +136,7 @@ impl DiskPolicy {
             order_matters: true,
         };
         match kind {
-            // Each piece is a seek, and whoever comes waits for all that are on their way; in the order of the platter one
+            // Each piece is a seek, and other I/O waits for all that are on their way; in the order of the platter one
             // at a time takes no longer. A chunk takes about as long as two seeks. A seek takes as long as reading 1 to
             // 2 MB: in fragments of 16 MiB it is a tenth.
             DiskKind::Rotational => {
@@ -176,7 +176,7 @@ impl DiskPolicy {
     }
 }
 
-/// What a volume lies on.
+/// The disks below a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disks {
     /// The lowest devices below it: where requests contend.

@@ -1,4 +1,4 @@
-//! How much of the time background work may take.
+//! The share of the time that background work may take.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,13 +19,13 @@ impl Duty {
     }
 }
 
-/// No share of the time.
+/// Not a valid share of the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoDuty(String);
 
 impl fmt::Display for NoDuty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no share of the time; use 1% to 100%", self.0)
+        write!(f, "'{}' is not a valid share of the time; use 1% to 100%", self.0)
     }
 }
 
@@ -69,7 +69,7 @@ mod tests {
         for text in ["0%", "101%", "-1", "0.5", "", "%", "half", "300"] {
             assert_eq!(
                 text.parse::<Duty>().unwrap_err().to_string(),
-                format!("{text:?} is no share of the time; use 1% to 100%")
+                format!("'{text}' is not a valid share of the time; use 1% to 100%")
             );
         }
         assert_eq!(Duty(7).to_string(), "7%");

@@ -1,17 +1,18 @@
-//! The governor of one volume: puts what is observed before the law.
+//! The governor of one volume: observes its devices and the machine, and applies the policy.
 
 use crate::arrivals::{Arrivals, Asked};
 use crate::machine::Machine;
 use crate::neighbour::{Finding, Probers};
 use crate::own::OwnCounters;
 use crate::stack::devices_below;
-use crate::{Attribution, Device, DiskPolicy, Disks, Duty, Law, Pace, Pause, Rules, Share, Signs, Verdict};
+use crate::{Attribution, Device, DiskPolicy, Disks, Duty, Law, Pace, Pause, Rules, Share, Signs};
+use longrun_engine::{Permission, Turn};
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceCounters, DeviceNumber};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// By what others are noticed.
+/// How the I/O of others is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Observed {
@@ -23,7 +24,7 @@ pub enum Observed {
     Nothing,
 }
 
-/// What may be looked at.
+/// Which signals may be observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signals {
     /// Whatever there is.
@@ -32,8 +33,8 @@ pub enum Signals {
     Counters,
 }
 
-/// How long small reads take while nobody on this machine uses the disk; of several, the one where that is furthest from what is
-/// usual.
+/// The time of small reads while no process on this machine uses the disk. With several disks, the values of the disk
+/// that deviates most from its usual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     /// As a rule, in microseconds.
@@ -42,7 +43,7 @@ pub struct Latency {
     pub recent_us: u64,
 }
 
-/// What the governor saw and did so far.
+/// What the governor has observed and done so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loads {
     /// How much work gives way.
@@ -129,7 +130,7 @@ const LOOK_BELOW: Duration = Duration::from_secs(60);
 /// Before the first chunk it is learned how quick the disk is when we do nothing, for at most this long.
 const LEARN_MOST: Duration = Duration::from_secs(1);
 
-/// Says when work on one volume may go on.
+/// Decides when work on one volume may continue.
 pub struct Governor {
     pace: Pace,
     duty: Duty,
@@ -144,7 +145,7 @@ pub struct Governor {
     machine: Machine,
     /// Since when a probe waits for our own requests to be done.
     draining: Option<Duration>,
-    /// When somebody first wanted to work.
+    /// When work was first requested.
     asked_first: Option<Duration>,
     loads: Share,
 }
@@ -205,7 +206,7 @@ impl Governor {
         if self.pace != Pace::Fast
             && let Err(error) = longrun_sys::yield_io_to_others()
         {
-            tracing::debug!(%error, "the I/O priority stays as it is");
+            tracing::debug!(%error, "setting the I/O priority failed; it is unchanged");
         }
     }
 
@@ -215,7 +216,7 @@ impl Governor {
         self.pace
     }
 
-    /// How much may be done on one permission; none where nobody is given way to. But an arm goes from piece to piece in their
+    /// How much may be done on one permission; none where it does not give way. But an arm goes from piece to piece in their
     /// order on the platter sooner than it serves many at once, and that needs no permission.
     #[must_use]
     pub fn limits(&self) -> Option<DiskPolicy> {
@@ -227,8 +228,14 @@ impl Governor {
         }
     }
 
+    /// How much the engine may do on one permission.
+    #[must_use]
+    pub fn turn(&self) -> Turn {
+        self.limits().map_or(Turn::UNLIMITED, |limits| Turn { bytes: limits.chunk, pieces: limits.pieces })
+    }
+
     /// Whether `next` bytes may be moved now.
-    pub fn permission(&mut self, next: Bytes) -> Verdict {
+    pub fn permission(&mut self, next: Bytes) -> Permission {
         let now = self.begun.elapsed();
         if self.pace == Pace::Fast {
             return self.law.judge(now, &Signs::default());
@@ -242,15 +249,15 @@ impl Governor {
         if hold.is_none() {
             match self.neighbours(now, &mut seen) {
                 Neighbours::Nobody => {}
-                Neighbours::Unknown(time) => return Verdict::Wait(time),
+                Neighbours::Unknown(time) => return Permission::Wait(time),
                 Neighbours::Somebody => hold = Some(Pause::External),
             }
         }
-        // While we do nothing, nobody waits because of us.
+        // While we do nothing, no one waits because of us.
         let pressed = self.law.pause().is_some() && self.machine.is_pressed(now);
         let signs = Signs { foreign: seen.foreign(), in_flight: seen.not_ours, hold, pressed };
         let verdict = self.law.judge(now, &signs);
-        if verdict == Verdict::Go {
+        if verdict == Permission::Go {
             self.own.granted(next);
         }
         verdict
@@ -265,8 +272,9 @@ impl Governor {
         self.below = Below::new(devices, self.pace, self.signals);
         self.draining = None;
         self.law.set_rules(self.rules());
-        tracing::info!(disks = ?self.below.disks, "the volume lies on other disks now");
-        // What they did before is nobody's.
+        let disks = self.below.disks.as_ref().map_or_else(|| "none".to_owned(), Disks::to_string);
+        tracing::info!(disks, "the devices below the volume have changed");
+        // What they did before is no one's.
         self.look(self.begun.elapsed());
     }
 
@@ -307,7 +315,7 @@ impl Governor {
         }
     }
 
-    /// A probe counts when nobody here used the disks meanwhile.
+    /// A probe counts when no process on this machine used the disks meanwhile.
     fn probe(&mut self, now: Duration, waited: Duration, seen: &mut Seen) {
         let mut probers = std::mem::take(&mut self.below.probers);
         probers.probe(now, waited, &mut || {
@@ -360,7 +368,7 @@ impl Governor {
                 seen.asked.bytes += asked.bytes.saturating_sub(watched.asked.bytes);
                 watched.asked = asked;
             }
-            // A device that is gone disturbs nobody.
+            // A device that is gone disturbs no other process.
             let Ok(counts) = counts else { continue };
             let share = watched.attribution.share(now, &counts, own);
             seen.share.own += share.own;
@@ -387,7 +395,7 @@ enum Neighbours {
 fn arrivals_at(devices: &[DeviceNumber]) -> Option<Arrivals> {
     Arrivals::watch(devices)
         .inspect_err(
-            |error| tracing::info!(%error, "others are noticed by the counters of the devices, a little later"),
+            |error| tracing::info!(%error, "the BPF program cannot be used; other I/O is detected by the device counters, with a short delay"),
         )
         .ok()
 }
@@ -399,7 +407,7 @@ fn watch(device: &Device) -> Option<Watched> {
             Some(Watched { device, counters, attribution, asked: Asked::default() })
         }
         Err(error) => {
-            tracing::warn!(device = device.name, %error, "its counters cannot be read; its load is not seen");
+            tracing::warn!(device = device.name, %error, "the counters of a device cannot be read; its load is not observed");
             None
         }
     }
@@ -414,7 +422,7 @@ mod tests {
         for mut governor in [Governor::new(None, Pace::Invisible), Governor::new(None, Pace::Fast)] {
             assert_eq!(governor.loads().observed, Observed::Nothing);
             if governor.machine.hold(Duration::ZERO).is_none() {
-                assert_eq!(governor.permission(Bytes(1 << 20)), Verdict::Go);
+                assert_eq!(governor.permission(Bytes(1 << 20)), Permission::Go);
             }
         }
     }

@@ -1,16 +1,17 @@
-//! The law: when the next chunk may be moved. Pure: it is told the time and what was seen, and answers.
+//! The policy of the governor: when the next chunk may be moved. Pure: time and observations are arguments.
 //!
-//! One sign of others ends the work after the present chunk. It goes on when the device was quiet for a while: a short
-//! while at first, a longer one when it is interrupted again and again, so that somebody who comes back every second meets
-//! us ever less.
+//! One sign of other I/O pauses the work after the present chunk. The work continues when the device has been quiet for
+//! some time. This time is short at first, and becomes longer when the work is interrupted repeatedly, so that a
+//! process which uses the disk every second meets our I/O less and less often.
 
 use crate::{Duty, Pace};
+use longrun_engine::Permission;
 use longrun_layout::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// The constants of the law.
+/// The constants of the policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// Between two looks while work is paused.
@@ -69,7 +70,7 @@ impl Rules {
 pub enum Pause {
     /// Others on this machine use the device.
     Foreign,
-    /// The device is slow although nobody on this machine uses it.
+    /// The device is slow although no process on this machine uses it.
     External,
     /// The machine is short of memory.
     Memory,
@@ -82,16 +83,16 @@ pub enum Pause {
 impl fmt::Display for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Foreign => "others use the device",
-            Self::External => "the device is busy for somebody outside this machine",
-            Self::Memory => "memory is short",
-            Self::Steal => "the host needs the processors",
+            Self::Foreign => "other I/O is using the device",
+            Self::External => "another machine is using the device",
+            Self::Memory => "the machine is short of memory",
+            Self::Steal => "the host is using the processors",
             Self::Battery => "running on battery",
         })
     }
 }
 
-/// What was seen since the law was asked last.
+/// What was observed since the policy was last applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signs {
     /// What others moved.
@@ -100,22 +101,13 @@ pub struct Signs {
     pub in_flight: u64,
     /// A reason to pause that has nothing to do with the counters of the device.
     pub hold: Option<Pause>,
-    /// While work is paused: somebody on this machine waits for a device or a processor, whichever that is.
+    /// While work is paused: a process on this machine waits for a device or a processor, whichever that is.
     pub pressed: bool,
-}
-
-/// The answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Move the next chunk.
-    Go,
-    /// Ask again after this time.
-    Wait(Duration),
 }
 
 /// Undisturbed work for so many quiet times halves the quiet time.
 const CALM_FACTOR: u32 = 10;
-/// Between two looks at a paused volume by somebody who waits lies at most this, and between two questions in a long rest.
+/// The longest time between two observations of a paused volume, and between two questions in a long rest.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// Of a time without a question so much counts as work at most: much of it may have been none.
 const LONGEST_WORK: Duration = Duration::from_secs(1);
@@ -130,13 +122,13 @@ enum State {
     Paused { last_sign: Duration, why: Pause },
 }
 
-/// The law on one volume.
+/// The policy for one volume, with its state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Law {
     rules: Rules,
     state: Option<State>,
     quiet: Duration,
-    /// Somebody waited for something during the present pause.
+    /// Another process waited for something during the present pause.
     pressed: bool,
     looked: Duration,
     paused: Duration,
@@ -166,7 +158,8 @@ impl Law {
         }
     }
 
-    /// The same, for whoever asks `now` without wanting to work: nobody waits any more when nobody has asked for a while.
+    /// The same, for whichever caller asks `now` without wanting to work: no one waits any more when no one has asked
+    /// for a while.
     #[must_use]
     pub fn pause_at(&self, now: Duration) -> Option<Pause> {
         self.pause().filter(|_| now.saturating_sub(self.looked) <= LONGEST_LOOK * 5)
@@ -191,9 +184,9 @@ impl Law {
     }
 
     /// Whether the next chunk may be moved, `now` after some beginning of time.
-    pub fn judge(&mut self, now: Duration, signs: &Signs) -> Verdict {
+    pub fn judge(&mut self, now: Duration, signs: &Signs) -> Permission {
         if self.pause().is_some() {
-            // Nobody waits while nobody asks.
+            // No one waits while no one asks.
             self.paused += now.saturating_sub(self.looked).min(LONGEST_LOOK);
         }
         self.looked = now;
@@ -210,19 +203,25 @@ impl Law {
                 let rest = self.rules.duty.rest_after(now.saturating_sub(rested).min(LONGEST_WORK));
                 if disturbed.is_none() && rest > self.rules.poll {
                     self.state = Some(State::Resting { until: now + rest, since });
-                    return Verdict::Wait(rest.min(LONGEST_LOOK));
+                    return Permission::Wait(rest.min(LONGEST_LOOK));
                 }
                 self.pause_or_go(now, disturbed, since, rested)
             }
             Some(State::Resting { until, since }) if disturbed.is_none() && now < until => {
                 self.state = Some(State::Resting { until, since });
-                Verdict::Wait((until - now).min(LONGEST_LOOK))
+                Permission::Wait((until - now).min(LONGEST_LOOK))
             }
             Some(State::Resting { since, .. }) => self.pause_or_go(now, disturbed, since, now),
         }
     }
 
-    fn pause_or_go(&mut self, now: Duration, disturbed: Option<Pause>, since: Duration, rested: Duration) -> Verdict {
+    fn pause_or_go(
+        &mut self,
+        now: Duration,
+        disturbed: Option<Pause>,
+        since: Duration,
+        rested: Duration,
+    ) -> Permission {
         let worked = now.saturating_sub(since);
         let Some(why) = disturbed else {
             let calm = worked >= self.quiet * CALM_FACTOR && self.quiet > self.rules.quiet_first;
@@ -230,23 +229,23 @@ impl Law {
                 self.quiet = (self.quiet / 2).max(self.rules.quiet_first);
             }
             self.state = Some(State::Working { since: if calm { now } else { since }, rested });
-            return Verdict::Go;
+            return Permission::Go;
         };
-        // Not at the very first look: nobody was interrupted then.
+        // Not at the very first look: no one was interrupted then.
         if self.state.is_some() && worked < self.quiet * CALM_FACTOR {
             self.quiet = (self.quiet * 2).min(self.rules.quiet_most);
         }
         self.pauses += 1;
         self.state = Some(State::Paused { last_sign: now, why });
-        Verdict::Wait(self.rules.poll)
+        Permission::Wait(self.rules.poll)
     }
 
-    fn go_on_when_quiet(&mut self, now: Duration, last_sign: Duration, why: Pause, seen: Option<Pause>) -> Verdict {
-        // Whoever has to be quiet for long need not be looked at often.
+    fn go_on_when_quiet(&mut self, now: Duration, last_sign: Duration, why: Pause, seen: Option<Pause>) -> Permission {
+        // A device that must be quiet for long is observed less often.
         let poll = self.rules.poll.max(self.quiet / 10);
         if let Some(why) = seen {
             self.state = Some(State::Paused { last_sign: now, why });
-            return Verdict::Wait(poll);
+            return Permission::Wait(poll);
         }
         let quiet_for = now.saturating_sub(last_sign);
         // A second opinion, which knows no device and comes late: it has a say in how long, and none in whether.
@@ -254,10 +253,10 @@ impl Law {
         if quiet_for >= wanted {
             self.pressed = false;
             self.state = Some(State::Working { since: now, rested: now });
-            return Verdict::Go;
+            return Permission::Go;
         }
         self.state = Some(State::Paused { last_sign, why });
-        Verdict::Wait(poll.min(wanted - quiet_for))
+        Permission::Wait(poll.min(wanted - quiet_for))
     }
 }
 

@@ -1,8 +1,8 @@
-//! Lets background work run only while nobody else wants the device.
+//! Lets background work run only while the device has no other I/O.
 //!
-//! Owns what is observed of a device and of the machine (counters, pressure, power), whose I/O that was, and the law by
-//! which the next chunk may be moved or must wait. Never moves anything, never knows a file system; and where something
-//! cannot be observed it goes by what is left, and says so.
+//! Owns the observation of devices and machine (counters, pressure, power), the attribution of I/O, and the policy that
+//! decides when the next chunk may be moved. Never moves data, and knows no file systems. If something cannot be
+//! observed, it decides by the remaining signals, and reports this.
 
 mod arrivals;
 mod attribution;
@@ -21,7 +21,7 @@ pub use attribution::{Attribution, Own, Share};
 pub use disk::{DiskKind, DiskPolicy, Disks};
 pub use duty::{Duty, NoDuty};
 pub use governor::{Governor, Latency, Loads, Observed, Signals};
-pub use law::{Law, Pause, Rules, Signs, Verdict};
+pub use law::{Law, Pause, Rules, Signs};
 pub use neighbour::{Detector, Finding};
 pub use pace::{Pace, UnknownPace};
 pub use stack::{Device, devices_below};

@@ -1,19 +1,23 @@
-//! What speaks against background work whatever the device does: memory, the host, the battery; and as a second opinion, whether
-//! anybody waits for a device or a processor (PSI), which the kernel does not tell for each device, and late.
+//! The signals of the machine that pause background work regardless of the device: memory, the host, the battery. Also
+//! pressure stall information (PSI) about waits for devices and processors, as a second opinion; the kernel gives it
+//! late, and not per device.
 //!
-//! Owns the reading of these signs. Busy processors alone are no reason to pause: the scheduler gives way there by itself to
-//! whoever has the better nice value.
+//! Owns the reading of these signals. Busy processors alone do not pause the work, because the scheduler already
+//! prefers processes with a better nice value.
 
 use crate::Pause;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Names the directory whose `proc` and `sys` show these signs in place of the machine's own. For tests: the steal and the pressure of
+/// the machine that they run on must decide nothing, and what is wanted can be put there.
+const ELSEWHERE: &str = "LONGRUN_MACHINE";
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The same at who waits, while work is paused.
 const PRESSURE_INTERVAL: Duration = Duration::from_millis(100);
-/// Somebody waits, when it was for more than one in so many microseconds: for a device, and for a processor.
+/// Processes count as waiting if they waited for more than one in so many microseconds: for a device, and for a processor.
 const WAITS_FOR_DEVICE: u128 = 10;
 const WAITS_FOR_PROCESSOR: u128 = 2;
 /// When all processes have waited for memory for more than this share of the last ten seconds, in per cent, writing more
@@ -22,9 +26,26 @@ const MOST_STALLED: f64 = 10.0;
 /// When the host has kept more than this share of the processors' time from us, in per cent, others need it.
 const MOST_STOLEN: u64 = 10;
 
+/// Where the signs are read.
+#[derive(Clone, Debug)]
+struct Root(PathBuf);
+
+impl Default for Root {
+    fn default() -> Self {
+        Self(std::env::var_os(ELSEWHERE).map_or_else(|| PathBuf::from("/"), PathBuf::from))
+    }
+}
+
+impl Root {
+    fn text(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.0.join(path)).ok()
+    }
+}
+
 /// The signs, as they were seen last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Machine {
+    root: Root,
     looked: Option<Duration>,
     times: Option<Times>,
     hold: Option<Pause>,
@@ -32,15 +53,13 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Whether somebody on this machine has waited for a device or a processor since the last look.
+    /// Whether a process on this machine has waited for a device or a processor since the last look.
     pub(crate) fn is_pressed(&mut self, now: Duration) -> bool {
         if self.waits.is_some_and(|(looked, _)| now.saturating_sub(looked) < PRESSURE_INTERVAL) {
             return false;
         }
-        let total = |what: &str| {
-            fs::read_to_string(Path::new("/proc/pressure").join(what)).ok().and_then(|text| some_total(&text))
-        };
-        let waits = Waits { device: total("io"), processor: total("cpu") };
+        let total = |path: &str| self.root.text(path).and_then(|text| some_total(&text));
+        let waits = Waits { device: total("proc/pressure/io"), processor: total("proc/pressure/cpu") };
         let before = self.waits.replace((now, waits));
         // What lies longer back may have been our own waiting.
         before.is_some_and(|(looked, before)| {
@@ -59,11 +78,11 @@ impl Machine {
     }
 
     fn look(&mut self) -> Option<Pause> {
-        let times = fs::read_to_string("/proc/stat").ok().and_then(|text| Times::parse(&text));
+        let times = self.root.text("proc/stat").and_then(|text| Times::parse(&text));
         let before = std::mem::replace(&mut self.times, times);
         let stolen = times.zip(before).is_some_and(|(now, before)| now.stolen_since(&before) > MOST_STOLEN);
-        let pressure = fs::read_to_string("/proc/pressure/memory").unwrap_or_default();
-        if is_discharging(Path::new("/sys/class/power_supply")) {
+        let pressure = self.root.text("proc/pressure/memory").unwrap_or_default();
+        if is_discharging(&self.root.0.join("sys/class/power_supply")) {
             Some(Pause::Battery)
         } else if full_average(&pressure).is_some_and(|share| share > MOST_STALLED) {
             Some(Pause::Memory)
@@ -73,7 +92,7 @@ impl Machine {
     }
 }
 
-/// For how long somebody has waited so far, in microseconds; none where the kernel does not tell.
+/// How long processes have waited so far, in microseconds; none if the kernel does not report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Waits {
     device: Option<u64>,
@@ -120,7 +139,7 @@ impl Times {
     }
 }
 
-/// The share of the last ten seconds, in per cent, in which nobody got on, from a file of /proc/pressure.
+/// The share of the last ten seconds, in per cent, in which all processes were stalled, from a file of /proc/pressure.
 fn full_average(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("full "))?;
     line.split_whitespace().find_map(|field| field.strip_prefix("avg10="))?.parse().ok()

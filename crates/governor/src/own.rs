@@ -1,4 +1,4 @@
-//! What this process has asked of all devices, as the kernel counts it.
+//! The I/O of this process on all devices, as counted by the kernel.
 
 use crate::Own;
 use longrun_layout::Bytes;
@@ -18,7 +18,7 @@ impl OwnCounters {
         let file = File::open("/proc/self/io").ok();
         let usable = file.filter(|file| read_own(file).is_some());
         if usable.is_none() {
-            tracing::warn!("the kernel does not count this process's I/O; what was granted is taken for it");
+            tracing::warn!("the kernel does not count the I/O of this process; the permitted amounts are used instead");
         }
         Self { file: usable, granted: Own::default() }
     }

@@ -1,29 +1,29 @@
-//! How much background work gives way: the presets that users choose from.
+//! The presets that determine how much background work gives way.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How much background work gives way to others.
+/// How much background work gives way to other I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
-    /// Works only while nobody else uses the device.
+    /// Works only while the device has no other I/O.
     #[default]
     Invisible,
     /// Lets others go first, and goes on beside a light load.
     Balanced,
-    /// Gives way to nobody.
+    /// Does not give way.
     Fast,
 }
 
-/// A pace that there is not.
+/// Not the name of a pace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPace(String);
 
 impl fmt::Display for UnknownPace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no pace; use invisible, balanced or fast", self.0)
+        write!(f, "'{}' is not a pace; use invisible, balanced or fast", self.0)
     }
 }
 

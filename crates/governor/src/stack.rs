@@ -1,8 +1,8 @@
-//! Where the load of others counts for a volume.
+//! The devices below a volume on which the load of others matters.
 
 use longrun_sys::{BlockDevice, DeviceNumber};
 
-/// A device whose load counts.
+/// A device whose load is observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Its number.

@@ -1,22 +1,22 @@
-//! The figures that people compare, out of a recording; and two recordings side by side. Pure.
+//! The figures of a recording, and the comparison of two recordings. Pure.
 
 use crate::histogram::Histogram;
 use crate::recording::{AskedClass, Class, Recording};
 use serde::Serialize;
 
-/// What a figure is a number of.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Things.
+    /// A count.
     Count,
-    /// Things in a second.
+    /// A rate per second.
     PerSecond,
     /// Bytes.
     Bytes,
-    /// Hundredths.
+    /// Per cent.
     Percent,
-    /// Millionths of a second.
+    /// Microseconds.
     Microseconds,
     /// Seconds.
     Seconds,
@@ -29,13 +29,13 @@ pub struct Figure {
     pub name: &'static str,
     /// Its name for people.
     pub label: &'static str,
-    /// What it is a number of.
+    /// Its unit.
     pub unit: Unit,
-    /// The number; none when it is not known, or there is nothing that it could be of.
+    /// The value; `None` if it is not known or not defined.
     pub value: Option<f64>,
 }
 
-/// A quotient, where there is something to divide by.
+/// A quotient; `None` if the divisor is 0.
 fn per(amount: f64, of: f64) -> Option<f64> {
     (of > 0.0).then(|| amount / of)
 }
@@ -47,19 +47,20 @@ impl Class {
         per(self.bytes as f64, self.requests as f64)
     }
 
-    /// How many of a hundred began where the one before of their class ended, of those that had one before them.
+    /// The share of requests that began where the previous one of their class ended, in per cent. Only requests with a
+    /// predecessor count.
     #[must_use]
     pub fn sequential_percent(&self) -> Option<f64> {
         per(self.sequential as f64 * 100.0, self.distances as f64)
     }
 
-    /// Microseconds that the device took on average.
+    /// The mean latency of the device, in microseconds.
     #[must_use]
     pub fn mean_latency(&self) -> Option<f64> {
         per(self.latency_seconds * 1e6, self.completed as f64)
     }
 
-    /// Requests under way on average when one was issued: the mean of the bounds of the buckets, and so an upper bound.
+    /// The mean number of requests in flight at an issue. It is the mean of the bounds of the buckets, so an upper bound.
     #[must_use]
     pub fn mean_depth(&self) -> Option<f64> {
         let sum: f64 = self.depths.buckets().map(|(upto, count)| upto.unwrap_or(128) as f64 * count as f64).sum();
@@ -68,13 +69,13 @@ impl Class {
 }
 
 impl AskedClass {
-    /// Wasted seeks in a hundred of the device's `requests` of this class; none where they are not known or there are none.
+    /// Wasted seeks per hundred of the device's `requests` of this class; `None` if they are not known or there are none.
     #[must_use]
     pub fn wasted_percent(&self, requests: u64) -> Option<f64> {
         per(self.wasted_seeks? as f64 * 100.0, requests as f64)
     }
 
-    /// How much of the traffic the figures are about, in per cent of bytes.
+    /// The share of the traffic that the figures cover, in per cent of bytes.
     #[must_use]
     pub fn covered_percent(&self) -> Option<f64> {
         per(self.file_bytes as f64 * 100.0, (self.file_bytes + self.other_bytes) as f64)
@@ -126,7 +127,7 @@ impl Recording {
                 Count,
                 bios(|bios| bios.back_merges + bios.front_merges + bios.request_merges),
             ),
-            figure("splits", "  cut at the device's limit", Count, bios(|bios| bios.splits)),
+            figure("splits", "  split at the device's limit", Count, bios(|bios| bios.splits)),
             figure("asked_reads", "file-system reads", Count, asked_reads.requests.map(|number| number as f64)),
             figure("split_reads", "  split", Count, asked_reads.split.map(|number| number as f64)),
             figure("wasted_read_seeks", "  wasted seeks", Count, asked_reads.wasted_seeks.map(|number| number as f64)),
@@ -148,7 +149,7 @@ impl Recording {
     }
 }
 
-/// Two recordings side by side.
+/// The comparison of two recordings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The figures of both.
@@ -165,13 +166,13 @@ pub struct Change {
     /// Its name for people.
     #[serde(skip)]
     pub label: &'static str,
-    /// What it is a number of.
+    /// Its unit.
     pub unit: Unit,
     /// Before.
     pub before: Option<f64>,
     /// After.
     pub after: Option<f64>,
-    /// By how many per cent it grew; none where there is nothing to compare with.
+    /// The increase in per cent; `None` if the earlier value is 0 or not known.
     pub change_percent: Option<f64>,
 }
 
@@ -190,7 +191,7 @@ pub struct Pair {
 }
 
 impl Comparison {
-    /// Lays `after` beside `before`.
+    /// Compares `after` with `before`.
     #[must_use]
     pub fn of(before: &Recording, after: &Recording) -> Self {
         let change = |(before, after): (Figure, Figure)| {

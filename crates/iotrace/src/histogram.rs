@@ -1,13 +1,13 @@
-//! How often which value came: buckets with fixed bounds. Pure.
+//! Histograms with fixed buckets. Pure.
 //!
-//! Owns the bounds, which are those of vscsiStats for sizes, seeks and queue depths, so that recordings can be laid beside
-//! its tables; those of time are finer.
+//! Owns the bounds of the buckets. For sizes, seeks and queue depths they are those of vscsiStats, so that recordings can
+//! be compared with its tables. Those of time are finer.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ops::{Add, Sub};
 
-/// What is counted in a histogram.
+/// The quantity that a histogram counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
@@ -15,9 +15,9 @@ pub enum Scale {
     Bytes,
     /// Times, in microseconds: four buckets to each doubling.
     Microseconds,
-    /// Distances from the end of one request to the begin of the next, in sectors of 512 bytes: 0 follows directly.
+    /// Distances from the end of one request to the start of the next, in sectors of 512 bytes; 0 follows directly.
     Sectors,
-    /// Requests under way, the one that was just issued among them.
+    /// Requests in flight, including the one just issued.
     Requests,
 }
 
@@ -27,7 +27,7 @@ const BYTES: [i64; 17] = [
 const SECTORS: [i64; 17] =
     [-500_000, -50_000, -5000, -500, -64, -16, -6, -2, 0, 2, 6, 16, 64, 500, 5000, 50_000, 500_000];
 const REQUESTS: [i64; 12] = [1, 2, 4, 6, 8, 12, 16, 20, 24, 28, 32, 64];
-/// Bounds of time; beyond the last it took more than a minute.
+/// The number of bounds of time. The last one is about a minute.
 const TIMES: usize = 99;
 
 impl Scale {
@@ -42,7 +42,7 @@ impl Scale {
         }
     }
 
-    /// The greatest value of a bucket; none for the last, which has no end.
+    /// The largest value of a bucket; `None` for the last, which has no end.
     #[must_use]
     pub fn upto(self, bucket: usize) -> Option<i64> {
         match self {
@@ -65,7 +65,7 @@ impl Scale {
     }
 }
 
-/// How often which value came.
+/// How often each value occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     scale: Scale,
@@ -73,13 +73,13 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Nothing yet.
+    /// An empty histogram.
     #[must_use]
     pub fn new(scale: Scale) -> Self {
         Self { scale, counts: vec![0; scale.buckets()] }
     }
 
-    /// From counts of all buckets in their order; those that are missing are 0.
+    /// From the counts of all buckets in their order. Missing counts are 0.
     #[must_use]
     pub fn from_counts(scale: Scale, counts: impl IntoIterator<Item = u64>) -> Self {
         let mut histogram = Self::new(scale);
@@ -100,12 +100,12 @@ impl Histogram {
         self.scale
     }
 
-    /// The buckets: the greatest value of each, and how many came.
+    /// The buckets: the largest value of each, and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<i64>, u64)> {
         self.counts.iter().enumerate().map(|(bucket, count)| (self.scale.upto(bucket), *count))
     }
 
-    /// The buckets as they are shown: those of time put together to one for each doubling.
+    /// The buckets as they are shown: those of time are merged into one for each doubling.
     #[must_use]
     pub fn shown(&self) -> Vec<(Option<i64>, u64)> {
         let each = if self.scale == Scale::Microseconds { 4 } else { 1 };
@@ -113,13 +113,13 @@ impl Histogram {
         all.chunks(each).filter_map(|few| Some((few.last()?.0, few.iter().map(|(_, count)| count).sum()))).collect()
     }
 
-    /// How many values came.
+    /// The number of values.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The smallest bound that `share` (of 0 to 1) of the values do not exceed; none when there are no values, or when it is
+    /// The smallest bound that `share` (0 to 1) of the values do not exceed; `None` if there are no values, or if it is
     /// beyond the last bound.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<i64> {
@@ -135,7 +135,7 @@ impl Histogram {
 impl Add for &Histogram {
     type Output = Histogram;
 
-    /// Both together. Of different scales, the first counts.
+    /// The sum of both. If the scales differ, the result is the first.
     fn add(self, other: Self) -> Histogram {
         self.with(other, u64::saturating_add)
     }
@@ -144,7 +144,7 @@ impl Add for &Histogram {
 impl Sub for &Histogram {
     type Output = Histogram;
 
-    /// What came since `other`, which is an earlier state of the same.
+    /// The difference since `other`, which is an earlier state of the same histogram.
     fn sub(self, other: Self) -> Histogram {
         self.with(other, u64::saturating_sub)
     }
@@ -187,9 +187,12 @@ impl<'de> Deserialize<'de> for Histogram {
         let mut histogram = Self::new(stored.unit);
         for StoredBucket { upto, count } in stored.buckets {
             let bucket = (0..stored.unit.buckets()).find(|bucket| stored.unit.upto(*bucket) == upto);
-            let unknown = || D::Error::custom(format!("there is no bucket up to {upto:?} {:?}", stored.unit));
+            let unknown = || {
+                let bound = upto.map_or_else(|| "without an end".to_owned(), |upto| format!("up to {upto}"));
+                D::Error::custom(format!("a histogram of this unit has no bucket {bound}"))
+            };
             let place = bucket.and_then(|bucket| histogram.counts.get_mut(bucket)).ok_or_else(unknown)?;
-            *place = place.checked_add(count).ok_or_else(|| D::Error::custom("counts beyond 64 bits"))?;
+            *place = place.checked_add(count).ok_or_else(|| D::Error::custom("a count exceeds 64 bits"))?;
         }
         Ok(histogram)
     }

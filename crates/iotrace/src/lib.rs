@@ -1,8 +1,7 @@
-//! What block devices are asked for: counted inside the kernel by BPF programs, shown as histograms.
+//! The I/O trace: BPF programs in the kernel count the requests to block devices, as histograms.
 //!
-//! `histogram`, `recording` and `figures` are the pure model: what was found, stored, added up and compared. `tracer` is all that
-//! touches the kernel. No event crosses for a request, only counters now and then: the cost stays the same however long it
-//! takes.
+//! `histogram`, `recording` and `figures` are the pure model of the results. Only `tracer` talks to the kernel. It reads
+//! counters periodically, never an event per request, so that the cost does not grow with the duration.
 
 mod figures;
 mod histogram;

@@ -1,4 +1,4 @@
-//! What a trace found: the form that is shown, stored and compared. Pure.
+//! The recording of a trace: the type that is shown, stored and compared. Pure.
 //!
 //! Owns the names in the JSON, which are a contract (`docs/trace.md`), and their version.
 
@@ -6,42 +6,42 @@ use crate::histogram::{Histogram, Scale};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The version of the form. It grows when something is renamed, goes, or changes its meaning.
+/// The version of the JSON. It increases when a field is renamed, removed, or changes its meaning.
 pub const VERSION: u32 = 1;
 
-/// What was traced, for how long, and what was found.
+/// What was traced, for how long, and the results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
     /// [`VERSION`].
     pub version: u32,
-    /// What the user named.
+    /// The target as the user named it.
     pub target: String,
-    /// When it began.
+    /// The start.
     pub started: Timestamp,
-    /// How long it took.
+    /// The duration.
     pub seconds: f64,
-    /// What lies on what: from the device that was named to the lowest that are known.
+    /// The layers of the device, from the one that was named to the lowest that are known.
     pub stack: Vec<Layer>,
     /// The processes whose requests are counted as ours.
     pub own_processes: Vec<u32>,
     /// The devices that were traced: the lowest of the stack.
     pub devices: Vec<Device>,
-    /// What file systems asked for.
+    /// Requests of file systems.
     pub asked: Asked,
-    /// Who asked the devices, greatest first.
+    /// The processes that made requests, those with the most bytes first.
     pub processes: Vec<Process>,
-    /// What could not be counted.
+    /// Requests that could not be counted completely.
     pub missed: Missed,
-    /// What the counting took of the processors; none unless the kernel keeps account (`kernel.bpf_stats_enabled`).
+    /// Processor time of the tracing; `None` unless the kernel records it (`kernel.bpf_stats_enabled`).
     pub cost: Option<Cost>,
 }
 
-/// What the programs in the kernel took.
+/// The cost of the BPF programs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// How often one ran.
+    /// The number of runs.
     pub runs: u64,
-    /// Processor time of all.
+    /// The processor time of all runs.
     pub seconds: f64,
 }
 
@@ -57,28 +57,28 @@ pub struct Layer {
     /// The file of a loop device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub backing: Option<String>,
-    /// The names of what it lies on.
+    /// The names of the devices below it.
     pub on: Vec<String>,
     /// Whether its requests were traced.
     pub traced: bool,
 }
 
-/// What one device was asked for.
+/// The requests to one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// The kernel's name.
     pub name: String,
     /// `major:minor`.
     pub number: String,
-    /// By everybody.
+    /// Requests of all processes.
     pub all: Requests,
-    /// By the processes that are ours; none when none were given.
+    /// Requests of our processes; `None` if none were given.
     pub ours: Option<Requests>,
-    /// What became of bios, the parts of which requests are made.
+    /// What happened to bios, of which requests are made.
     pub bios: Bios,
 }
 
-/// Requests by what they are for.
+/// Requests by class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Requests {
     /// Data from the device.
@@ -104,48 +104,48 @@ pub struct Class {
     pub completed: u64,
     /// Completed with an error.
     pub errors: u64,
-    /// Not taken by the device at once, and issued again; counted once.
+    /// Refused by the device and issued again; counted once.
     pub requeued: u64,
-    /// How many had one of their class before them: those that can be sequential.
+    /// Requests with a predecessor of the same class: those that can be sequential.
     pub distances: u64,
-    /// Began where the one before of the same class ended.
+    /// Requests that began where the previous one of the same class ended.
     pub sequential: u64,
-    /// Began where the one before, read or write, ended.
+    /// Requests that began where the previous read or write ended.
     pub sequential_any: u64,
-    /// The times of all that were completed, added up.
+    /// Sum of the latencies of all completed requests.
     pub latency_seconds: f64,
-    /// The times from making to issue, added up.
+    /// Sum of the times from creation to issue.
     pub wait_seconds: f64,
-    /// Their lengths.
+    /// Sizes of the requests.
     pub sizes: Histogram,
-    /// From issue to completion: what the device took.
+    /// Times from issue to completion, which the device takes.
     pub latency: Histogram,
-    /// From making to issue: what the I/O scheduler took. Of requests that were made while it was traced.
+    /// Times from creation to issue, which the I/O scheduler takes. Only of requests created during the trace.
     pub wait: Histogram,
-    /// To the one before of the same class.
+    /// Distances from the previous request of the same class.
     pub seeks: Histogram,
-    /// To the one before, read or write.
+    /// Distances from the previous read or write.
     pub seeks_any: Histogram,
-    /// How many were under way at the issue, itself among them.
+    /// Requests in flight at the issue, including this one.
     pub depths: Histogram,
 }
 
-/// What became of bios.
+/// What happened to bios.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bios {
     /// Queued at this device, before they are split or merged.
     pub queued: u64,
-    /// Cut because they were longer than the device takes.
+    /// Split because they were longer than the device's limit.
     pub splits: u64,
-    /// Put behind another in a request.
+    /// Merged at the end of a request.
     pub back_merges: u64,
-    /// Put before another in a request.
+    /// Merged at the front of a request.
     pub front_merges: u64,
-    /// Requests that became one.
+    /// Merges of two requests.
     pub request_merges: u64,
 }
 
-/// What file systems asked for, where it is known.
+/// Requests of file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     /// Reads of files.
@@ -154,41 +154,41 @@ pub struct Asked {
     pub writes: AskedClass,
 }
 
-/// Requests of file systems of one class. What "a request of a file system" is says `docs/trace.md`.
+/// Requests of file systems of one class. `docs/trace.md` defines the term "request of a file system".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskedClass {
-    /// Stretches of files that were asked for in one go; none where this kernel does not tell what one go is.
+    /// Ranges of files that were requested at once; `None` if this kernel does not show where a request ends.
     pub requests: Option<u64>,
-    /// Of these, those that needed more than one piece of the device; none as above.
+    /// Those of them that needed more than one range of the device; `None` as above.
     pub split: Option<u64>,
-    /// Wasted seeks: pieces of the device beyond one for each request; none as above.
+    /// Wasted seeks: the ranges of the device beyond one per request; `None` as above.
     pub wasted_seeks: Option<u64>,
-    /// Steps on the device where the file goes on, within requests and between them.
+    /// Places where the file continues but the device position does not, within requests and between them.
     pub breaks: u64,
-    /// Bytes of files that this is about.
+    /// Bytes of files that these figures cover.
     pub file_bytes: u64,
-    /// Of these, past the page cache.
+    /// Those of them that bypass the page cache.
     pub direct_bytes: u64,
-    /// Everything else: metadata, swap, raw access to the device, and what could not be assigned to a file.
+    /// All other bytes: metadata, swap, raw access to the device, and data that could not be assigned to a file.
     pub other_bytes: u64,
-    /// Bios of everything else.
+    /// All other bios.
     pub other_bios: u64,
 }
 
-/// A process that asked for something.
+/// A process that made requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number.
+    /// Its process id.
     pub id: u32,
-    /// What it calls itself. Others have chosen it: escape it before it is shown.
+    /// Its name. It is untrusted: escape it before it is shown.
     pub name: String,
     /// Whether it is one of ours.
     pub ours: bool,
-    /// Requests for data from devices.
+    /// Read requests.
     pub reads: u64,
     /// Their bytes.
     pub read_bytes: u64,
-    /// Requests with data to devices.
+    /// Write requests.
     pub writes: u64,
     /// Their bytes.
     pub written_bytes: u64,
@@ -196,19 +196,19 @@ pub struct Process {
     pub others: u64,
 }
 
-/// What could not be counted. All are 0 in a recording that is complete.
+/// Requests that could not be counted completely. All figures are 0 in a complete recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missed {
-    /// Requests without a known latency, because too many were under way.
+    /// Requests without a known latency, because too many were in flight.
     pub untracked: u64,
-    /// Requests of processes beyond those that find room in the table.
+    /// Requests of processes for which the table had no room.
     pub nameless: u64,
-    /// Events during which the same program was at work already on that processor.
+    /// Events that the kernel skipped because the same program was running on that processor.
     pub events: u64,
 }
 
 impl Class {
-    /// Nothing yet.
+    /// All counts 0.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -231,7 +231,7 @@ impl Class {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self {
@@ -255,7 +255,7 @@ impl Class {
     }
 }
 
-/// What came between an earlier state and a later one of the same trace.
+/// The difference between an earlier and a later state of the same trace.
 macro_rules! since {
     ($later:ident, $earlier:ident, { $($count:ident)* } { $($histogram:ident)* } { $($seconds:ident)* }) => {
         Self {
@@ -267,7 +267,7 @@ macro_rules! since {
 }
 
 impl Class {
-    /// What came since `earlier`.
+    /// The difference since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         since!(self, earlier,
@@ -290,14 +290,14 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Nothing yet.
+    /// All counts 0.
     #[must_use]
     pub fn new() -> Self {
         let none = Class::new;
         Self { reads: none(), writes: none(), discards: none(), flushes: none(), other: none() }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self {
@@ -309,7 +309,7 @@ impl Requests {
         }
     }
 
-    /// What came since `earlier`.
+    /// The difference since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -321,7 +321,7 @@ impl Requests {
         }
     }
 
-    /// Reads and writes together: what moves data.
+    /// Reads and writes together.
     #[must_use]
     pub fn transfers(&self) -> Class {
         self.reads.and(&self.writes)
@@ -329,7 +329,7 @@ impl Requests {
 }
 
 impl Recording {
-    /// What all traced devices were asked for.
+    /// The requests to all traced devices.
     #[must_use]
     pub fn total(&self) -> Requests {
         self.devices.iter().fold(Requests::new(), |sum, device| sum.and(&device.all))

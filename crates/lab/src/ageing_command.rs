@@ -1,4 +1,4 @@
-//! The command of `longrun-lab` that lets volumes age for weeks.
+//! The command of `longrun-lab` that ages volumes for weeks.
 
 use crate::results::Results;
 use crate::{all_unless, file_system};
@@ -10,27 +10,27 @@ use std::fs;
 /// Arguments of `ageing`.
 #[derive(Args)]
 pub struct AgeingArguments {
-    /// Only these file systems: ext4, xfs, btrfs.
+    /// Run only on these file systems: ext4, xfs, btrfs.
     #[arg(long, value_parser = file_system)]
     filesystem: Vec<FileSystemKind>,
-    /// How many days.
+    /// Simulate this many days.
     #[arg(long, default_value_t = 28)]
     days: u32,
-    /// Size of each volume in MiB.
+    /// Set the size of each volume in MiB.
     #[arg(long, default_value_t = 2048)]
     mebibytes: u64,
-    /// How full it is kept, in per cent.
+    /// Keep this share of the volume in use, in per cent.
     #[arg(long, default_value_t = 60)]
     full: u64,
-    /// How much is written on a day, in per cent of the size of the volume.
+    /// Write this much per day, in per cent of the size of the volume.
     #[arg(long, default_value_t = 5)]
     daily: u64,
-    /// Where to.
+    /// Where the report goes.
     #[command(flatten)]
     to: Results,
 }
 
-/// Lets volumes age, one file system after the other.
+/// Ages volumes, one file system after the other.
 pub fn run_ageing(arguments: &AgeingArguments) -> Result<()> {
     for kind in all_unless(arguments.filesystem.clone(), &FileSystemKind::ALL) {
         let settings = AgeingSettings {

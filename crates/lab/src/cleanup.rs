@@ -1,4 +1,5 @@
-//! What is attached now, so that every way out takes it down: drop, panic, signal, and the next start after a kill −9.
+//! The list of attached resources. Every way out removes them: drop, panic, signal, and the next start after a kill
+//! -9.
 
 use crate::tool;
 use anyhow::{Context, Result};
@@ -15,13 +16,13 @@ use std::time::Duration;
 
 /// Every directory of ours is called so, followed by the process and its start time.
 const PREFIX: &str = "longrun-lab";
-/// In a directory of ours: where the volume is mounted; and, for a volume whose power can be cut, where the file system that
-/// its image lies on is mounted, and the image of that.
+/// In a directory of ours: where the volume is mounted; and, for a volume whose power can be cut, where the file
+/// system that its image lies on is mounted, and the image of that.
 pub(crate) const MOUNT: &str = "mnt";
 pub(crate) const BELOW: &str = "below";
 pub(crate) const BELOW_IMAGE: &str = "below-image";
-/// In a directory of ours that is a modelled disk: where its server has its files, and what the files are called, a number
-/// following, that hold the bytes.
+/// In a directory of ours that is a modelled disk: where its server has its files, and what the files are called, a
+/// number following, that hold the bytes.
 pub(crate) const DISK: &str = "disk";
 pub(crate) const BACKING: &str = "backing-";
 /// How often a busy mount is tried again, and how long is waited between.
@@ -33,6 +34,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 struct Registry {
     children: Vec<Pid>,
     volumes: BTreeMap<PathBuf, Devices>,
+    /// Settings of the machine that were changed, and what they were.
+    settings: BTreeMap<PathBuf, String>,
 }
 
 /// The loop devices of a directory.
@@ -46,7 +49,8 @@ struct Devices {
     disk: Vec<PathBuf>,
 }
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry { children: Vec::new(), volumes: BTreeMap::new() });
+static REGISTRY: Mutex<Registry> =
+    Mutex::new(Registry { children: Vec::new(), volumes: BTreeMap::new(), settings: BTreeMap::new() });
 static START: Once = Once::new();
 /// A signal is taking the process down.
 static SIGNALLED: AtomicBool = AtomicBool::new(false);
@@ -118,6 +122,29 @@ pub(crate) fn child_ended(pid: Pid) {
     registry().children.retain(|p| *p != pid);
 }
 
+/// A setting of the machine (a file in /proc/sys) that is changed until this is dropped, or a signal ends the process.
+pub(crate) struct Setting {
+    path: PathBuf,
+}
+
+impl Setting {
+    pub(crate) fn change(path: &Path, value: &str) -> Result<Self> {
+        let before = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        registry().settings.entry(path.to_owned()).or_insert(before);
+        let changed = Self { path: path.to_owned() };
+        fs::write(path, value).with_context(|| format!("cannot write {value} to {}", path.display()))?;
+        Ok(changed)
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        if let Some(before) = registry().settings.remove(&self.path) {
+            report(fs::write(&self.path, before).with_context(|| format!("cannot restore {}", self.path.display())));
+        }
+    }
+}
+
 /// Unmounts, trying again while something holds the mount; the error then says what.
 pub(crate) fn unmount(mount_point: &Path) -> Result<()> {
     let mut last = Ok(String::new());
@@ -164,6 +191,7 @@ fn remove_mount(mount_point: &Path, holder: Holder) {
     if !is_mounted(mount_point) {
         return;
     }
+    crate::frozen::thaw(mount_point);
     let unmounted = match holder {
         Holder::Stranger => unmount(mount_point).inspect_err(|error| eprintln!("{error:#}")).is_ok(),
         Holder::Ourselves => tool::run("umount", [mount_point]).is_ok(),
@@ -191,8 +219,8 @@ fn report<T>(result: Result<T>) {
     }
 }
 
-/// Waits for the end of the process when a signal is taking it down: what fails meanwhile, because its volume vanishes, is
-/// not what it ends for.
+/// Waits for the end of the process when a signal is taking it down: what fails meanwhile, because its volume
+/// vanishes, is not what it ends for.
 pub fn yield_to_signal() {
     while SIGNALLED.load(Ordering::SeqCst) {
         std::thread::park();
@@ -211,6 +239,9 @@ fn watch_signals() {
             let mut registry = registry();
             for child in registry.children.drain(..) {
                 report(rustix::process::kill_process(child, Signal::KILL).context("cannot kill a child"));
+            }
+            for (path, before) in std::mem::take(&mut registry.settings) {
+                report(fs::write(&path, before).with_context(|| format!("cannot restore {}", path.display())));
             }
             for (directory, devices) in volumes_first(std::mem::take(&mut registry.volumes)) {
                 remove(&directory, &devices, Holder::Ourselves);

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// How fast a filler writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Pace {
+pub enum Filling {
     /// As fast as memory takes it.
     Burst,
     /// Each chunk reaches the device before the next is written: as fast as the device takes it.
@@ -38,7 +38,7 @@ pub struct Got {
 /// What fillers got.
 #[derive(Clone, Debug, Serialize)]
 pub struct FullReport {
-    /// On a volume that nobody optimizes.
+    /// On a volume without an optimizer.
     pub alone: Got,
     /// On a byte-identical copy, beside the optimizer.
     pub beside: Got,
@@ -52,19 +52,24 @@ pub struct FullReport {
 ///
 /// # Errors
 /// When a tool fails, or a copy is damaged.
-pub fn fill_beside(volume: &LoopVolume, optimizer: &Optimizer, after: Duration, pace: Pace) -> Result<FullReport> {
+pub fn fill_beside(
+    volume: &LoopVolume,
+    optimizer: &Optimizer,
+    after: Duration,
+    filling: Filling,
+) -> Result<FullReport> {
     // Of a btrfs only one of the copies and the original may be mounted.
     volume.unmount()?;
     let alone = {
         let copy = volume.copy("")?;
-        fill(&copy.mount_point(), pace)?
+        fill(&copy.mount_point(), filling)?
     };
     let copy = volume.copy("")?;
     let mut before = dump(&copy.mount_point())?;
     let mut running = optimizer.start(&copy.mount_point())?;
     std::thread::sleep(after);
     let optimizer_was_running = !running.has_ended()?;
-    let beside = fill(&copy.mount_point(), pace)?;
+    let beside = fill(&copy.mount_point(), filling)?;
     // With its space back, an optimizer that waits for better times goes on.
     std::fs::remove_file(copy.mount_point().join(FILLER))?;
     let finished = running.wait(LIMIT)?;
@@ -85,7 +90,7 @@ pub fn fill_beside(volume: &LoopVolume, optimizer: &Optimizer, after: Duration, 
 const FILLER: &str = "filler";
 
 /// Writes until the volume is full.
-fn fill(mount_point: &Path, pace: Pace) -> Result<Got> {
+fn fill(mount_point: &Path, filling: Filling) -> Result<Got> {
     let mut file = File::create_new(mount_point.join(FILLER))?;
     let (chunk, mut got, mut refused_at) = (vec![0x5A; CHUNK], Got::default(), None::<Instant>);
     loop {
@@ -95,7 +100,7 @@ fn fill(mount_point: &Path, pace: Pace) -> Result<Got> {
                 if refused_at.is_none() {
                     got.at_once = got.in_the_end;
                 }
-                if pace == Pace::Steady {
+                if filling == Filling::Steady {
                     file.sync_data()?;
                 }
             }

@@ -1,5 +1,5 @@
-//! What volumes hold besides plain files, and what an optimizer could break: files that share blocks, snapshots, capabilities,
-//! set-user-ID programs, holes, preallocated space.
+//! The content of volumes besides plain files that an optimizer could break: files that share blocks, snapshots,
+//! capabilities, set-user-ID programs, holes, preallocated space.
 
 use crate::{FileSystemKind, LoopVolume, tool};
 use anyhow::Result;
@@ -16,7 +16,8 @@ const COPIES: usize = 12;
 const CHANGES: usize = 24;
 const PART: usize = 64 << 10;
 
-/// Deletes some files of `directory` of a mounted volume, puts such things in their place, and takes two snapshots where there are any.
+/// Deletes some files of `directory` of a mounted volume, puts such things in their place, and takes two snapshots
+/// where there are any.
 ///
 /// # Errors
 /// When the volume has no space for them all the same.

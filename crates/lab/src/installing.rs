@@ -1,7 +1,6 @@
 //! `longrun bench install` on modelled disks.
 //!
-//! Owns the two volumes: one that has aged, and a copy of it that has been optimized. Each disk gets byte-identical copies of
-//! both.
+//! Owns the two volumes: an aged one, and an optimized copy of it. Each disk gets byte-identical copies of both.
 
 use crate::disk::{DiskModel, ModelledDisk};
 use crate::layouts::{Found, LayoutCampaign, OnDisk};
@@ -22,12 +21,13 @@ const RECIPE: Recipe = Recipe::Server;
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// What the document says of them.
-pub(crate) const CONDITIONS: &str = "Installed programs of this machine (240 MiB of /usr, evenly chosen, unless --archive names others), unpacked by tar until \
-     they are durable, on a volume of 1.5 GiB that has aged (`longrun fragment --volume DIR --recipe server`), and on a copy of that \
-     after `longrun optimize --mode full`. The archive is in memory; what was unpacked is removed and the volume mounted anew before \
-     each. Sequential share, latencies, split requests and wasted seeks are those of `longrun trace` (docs/trace.md). In the \
-     literature on defragmentation, installing an office suite took 21 % and 36 % fewer requests on optimized volumes, and wasted \
-     seeks went from 7.1 % to 1.6 % of them";
+pub(crate) const CONDITIONS: &str = "Programs installed on this machine (240 MiB of /usr, evenly chosen, or the \
+     archive of --archive), unpacked by tar until they are durable, on an aged volume of 1.5 GiB (`longrun fragment \
+     --volume DIR --recipe server`), and on a copy of it after `longrun optimize --mode full`. The archive is in \
+     memory. Before each run the unpacked files are removed and the volume is remounted. Sequential share, \
+     latencies, split requests and wasted seeks are those of `longrun trace` (docs/trace.md). In the literature on \
+     defragmentation, installing an office suite took 21 % and 36 % fewer requests on optimized volumes, and the \
+     share of wasted seeks fell from 7.1 % to 1.6 %";
 
 /// The volumes, and what is installed there.
 #[derive(Debug)]

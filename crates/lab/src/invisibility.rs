@@ -1,6 +1,6 @@
 //! `longrun bench invisibility` on modelled disks.
 //!
-//! Owns the disks and the volumes; what is measured, and how, is `longrun-bench`'s.
+//! Owns the disks and the volumes; `longrun-bench` owns the measurement.
 
 use crate::bench::{load, machine};
 use crate::disk::{DiskModel, ModelledDisk};
@@ -36,11 +36,12 @@ pub struct InvisibilityCampaign {
 pub fn invisibility(campaign: &InvisibilityCampaign, progress: &mut dyn FnMut(&str)) -> Result<String> {
     let InvisibilitySettings { copy, reads, iterations, .. } = &campaign.settings;
     let mut text = format!(
-        "# Working beside an optimizer: {}, hard disks under {}\n\nWritten by `make bench-invisibility`; do not edit. Every figure here \
-         is measured on a *modelled* disk (`crates/lab/src/disk`).\n\nA cold copy of {} MiB over the one of the turn before, until it is \
-         durable, median of {iterations} turns; {reads} reads of 4 KiB past the page cache at random times in each turn, all turns \
-         together. The optimizer mends files in shuffled 8 KiB fragments; alone, it is watched for up to 30 s from its start. Modes \
-         take turns.\n\nMachine: {}. Processes that wanted to run: {}.\n",
+        "# Working beside an optimizer: {}, hard disks under {}\n\nWritten by `make bench-invisibility`; do not \
+         edit. All figures are measured on a *modelled* disk (`crates/lab/src/disk`).\n\nA copy of {} MiB from a \
+         cold cache, over the copy of the previous turn, until it is durable (median of {iterations} turns); \
+         {reads} direct reads of 4 KiB at random times in each turn (all turns together). The optimizer mends files \
+         in shuffled 8 KiB fragments. The mode \"alone\" is observed for up to 30 s. Modes take turns.\n\nMachine: \
+         {}. Processes that wanted to run: {}.\n",
         campaign.kind.name(),
         campaign.scheduler,
         copy.0 >> 20,
@@ -62,7 +63,7 @@ pub fn invisibility(campaign: &InvisibilityCampaign, progress: &mut dyn FnMut(&s
             report.table().markdown(),
             report.sentences().join(" ")
         )?;
-        writeln!(text, "Answers came {late:.0} µs later than the model has them, on average.")?;
+        writeln!(text, "Answers were {late:.0} µs later than in the model, on average.")?;
     }
     Ok(text)
 }

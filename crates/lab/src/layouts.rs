@@ -1,7 +1,7 @@
 //! `longrun bench reads`, `copy`, `oltp` and `install` on modelled disks.
 //!
-//! Owns the disks and the volumes. What is measured, and how, is `longrun-bench`'s, so that an administrator's own
-//! measurement and this one are the same.
+//! Owns the disks and the volumes. `longrun-bench` owns the measurement, so that an administrator's measurement and
+//! this one are the same.
 
 use crate::bench::{load, machine};
 use crate::disk::{DiskModel, ModelledDisk, READ_AHEAD_KIB, Statistics};
@@ -61,20 +61,23 @@ impl LayoutBench {
     const fn conditions(self) -> &'static str {
         match self {
             Self::Reads => {
-                "Files are read through the page cache by requests of 128 KiB, the volume mounted anew before each"
+                "Files are read through the page cache with requests of 128 KiB. The volume is remounted before \
+                 each run"
             }
             Self::Copy => {
-                "Files in shuffled fragments of 64 KiB, whole, and optimized, once one file and once 64 of as many bytes together. \
-                 Read by requests of 128 KiB, and copied so, a copy being done when it is durable; the volume mounted anew before \
-                 each. Of a whole file at most two requests are under way at a time, each as long as read-ahead; of one in fragments, more: \
-                 where read-ahead is short and the disk takes its time for each request, the whole one can be the slower one. In the \
-                 literature on defragmentation, reading took 25 % less time and copying 35 %"
+                "Files in shuffled fragments of 64 KiB, contiguous, and optimized: once one file, and once 64 files \
+                 of the same total size. They are read with requests of 128 KiB, and copied with such requests \
+                 until the copy is durable. The volume is remounted before each run. At most two requests of a \
+                 contiguous file are under way at a time, each as long as the read-ahead; of a fragmented file, \
+                 more. Where the read-ahead is short and each request takes long, the contiguous file can be \
+                 slower. In the literature on defragmentation, reading took 25 % less time, and copying 35 %"
             }
             Self::Oltp => {
-                "A file in shuffled fragments of 16 KiB, and one that has been optimized. fio past the page cache, libaio, 8 requests \
-                 at a time; file-server: at random, four reads to a write, 4 (40 %), 8 (30 %), 16 (20 %) and 32 KiB (10 %). The volume \
-                 mounted anew before each. In the literature on defragmentation, such a mix came to 221 % more requests a second, \
-                 and a database's to 482 to 5402 % more"
+                "A file in shuffled fragments of 16 KiB, and an optimized file. fio runs with O_DIRECT, libaio and \
+                 queue depth 8. The file-server profile makes random requests, four reads to each write, of 4 (40 \
+                 %), 8 (30 %), 16 (20 %) and 32 KiB (10 %). The volume is remounted before each run. In the \
+                 literature on defragmentation, such a mix reached 221 % more requests per second, and a database \
+                 482 to 5402 % more"
             }
             Self::Install => installing::CONDITIONS,
         }
@@ -124,11 +127,11 @@ pub fn layouts(bench: LayoutBench, campaign: &LayoutCampaign, progress: &mut dyn
         _ = write!(other, ", with a read-ahead of {} KiB", campaign.read_ahead_kib);
     }
     let mut text = format!(
-        "# {}{other}\n\nWritten by `make bench-layouts`; do not edit. Every figure here is measured on a *modelled* disk \
-         (`crates/lab/src/disk`): a block device whose requests take what a model says, below the kernel's merging and \
-         scheduling. `longrun bench {} DIR` measures the same on a disk of yours.\n\n\
-         {}; median of {}, layouts taking turns; {}. The kernel reads {} KiB ahead. \"Disk busy\" is the model's own time, which a busy host does not change.\n\n\
-         Machine: {}. Processes that wanted to run: {}.\n",
+        "# {}{other}\n\nWritten by `make bench-layouts`; do not edit. All figures are measured on a *modelled* disk \
+         (`crates/lab/src/disk`): a block device below the kernel's merging and scheduling, whose requests take as \
+         long as a model of the disk says. `longrun bench {} DIR` measures the same on your disk.\n\n{}; median of \
+         {}, layouts taking turns; {}. The read-ahead is {} KiB. \"Disk busy\" is the time of the model, which the \
+         load of the host does not change.\n\nMachine: {}. Processes that wanted to run: {}.\n",
         bench.heading(),
         bench.name(),
         campaign.kind.name(),
@@ -214,7 +217,7 @@ impl Found<'_> {
 
     /// Tells how well the disk kept to its model, and writes the file that was asked for.
     pub fn finish(self, name: &str, late: f64, campaign: &LayoutCampaign, model: DiskModel) -> Result<()> {
-        writeln!(self.text, "Answers came {late:.0} µs later than the model has them, on average.")?;
+        writeln!(self.text, "Answers were {late:.0} µs later than in the model, on average.")?;
         let Some(directory) = &campaign.json else { return Ok(()) };
         let json = serde_json::json!({ "modelled_disk": model.describe(), "late_micros": late, "report": self.json });
         save_json(directory, &format!("{name}-{}-{}", campaign.kind.name(), model.name()), &json)

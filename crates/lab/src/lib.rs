@@ -1,18 +1,21 @@
-//! The laboratory: loop volumes, oracles that we did not write, crash and torture harnesses, benchmarks. Not shipped.
+//! The laboratory: loop volumes, independent judges, crash and torture tests, benchmarks. It is not shipped.
 //!
-//! Owns everything that needs root and a scratch file system. Never touches a volume that it did not make, and leaves no
-//! mount, loop device, process or file behind: not on success, error, panic or signal; and what a killed run left is
-//! swept at the next start.
+//! Owns everything that needs root and a scratch file system. Never touches a volume that it did not make. Leaves no
+//! mount, loop device, process or file behind: not on success, error, panic or signal. The next start removes what a
+//! killed run left.
 
 mod ageing;
 mod bench;
 pub mod cleanup;
 mod crash;
 pub mod disk;
+mod frozen;
 mod full;
 mod furnish;
+mod hostile;
 mod installing;
 mod invisibility;
+mod kernels;
 mod layouts;
 mod optimizer;
 pub mod oracle;
@@ -20,6 +23,7 @@ mod pieces;
 mod plug;
 mod pressure;
 mod prevention;
+mod quotas;
 mod save;
 mod service;
 mod soak;
@@ -29,12 +33,15 @@ mod torture;
 mod trimming;
 mod volume;
 
-pub use ageing::{AgeingSettings, Care, Course, Curve, Evening, ageing, ageing_report, curves};
+pub use ageing::{AgeingSettings, Course, Curve, Evening, Maintenance, ageing, ageing_report, curves};
 pub use bench::{BenchSettings, Phase, bench, scan};
 pub use crash::{CrashRun, CrashSettings, Cut, crash};
-pub use full::{FullReport, Got, Pace, fill_beside};
+pub use frozen::Frozen;
+pub use full::{Filling, FullReport, Got, fill_beside};
 pub use furnish::{furnish, snapshots};
+pub use hostile::{HostileReport, HostileSettings, Judge, USER_COMMAND, hostile, run_user};
 pub use invisibility::{InvisibilityCampaign, invisibility};
+pub use kernels::{KernelSettings, kernel_checks};
 pub use layouts::{LayoutBench, LayoutCampaign, layouts};
 pub use optimizer::{Finished, Optimizer, Running, longrun_binary};
 pub use pieces::write_in_pieces;
@@ -43,9 +50,10 @@ pub use prevention::{
     FreeSpaceKind, Measured, PreventionResults, PreventionSettings, Watching, prevention, replace_section,
     report as prevention_report,
 };
+pub use quotas::{QuotaReport, quotas, quotas_known};
 pub use save::save_json;
 pub use soak::{Sample, SoakReport, SoakSettings, soak};
-pub use spec::{FileSystemKind, VolumeSpec};
+pub use spec::{FileSystemKind, Medium, VolumeSpec};
 pub use torture::{TortureReport, TortureSettings, torture};
 pub use trimming::{Told, TrimTortureReport, TrimTortureSettings, bytes_beyond_the_end, trim_torture, watched};
 pub use volume::{DeviceTraffic, LoopVolume, aged_directory, drop_caches};

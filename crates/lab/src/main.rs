@@ -1,16 +1,20 @@
 //! `longrun-lab`: the laboratory from the command line.
 
 mod ageing_command;
+mod hostile_command;
+mod kernels_command;
 mod on_disks;
 mod results;
 
 use ageing_command::{AgeingArguments, run_ageing};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use hostile_command::{HostileArguments, HostileUserArguments, run_hostile};
+use kernels_command::{KernelsArguments, run_kernels};
 use longrun_ageing::Recipe;
 use longrun_bench::{Parameters, Profile};
 use longrun_lab::{
-    BenchSettings, CrashSettings, FileSystemKind, FreeSpaceKind, LoopVolume, Optimizer, Pace, Phase,
+    BenchSettings, CrashSettings, FileSystemKind, Filling, FreeSpaceKind, LoopVolume, Medium, Optimizer, Phase,
     PreventionSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash, fill_beside,
     longrun_binary, prevention, prevention_report, scan, soak, torture, trim_torture,
 };
@@ -29,7 +33,7 @@ struct Arguments {
     command: Command,
 }
 
-/// What of the benchmark to run.
+/// The phases of the benchmark.
 #[derive(Clone, Copy, ValueEnum)]
 enum Only {
     Optimize,
@@ -49,142 +53,158 @@ impl From<Only> for Phase {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Keep the service under mixed load for long, with volumes mounted and unmounted: it must not grow.
+    /// Run the service under a mixed load, with volumes mounted and unmounted, and check that its memory and files do not grow.
     Soak {
-        /// For how many minutes.
+        /// Run for this many minutes.
         #[arg(long, default_value_t = 30)]
         minutes: u64,
     },
-    /// Cut an optimizer off at random moments and compare everything after recovery.
+    /// Interrupt an optimizer by crashes at random moments, and compare all data after recovery.
     Crash {
-        /// How many crashes.
+        /// Make this many crashes.
         #[arg(long, default_value_t = 100)]
         runs: u64,
-        /// Seed of the first run.
+        /// Seed the random numbers of the first run.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Only these file systems: ext4, xfs, btrfs.
+        /// Run only on these file systems: ext4, xfs, btrfs.
         #[arg(long, value_parser = file_system)]
         filesystem: Vec<FileSystemKind>,
-        /// Size of the volumes in MiB.
+        /// Set the size of the volumes in MiB.
         #[arg(long, default_value_t = 512)]
         mebibytes: u64,
-        /// What to run: full, efficient, files (modes of Longrun), or a peer: e4defrag, xfs_fsr, btrfs-defragment.
+        /// Run this optimizer: full, efficient, files (modes of Longrun), e4defrag, xfs_fsr or btrfs-defragment.
         #[arg(long, default_value = "full")]
         optimizer: String,
-        /// How much Longrun gives way meanwhile: invisible, balanced or fast. Only fast does not read in turns.
+        /// Set the pace of Longrun: invisible, balanced or fast. With all but fast it reads in turns.
         #[arg(long)]
         pace: Option<String>,
     },
     /// Measure Longrun, the file systems' own tools and cp on copies of the same aged volumes.
     Bench {
-        /// Only these phases.
+        /// Run only these phases.
         #[arg(long, value_enum)]
         only: Vec<Only>,
-        /// Only these file systems: ext4, xfs, btrfs.
+        /// Run only on these file systems: ext4, xfs, btrfs.
         #[arg(long, value_parser = file_system)]
         filesystem: Vec<FileSystemKind>,
-        /// Only these volumes: aged, server, office, media, git, churn, crowded; those that suit each file system otherwise.
+        /// Use only these recipes: aged, server, office, media, git, churn, crowded (default: those that suit each file system).
         #[arg(long)]
         recipe: Vec<Recipe>,
-        /// Size of each volume in MiB.
+        /// Use only devices that report this medium: rotating, solid-state.
+        #[arg(long, value_parser = medium)]
+        medium: Vec<Medium>,
+        /// Set the size of each volume in MiB.
         #[arg(long, default_value_t = 4096)]
         mebibytes: u64,
-        /// Runs of each measurement.
+        /// Repeat each measurement this often.
         #[arg(long, default_value_t = 3)]
         runs: u32,
-        /// Seed of the ageing.
+        /// Seed the random numbers of the ageing.
         #[arg(long, default_value_t = 42)]
         seed: u64,
-        /// Snapshots that are taken of a btrfs, files being changed after each.
+        /// Take this many snapshots of a btrfs volume, and change files after each.
         #[arg(long, default_value_t = 0)]
         snapshots: u64,
-        /// Small files of one more volume of each file system, on which only analysis is timed; 0 for none.
+        /// Time the analysis of one more volume of each file system, with this many small files; 0 for none.
         #[arg(long, default_value_t = 200_000)]
         many_files: u64,
-        /// Write the report here instead of to standard output.
+        /// Write the report to this file instead of to standard output.
         #[arg(long)]
         output: Option<PathBuf>,
     },
-    /// Time `longrun analyze` on many small files against asking each file, cold.
+    /// Compare the time of `longrun analyze` on many small files with that of mapping each file, from a cold cache.
     Scan {
-        /// Only these file systems: ext4, xfs, btrfs.
+        /// Run only on these file systems: ext4, xfs, btrfs.
         #[arg(long, value_parser = file_system)]
         filesystem: Vec<FileSystemKind>,
-        /// How many files.
+        /// Create this many files.
         #[arg(long, default_value_t = 1_000_000)]
         files: u64,
-        /// Runs of each measurement.
+        /// Repeat each measurement this often.
         #[arg(long, default_value_t = 3)]
         runs: u32,
-        /// Put the report into this document instead of to standard output.
+        /// Write the report into this document instead of to standard output.
         #[arg(long)]
         output: Option<PathBuf>,
     },
-    /// A block device as slow as a real disk, until interrupted; everything measured on one is modelled.
+    /// Check that everything works on the running kernel; for virtual machines with other kernels.
+    Kernels(KernelsArguments),
+    /// Provide a block device that is as slow as a real disk, until interrupted. Measurements on it are modelled.
     Disk(DiskArguments),
-    /// Read, copy and use as databases do the same bytes laid in several ways, on modelled disks.
+    /// Compare reading, copying and database I/O on the same bytes in several layouts, on modelled disks.
     Layouts(LayoutsArguments),
-    /// Work beside an optimizer in several modes, on modelled disks.
+    /// Measure other programs beside an optimizer in several modes, on modelled disks.
     Invisibility(InvisibilityArguments),
-    /// Let volumes age for weeks, looked after by nobody, by the file system's own tool, and by the service.
+    /// Simulate weeks of use of volumes: without maintenance, with the file system's own tool, and with the service.
     Ageing(AgeingArguments),
-    /// What serves such a device; started by the laboratory itself.
+    /// Serve a modelled disk; started by the laboratory itself.
     #[command(name = longrun_lab::disk::SERVE_COMMAND, hide = true)]
     ServeDisk,
-    /// Compare writing with prevention and without it, on every file system and way of writing.
+    /// Compare writing with prevention and without it, on each file system and with each workload.
     Prevention(PreventionArguments),
-    /// Fill a volume while an optimizer works on it, and compare with filling it alone.
+    /// Check, for each kind of quota, that prevention neither uses up the quota of a user nor lets a user exceed it.
+    Quotas {
+        /// Run only on these file systems: ext4, xfs, btrfs.
+        #[arg(long, value_parser = file_system)]
+        filesystem: Vec<FileSystemKind>,
+    },
+    /// Fill a volume while an optimizer works on it, and compare the result with filling it alone.
     Full {
         /// Seed of the aged volume.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Write as fast as memory takes it, not as the device does.
+        /// Write at the speed of memory, not of the device.
         #[arg(long)]
         burst: bool,
-        /// Milliseconds after which the filling starts.
+        /// Start to fill the volume after this many milliseconds.
         #[arg(long, default_value_t = 500)]
         after: u64,
-        /// Only these file systems: ext4, xfs, btrfs.
+        /// Run only on these file systems: ext4, xfs, btrfs.
         #[arg(long, value_parser = file_system)]
         filesystem: Vec<FileSystemKind>,
-        /// Size of the volume in MiB.
+        /// Set the size of the volume in MiB.
         #[arg(long, default_value_t = 1024)]
         mebibytes: u64,
-        /// What to run: full, efficient, files (modes of Longrun), or a peer: e4defrag, xfs_fsr, btrfs-defragment.
+        /// Run this optimizer: full, efficient, files (modes of Longrun), e4defrag, xfs_fsr or btrfs-defragment.
         #[arg(long, default_value = "full")]
         optimizer: String,
     },
-    /// Let files grow in every way while their runways come and go, and compare every byte.
+    /// Let files grow in many ways while runways are granted and given back, and compare every byte.
     TrimTorture {
-        /// How many appends, on each file system.
+        /// Make this many appends on each file system.
         #[arg(long, default_value_t = 300_000)]
         appends: u64,
-        /// ext4, xfs, btrfs or all.
+        /// Run on ext4, xfs, btrfs or all.
         #[arg(long, default_value = "all")]
         fs: String,
-        /// How many threads append.
+        /// Append with this many threads.
         #[arg(long, default_value_t = 8)]
         writers: u64,
-        /// Seed of everything random.
+        /// Seed the random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Write, read, rename and execute files in every way while an optimizer runs beside.
+    /// Run the service and repeated passes against a hostile unprivileged user and volumes that do not respond.
+    Hostile(HostileArguments),
+    /// Act as that user; started by the laboratory itself.
+    #[command(name = longrun_lab::USER_COMMAND, hide = true)]
+    HostileUser(HostileUserArguments),
+    /// Write, read, rename and execute files in many ways while an optimizer runs.
     Torture {
-        /// Seed of everything random.
+        /// Seed the random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Seconds beside the optimizer; half as many alone before.
+        /// Run this many seconds beside the optimizer, and half as many without it before.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
-        /// Only these file systems: ext4, xfs, btrfs.
+        /// Run only on these file systems: ext4, xfs, btrfs.
         #[arg(long, value_parser = file_system)]
         filesystem: Vec<FileSystemKind>,
-        /// Size of the volume in MiB.
+        /// Set the size of the volume in MiB.
         #[arg(long, default_value_t = 1024)]
         mebibytes: u64,
-        /// What to run: full, efficient, files (modes of Longrun), or a peer: e4defrag, xfs_fsr, btrfs-defragment.
+        /// Run this optimizer: full, efficient, files (modes of Longrun), e4defrag, xfs_fsr or btrfs-defragment.
         #[arg(long, default_value = "full")]
         optimizer: String,
     },
@@ -192,47 +212,52 @@ enum Command {
 
 #[derive(Args)]
 struct PreventionArguments {
-    /// Only these file systems: ext4, xfs, btrfs.
+    /// Run only on these file systems: ext4, xfs, btrfs.
     #[arg(long, value_parser = file_system)]
     filesystem: Vec<FileSystemKind>,
-    /// Only on this free space: whole, half-in-pieces, in-pieces.
+    /// Run only on this free space: whole, half-in-pieces, in-pieces.
     #[arg(long)]
     space: Vec<FreeSpaceKind>,
-    /// Only these profiles.
+    /// Run only these workloads.
     #[arg(long)]
     profile: Vec<Profile>,
-    /// Iterations each way.
+    /// Run each workload this often with prevention, and as often without it.
     #[arg(long, default_value_t = 3)]
     iterations: u32,
-    /// Iterations each way of profiles where nothing should change.
+    /// Run the workloads in which prevention should change nothing this often, with it and without it.
     #[arg(long, default_value_t = 5)]
     control_iterations: u32,
-    /// How many write at the same time.
+    /// Run this many writers at the same time.
     #[arg(long, default_value_t = 8)]
     writers: u32,
-    /// How large the file of each becomes, in MiB.
+    /// Set the size that the file of each writer reaches, in MiB.
     #[arg(long, default_value_t = 64)]
     file_mebibytes: u64,
-    /// Size of each volume in MiB; half of it where the free space is in pieces.
+    /// Size of each volume in MiB; volumes with fragmented free space get half of it.
     #[arg(long, default_value_t = 8192)]
     mebibytes: u64,
-    /// Seed of everything random.
+    /// Seed the random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Seconds for which the cost of watching is measured on each file system.
+    /// Measure the cost of the idle service for this many seconds on each file system.
     #[arg(long, default_value_t = 20)]
     watch_seconds: u64,
-    /// Where it stands in that document, so that parts can be measured by themselves.
+    /// Replace this section of the document.
     #[arg(long, default_value = "prevention")]
     section: String,
-    /// Put the report into this document instead of to standard output.
+    /// Write the report into this document instead of to standard output.
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
+fn medium(name: &str) -> Result<Medium, String> {
+    let known = Medium::ALL.into_iter().find(|medium| medium.name() == name);
+    known.ok_or_else(|| "use rotating or solid-state".to_owned())
+}
+
 fn file_system(name: &str) -> Result<FileSystemKind, String> {
     let found = FileSystemKind::ALL.into_iter().find(|kind| kind.name() == name);
-    found.ok_or_else(|| "ext4, xfs or btrfs".to_owned())
+    found.ok_or_else(|| "use ext4, xfs or btrfs".to_owned())
 }
 
 /// The file systems that whole volumes can be optimized on.
@@ -279,19 +304,20 @@ fn run() -> Result<()> {
                 })?;
                 writeln!(
                     out,
-                    "{}: {survived} crashes survived ({at_work} cut off at work): 0 files changed, every file system \
+                    "{}: {survived} crashes survived ({at_work} during work): 0 files changed, every file system \
                      clean, no space lost",
                     kind.name()
                 )?;
             }
         }
-        Command::Bench { only, filesystem, recipe, mebibytes, runs, seed, snapshots, many_files, output } => {
+        Command::Bench { only, filesystem, recipe, medium, mebibytes, runs, seed, snapshots, many_files, output } => {
             let phases =
                 if only.is_empty() { Phase::ALL.to_vec() } else { only.into_iter().map(Phase::from).collect() };
             for kind in all_unless(filesystem, OPTIMIZED) {
                 let (phases, recipes) = (phases.clone(), recipe.clone());
+                let (kinds, media) = (vec![kind], all_unless(medium.clone(), &Medium::ALL));
                 let settings =
-                    BenchSettings { phases, kinds: vec![kind], recipes, mebibytes, runs, seed, snapshots, many_files };
+                    BenchSettings { phases, kinds, recipes, media, mebibytes, runs, seed, snapshots, many_files };
                 let text = bench(&settings, &mut |what| eprintln!("{what}"))?;
                 // A part of its own for each, so that measuring one leaves the figures of the others.
                 let section = match kind {
@@ -306,12 +332,24 @@ fn run() -> Result<()> {
             let text = scan(&kinds, files, runs, &mut |what| eprintln!("{what}"))?;
             publish(output.as_deref(), "scan", &text)?;
         }
+        Command::Hostile(arguments) => run_hostile(arguments)?,
+        Command::HostileUser(arguments) => arguments.run()?,
+        Command::Kernels(arguments) => run_kernels(arguments)?,
         Command::Disk(arguments) => run_disk(&arguments)?,
         Command::Layouts(arguments) => run_layouts(arguments)?,
         Command::Invisibility(arguments) => run_invisibility(arguments)?,
         Command::Ageing(arguments) => run_ageing(&arguments)?,
         Command::ServeDisk => longrun_lab::disk::serve()?,
         Command::Prevention(arguments) => run_prevention(arguments)?,
+        Command::Quotas { filesystem } => {
+            for kind in all_unless(filesystem, &FileSystemKind::ALL) {
+                let reports = longrun_lab::quotas(kind, longrun_lab::Medium::of_this_run())?;
+                anyhow::ensure!(!reports.is_empty(), "{}: this kernel has no quotas", kind.name());
+                for report in reports {
+                    writeln!(out, "as promised: {}", serde_json::to_string(&report)?)?;
+                }
+            }
+        }
         Command::Full { seed, burst, after, filesystem, mebibytes, optimizer } => {
             for kind in all_unless(filesystem, OPTIMIZED) {
                 let recipe = match kind {
@@ -320,9 +358,9 @@ fn run() -> Result<()> {
                     FileSystemKind::Btrfs => Recipe::Server,
                 };
                 let (volume, _) = LoopVolume::aged(&plain(kind, mebibytes), recipe, seed)?;
-                let pace = if burst { Pace::Burst } else { Pace::Steady };
+                let filling = if burst { Filling::Burst } else { Filling::Steady };
                 let optimizer = Optimizer::by_name(&optimizer)?;
-                let report = fill_beside(&volume, &optimizer, Duration::from_millis(after), pace)?;
+                let report = fill_beside(&volume, &optimizer, Duration::from_millis(after), filling)?;
                 writeln!(out, "{}: {}", kind.name(), serde_json::to_string_pretty(&report)?)?;
             }
         }
@@ -334,7 +372,7 @@ fn run() -> Result<()> {
                 writeln!(out, "0 bytes wrong {}", serde_json::to_string(&report)?)?;
                 tortured += 1;
             }
-            anyhow::ensure!(tortured > 0, "{fs} is none of ext4, xfs, btrfs, all");
+            anyhow::ensure!(tortured > 0, "{fs}: use ext4, xfs, btrfs or all");
         }
         Command::Torture { seed, seconds, filesystem, mebibytes, optimizer } => {
             let beside = Duration::from_secs(seconds);

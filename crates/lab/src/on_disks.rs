@@ -1,4 +1,4 @@
-//! Commands of `longrun-lab` about modelled disks: making one, and the benchmarks that run on them.
+//! The commands of `longrun-lab` for modelled disks: making one, and the benchmarks on them.
 
 use crate::results::Results;
 use crate::{all_unless, file_system, plain};
@@ -20,22 +20,22 @@ use std::time::Duration;
 /// Arguments of `disk`.
 #[derive(Args)]
 pub struct DiskArguments {
-    /// What it is like: cloud, hdd, ssd, san.
+    /// Use this disk model: cloud, hdd, ssd, san.
     #[arg(long, value_parser = disk_model, default_value = "hdd")]
     model: DiskModel,
-    /// Size of each client's part in MiB.
+    /// Set the size of each client's block device in MiB.
     #[arg(long, default_value_t = 2048)]
     mebibytes: u64,
-    /// How many share it: each gets a block device of its own.
+    /// Share the disk between this many clients; each gets its own block device.
     #[arg(long, default_value_t = 1)]
     clients: usize,
-    /// Make and mount such a file system for each: ext4, xfs, btrfs.
+    /// Create and mount this file system for each client: ext4, xfs, btrfs.
     #[arg(long, value_parser = file_system)]
     filesystem: Option<FileSystemKind>,
-    /// Compare what fio measures on it with what the model says, in place of waiting.
+    /// Compare the rates that fio measures with those of the model, then end.
     #[arg(long)]
     validate: bool,
-    /// Seed of whatever the model draws by lot.
+    /// Seed the random numbers of the model.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -43,13 +43,13 @@ pub struct DiskArguments {
 /// What benchmarks on modelled disks have in common.
 #[derive(Args)]
 pub struct OnDisks {
-    /// Only these disks: cloud, hdd, ssd, san; the usual ones of the benchmark otherwise.
+    /// Use only these disk models: cloud, hdd, ssd, san (default: those of the benchmark).
     #[arg(long, value_parser = disk_model)]
     model: Vec<DiskModel>,
-    /// On which file system: ext4, xfs, btrfs.
+    /// Use this file system: ext4, xfs, btrfs.
     #[arg(long, value_parser = file_system, default_value = "ext4")]
     filesystem: FileSystemKind,
-    /// Where to.
+    /// Where the report goes.
     #[command(flatten)]
     to: Results,
 }
@@ -71,25 +71,25 @@ impl OnDisks {
 /// Arguments of `layouts`.
 #[derive(Args)]
 pub struct LayoutsArguments {
-    /// Only these benchmarks: reads, copy, oltp, install.
+    /// Run only these benchmarks: reads, copy, oltp, install.
     #[arg(long, value_parser = layout_bench)]
     only: Vec<LayoutBench>,
-    /// How large the files of each layout are together, in MiB.
+    /// Set the total size of the files of each layout, in MiB.
     #[arg(long, default_value_t = 128)]
     mebibytes: u64,
-    /// How often each layout is measured.
+    /// Measure each layout this often.
     #[arg(long, default_value_t = 3)]
     iterations: u32,
-    /// For how many seconds fio runs each profile.
+    /// Run each fio profile for this many seconds.
     #[arg(long, default_value_t = 3)]
     fio_seconds: u64,
-    /// How far the kernel reads ahead, in KiB; other than usual, the report is a part of its own of the document.
+    /// Set the read-ahead of the kernel in KiB; with another value than the default the report is a section of its own.
     #[arg(long, default_value_t = READ_AHEAD_KIB)]
     read_ahead: u32,
-    /// What is installed: a tar archive; up to 240 MiB of /usr otherwise.
+    /// Unpack this tar archive (default: up to 240 MiB of /usr).
     #[arg(long)]
     archive: Option<PathBuf>,
-    /// Where, and where to.
+    /// Where it runs, and where the report goes.
     #[command(flatten)]
     on: OnDisks,
 }
@@ -99,28 +99,28 @@ fn layout_bench(name: &str) -> Result<LayoutBench, String> {
     found.ok_or_else(|| LayoutBench::ALL.map(LayoutBench::name).join(", "))
 }
 
-/// The usual I/O scheduler of disks with one arm.
+/// The default I/O scheduler of hard disks.
 const SCHEDULER: &str = "mq-deadline";
 
 /// Arguments of `invisibility`.
 #[derive(Args)]
 pub struct InvisibilityArguments {
-    /// Only these: alone, unthrottled, ionice, invisible.
+    /// Measure only these modes: alone, unthrottled, ionice, invisible.
     #[arg(long)]
     mode: Vec<Mode>,
-    /// I/O scheduler of disks with one arm: mq-deadline, bfq.
+    /// Use this I/O scheduler for hard disks: mq-deadline, bfq.
     #[arg(long, default_value = SCHEDULER)]
     scheduler: String,
-    /// Size of the copied file in MiB.
+    /// Set the size of the copied file in MiB.
     #[arg(long, default_value_t = 500)]
     copy_mebibytes: u64,
-    /// Small reads in each turn.
+    /// Make this many small reads in each turn.
     #[arg(long, default_value_t = 40)]
     reads: u32,
-    /// Turns of each mode.
+    /// Measure each mode this often.
     #[arg(long, default_value_t = 5)]
     iterations: u32,
-    /// Where, and where to.
+    /// Where it runs, and where the report goes.
     #[command(flatten)]
     on: OnDisks,
 }
@@ -129,7 +129,7 @@ fn disk_model(name: &str) -> Result<DiskModel, String> {
     DiskModel::by_name(name).ok_or_else(|| DiskModel::NAMES.join(", "))
 }
 
-/// Makes a modelled disk, and holds it until a signal takes it down.
+/// Creates a modelled disk, and removes it when a signal arrives.
 pub fn run_disk(arguments: &DiskArguments) -> Result<()> {
     let sizes = vec![Bytes(arguments.mebibytes << 20); arguments.clients.max(1)];
     let disk = Arc::new(ModelledDisk::start(arguments.model, arguments.seed, &sizes)?);
@@ -152,13 +152,13 @@ pub fn run_disk(arguments: &DiskArguments) -> Result<()> {
         }
         writeln!(out)?;
     }
-    writeln!(out, "Ctrl-C takes it down.")?;
+    writeln!(out, "Ctrl-C removes it.")?;
     loop {
         std::thread::park();
     }
 }
 
-/// Measures the same bytes laid in several ways.
+/// Measures the same bytes in several layouts.
 pub fn run_layouts(arguments: LayoutsArguments) -> Result<()> {
     let on = &arguments.on;
     let campaign = LayoutCampaign {
@@ -184,7 +184,7 @@ pub fn run_layouts(arguments: LayoutsArguments) -> Result<()> {
     Ok(())
 }
 
-/// Works beside an optimizer.
+/// Measures other programs beside an optimizer.
 pub fn run_invisibility(arguments: InvisibilityArguments) -> Result<()> {
     let on = &arguments.on;
     let campaign = InvisibilityCampaign {

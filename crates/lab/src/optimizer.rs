@@ -1,4 +1,4 @@
-//! The optimizer under test as a child process: ours, or a peer, so that the harness itself is proven on both.
+//! The optimizer under test as a child process: ours, or a peer, so that the tests themselves are proven on both.
 
 use crate::oracle::{self, Dump, Entry};
 use crate::{FileSystemKind, cleanup};
@@ -161,7 +161,7 @@ pub fn longrun_binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("LONGRUN_BIN") {
         return Ok(path.into());
     }
-    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let own = std::env::current_exe().context("cannot find the path of this program")?;
     own.ancestors()
         .skip(1)
         .take(2)
@@ -211,6 +211,12 @@ impl Running {
             .with_context(|| format!("cannot start {command:?}"))?;
         cleanup::child_started(Pid::from_child(&child));
         Ok(Self { child, started: Instant::now(), output, reaped: false, peak_memory: 0 })
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Whether it has ended by itself.

@@ -1,4 +1,4 @@
-//! Files in pieces, on any file system: what mending and prevention are about.
+//! Makes fragmented files on any file system, as input for mending and prevention.
 
 use anyhow::{Context, Result, ensure};
 use longrun_layout::Bytes;
@@ -9,8 +9,8 @@ use std::path::Path;
 use crate::FileSystemKind;
 
 /// Writes `content` to a new file that lies in many pieces of at most `piece` bytes: in a shuffled order that `seed`
-/// decides, each piece durable before the next, while another file (removed in the end) grows between them. On ext4, whose
-/// allocator copes with that, an exchange of blocks does the rest.
+/// decides, each piece durable before the next, while another file (removed in the end) grows between them. On ext4,
+/// whose allocator copes with that, an exchange of blocks does the rest.
 ///
 /// # Errors
 /// When something cannot be written, or the file came out in fewer than half as many pieces.

@@ -1,10 +1,11 @@
-//! A device with a volatile write cache, and the plug that can be pulled, for file systems that know no shutdown, and for a
-//! harsher cut than a shutdown is.
+//! A device with a volatile write cache whose power can be cut. For file systems without a shutdown call, and for a
+//! harsher interruption than a shutdown.
 //!
-//! The image of the volume lies on an XFS of its own, and its loop device writes through the page cache. A flush makes durable
-//! what was written before it, as a disk's does. Pulling the plug shuts that XFS down without flushing anything: what has been
-//! flushed is there afterwards; of what has not, some pages may be (those that the kernel had written back by itself), each as
-//! it was or as it was to become. This models a disk that keeps its promises; one that lies about flushes is not modelled.
+//! The image of the volume is on an XFS of its own, and its loop device writes through the page cache. A flush makes
+//! durable what was written before it, as on a disk. Cutting the power shuts that XFS down without flushing anything.
+//! Flushed data is there afterwards. Of the other data, pages that the kernel had already written back may be there,
+//! each in its old or new state. This models a disk that keeps its promises; one that lies about flushes is not
+//! modelled.
 
 use crate::{cleanup, tool};
 use anyhow::{Context, Result};

@@ -1,4 +1,4 @@
-//! Where the results of a campaign go, and what makes them come out the same again.
+//! The place of a campaign's results, and the settings that make them reproducible.
 
 use anyhow::Result;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! Results as files that programs read.
+//! Saves results as files for programs.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Running the system's tools: one place that turns a failure into the command, its status and what it said.
+//! Runs the system's tools. A failure is reported with the command, its status and its output.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;

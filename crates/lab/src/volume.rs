@@ -1,4 +1,4 @@
-//! A file system in a sparse file: made, mounted, copied, checked, crashed, and gone when dropped.
+//! A file system in a sparse file: made, mounted, copied, checked, crashed, and removed when dropped.
 
 use crate::disk::{DiskModel, ModelledDisk};
 use crate::plug::{Plug, Power};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a checker waits for whoever has the device open for himself.
+/// How long a checker waits for a process that has the device open exclusively.
 const BUSY: Duration = Duration::from_secs(30);
 
 /// Sectors that a block device has transferred since it was attached, as bytes.
@@ -60,8 +60,8 @@ impl LoopVolume {
         Ok(volume)
     }
 
-    /// Makes, formats and mounts a volume on the part of a modelled disk that belongs to `client`; the size of that counts,
-    /// not the one in `spec`. Formatting takes no time there.
+    /// Makes, formats and mounts a volume on the part of a modelled disk that belongs to `client`; the size of that
+    /// counts, not the one in `spec`. Formatting takes no time there.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -72,8 +72,9 @@ impl LoopVolume {
         Ok(volume)
     }
 
-    /// A byte-identical copy on a modelled disk of its own, mounted with its options. This volume is unmounted meanwhile, and
-    /// stays so if it is a btrfs, of which two with the same identity must never be mounted beside each other.
+    /// A byte-identical copy on a modelled disk of its own, mounted with its options. This volume is unmounted
+    /// meanwhile, and stays so if it is a btrfs, of which two with the same identity must never be mounted beside
+    /// each other.
     ///
     /// # Errors
     /// When a tool fails or the volume is busy.
@@ -134,8 +135,8 @@ impl LoopVolume {
     /// left as it was.
     ///
     /// # Errors
-    /// When a tool fails or the volume is busy; for a mounted btrfs, of which two with the same identity must never be mounted
-    /// beside each other: unmount it first, and mount it again only when the copy is gone.
+    /// When a tool fails or the volume is busy; for a mounted btrfs, of which two with the same identity must never
+    /// be mounted beside each other: unmount it first, and mount it again only when the copy is gone.
     pub fn copy(&self, mount: &str) -> Result<Self> {
         self.copy_onto(Power::Stays, mount)
     }
@@ -181,8 +182,8 @@ impl LoopVolume {
         Ok(())
     }
 
-    /// What is on the device at this moment, as after a power cut, on a device of its own; mounting recovers it. Nobody may
-    /// be writing meanwhile: what is in memory only is not in it, but half of a write could be.
+    /// What is on the device at this moment, as after a power cut, on a device of its own; mounting recovers it.
+    /// Nobody may be writing meanwhile: what is in memory only is not in it, but half of a write could be.
     ///
     /// # Errors
     /// When a tool fails.
@@ -222,7 +223,16 @@ impl LoopVolume {
         let device = tool::run("losetup", arguments.into_iter().chain([&*image]))?;
         self.device = PathBuf::from(device.trim());
         cleanup::attached(&self.directory, &self.device);
-        Ok(())
+        // Before anything is mounted: file systems look at it then. A loop device inherits what its image lies on.
+        let rotational = self.attribute("queue/rotational")?;
+        fs::write(&rotational, self.spec.medium.rotational())
+            .with_context(|| format!("cannot write {}", rotational.display()))
+    }
+
+    /// The content of a file in /sys about its device.
+    fn attribute(&self, name: &str) -> Result<PathBuf> {
+        let device = self.device.file_name().context("the device has no name")?;
+        Ok(Path::new("/sys/block").join(device).join(name))
     }
 
     /// Cuts the power of the device: what its file system has not flushed is lost, and everything fails from now on.
@@ -342,8 +352,7 @@ impl LoopVolume {
     /// When /sys does not tell.
     pub fn traffic(&self) -> Result<DeviceTraffic> {
         const SECTOR: u64 = 512;
-        let name = self.device.file_name().context("the device has no name")?;
-        let path = Path::new("/sys/block").join(name).join("stat");
+        let path = self.attribute("stat")?;
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let fields: Vec<u64> = text.split_whitespace().filter_map(|f| f.parse().ok()).collect();
         match fields[..] {

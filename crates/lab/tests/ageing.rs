@@ -4,7 +4,7 @@
 mod common;
 
 use longrun_ageing::{Day, Life, LifePlan, Progress};
-use longrun_lab::{AgeingSettings, Care, FileSystemKind, LoopVolume, VolumeSpec, ageing, ageing_report};
+use longrun_lab::{AgeingSettings, FileSystemKind, LoopVolume, Maintenance, VolumeSpec, ageing, ageing_report};
 use longrun_layout::Bytes;
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,7 +53,7 @@ fn loop_a_volume_that_is_looked_after_fragments_less_and_judges_agree() {
     let settings = AgeingSettings { kind, mebibytes: 512, days: 7, full_percent: 40, daily_percent: 4, seed: 3 };
     let courses = ageing(&settings, &mut |_| {}).unwrap();
     let [nobody, peer, service, both] = courses.as_slice() else { panic!("{courses:?}") };
-    assert_eq!([nobody.care, peer.care, service.care, both.care], Care::ALL);
+    assert_eq!([nobody.maintenance, peer.maintenance, service.maintenance, both.maintenance], Maintenance::ALL);
     for course in &courses {
         assert_eq!(course.evenings.len(), 8, "{}", course.name);
         let last = course.evenings.last().unwrap();

@@ -157,7 +157,7 @@ fn loop_a_signal_ends_it_within_seconds_and_leaves_no_balance_behind() {
 #[test]
 fn loop_chunks_that_hold_trees_too_or_are_striped_are_refused_and_doubled_data_moves_with_its_copy() {
     let create = |options: &[&str]| LoopVolume::create(&VolumeSpec::btrfs(640).mkfs(options)).unwrap();
-    for (options, reason) in [(["-M"].as_slice(), "--mixed"), (["-d", "raid0", "-m", "raid0"].as_slice(), "Raid0")] {
+    for (options, reason) in [(["-M"].as_slice(), "--mixed"), (["-d", "raid0", "-m", "raid0"].as_slice(), "RAID0")] {
         let volume = create(options);
         in_pieces(&volume.mount_point().join("file"), 20, 1);
         let before = dump(&volume.mount_point()).unwrap();

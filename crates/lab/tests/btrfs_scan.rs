@@ -7,11 +7,11 @@ mod judges;
 mod tree;
 
 use judges::Item;
+use longrun_engine::{NoProgress, Progress, VolumeError};
 use longrun_lab::oracle::filefrag;
 use longrun_lab::{LoopVolume, VolumeSpec, tool};
 use longrun_layout::{FileIndex, InodeNumber, Pin};
 use longrun_volume::btrfs::{BtrfsScan, Chunk, FreeSpaceSource, Names, Profile, SubvolumeId, scan};
-use longrun_volume::{NoProgress, Progress, VolumeError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};

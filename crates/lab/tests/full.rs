@@ -6,12 +6,12 @@
 mod common;
 
 use longrun_ageing::Recipe;
-use longrun_lab::{FullReport, LoopVolume, Optimizer, Pace, VolumeSpec, fill_beside};
+use longrun_lab::{Filling, FullReport, LoopVolume, Optimizer, VolumeSpec, fill_beside};
 use std::time::Duration;
 
-fn check(volume: &LoopVolume, optimizer: &Optimizer, milliseconds: u64, pace: Pace) -> FullReport {
-    let report = fill_beside(volume, optimizer, Duration::from_millis(milliseconds), pace).unwrap();
-    eprintln!("{pace:?} after {milliseconds} ms: {report:?}");
+fn check(volume: &LoopVolume, optimizer: &Optimizer, milliseconds: u64, filling: Filling) -> FullReport {
+    let report = fill_beside(volume, optimizer, Duration::from_millis(milliseconds), filling).unwrap();
+    eprintln!("{filling:?} after {milliseconds} ms: {report:?}");
     assert_eq!(report.beside.in_the_end, report.alone.in_the_end, "space was withheld: {report:?}");
     report
 }
@@ -26,10 +26,10 @@ fn loop_a_process_that_fills_the_volume_gets_all_the_space_that_was_free() {
         // On a machine that has no time for the guard a filler can still be refused early (seen once, with another test
         // campaign on the same two cores). Without the guard every attempt is.
         let early = |report: &FullReport| report.beside.at_once * 100 < report.alone.at_once * 98;
-        let mut reports = (0..3).map(|_| check(&volume, &optimizer, milliseconds, Pace::Steady));
+        let mut reports = (0..3).map(|_| check(&volume, &optimizer, milliseconds, Filling::Steady));
         let report = reports.find(|report| !early(report)).expect("refused too early, three times");
         met += u32::from(report.optimizer_was_running);
-        met += u32::from(check(&volume, &optimizer, milliseconds, Pace::Burst).optimizer_was_running);
+        met += u32::from(check(&volume, &optimizer, milliseconds, Filling::Burst).optimizer_was_running);
     }
     assert!(met > 0, "the optimizer had always ended before: the test proves nothing");
 }
@@ -39,8 +39,8 @@ fn loop_a_process_that_fills_an_xfs_volume_gets_all_the_space_that_was_free() {
     let (volume, _) = LoopVolume::aged(&VolumeSpec::xfs(512), Recipe::Churn, 3).unwrap();
     let optimizer = common::longrun("full");
     let met = [100, 400].map(|milliseconds| {
-        let steady = check(&volume, &optimizer, milliseconds, Pace::Steady);
-        steady.optimizer_was_running || check(&volume, &optimizer, milliseconds, Pace::Burst).optimizer_was_running
+        let steady = check(&volume, &optimizer, milliseconds, Filling::Steady);
+        steady.optimizer_was_running || check(&volume, &optimizer, milliseconds, Filling::Burst).optimizer_was_running
     });
     assert!(met.contains(&true), "the optimizer had always ended before: the test proves nothing");
 }
@@ -51,7 +51,7 @@ fn loop_a_process_that_fills_a_btrfs_volume_gets_all_the_space_that_was_free() {
     let optimizer = common::longrun("full");
     let met = [200, 1000].map(|milliseconds| {
         let after = Duration::from_millis(milliseconds);
-        let report = fill_beside(&volume, &optimizer, after, Pace::Steady).unwrap();
+        let report = fill_beside(&volume, &optimizer, after, Filling::Steady).unwrap();
         eprintln!("after {milliseconds} ms: {report:?}");
         // How much of the space metadata gets in the end is never quite the same.
         assert!(report.beside.in_the_end * 100 >= report.alone.in_the_end * 97, "space was withheld: {report:?}");

@@ -5,9 +5,9 @@ mod common;
 
 use longrun_bench::copy::Copies;
 use longrun_bench::install::{Install, Software, Source};
-use longrun_bench::layouts::{LayoutSettings, Lie, Stage, Step};
+use longrun_bench::layouts::{Arrangement, LayoutSettings, Stage, Step};
 use longrun_bench::oltp::{Oltp, OltpSettings};
-use longrun_bench::reads::{LIES, Reads};
+use longrun_bench::reads::{ARRANGEMENTS, Reads};
 use longrun_bench::{BenchError, Findings};
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, longrun_binary};
 use longrun_layout::Bytes;
@@ -46,22 +46,22 @@ fn loop_the_files_of_bench_reads_lie_as_they_are_called_and_are_gone_afterwards(
         let (stop, mut stage) = (AtomicBool::new(false), Remounted(&volume));
         let reads = Reads::prepare(&volume.mount_point(), settings(1, bytes), &stop, &mut stage).unwrap();
         let report = reads.measure(&mut stage).unwrap();
-        let made = if kind == FileSystemKind::Ext4 { LIES.len() } else { 3 };
+        let made = if kind == FileSystemKind::Ext4 { ARRANGEMENTS.len() } else { 3 };
         assert_eq!(report.lines.len(), made, "{kind:?}");
         for line in &report.lines {
-            let pieces = match line.lie {
-                Lie::Whole | Lie::Optimized(_) => 1,
-                Lie::Fragments(piece) | Lie::Shuffled(piece) => bytes / piece.0,
+            let pieces = match line.arrangement {
+                Arrangement::Whole | Arrangement::Optimized(_) => 1,
+                Arrangement::Fragments(piece) | Arrangement::Shuffled(piece) => bytes / piece.0,
             };
             // An allocator that is not told where may put two pieces together now and then.
             let least = if kind == FileSystemKind::Ext4 { pieces } else { pieces.div_ceil(4) };
             let most = if pieces == 1 { 2 } else { pieces + 1 };
-            assert!((least..=most).contains(&line.fragments), "{kind:?} {}: {}", line.lie, line.fragments);
-            assert!(line.reads.iter().all(|read| read.device.read_bytes.0 >= bytes), "{kind:?} {}", line.lie);
+            assert!((least..=most).contains(&line.fragments), "{kind:?} {}: {}", line.arrangement, line.fragments);
+            assert!(line.reads.iter().all(|read| read.device.read_bytes.0 >= bytes), "{kind:?} {}", line.arrangement);
         }
-        let requests = |wanted| report.lines.iter().find(|line| line.lie == wanted).unwrap().requests;
-        let scattered = requests(Lie::Shuffled(Bytes(16 << 10)));
-        assert!(scattered > 1.5 * requests(Lie::Whole), "{kind:?}: {scattered} requests");
+        let requests = |wanted| report.lines.iter().find(|line| line.arrangement == wanted).unwrap().requests;
+        let scattered = requests(Arrangement::Shuffled(Bytes(16 << 10)));
+        assert!(scattered > 1.5 * requests(Arrangement::Whole), "{kind:?}: {scattered} requests");
         drop(reads);
         assert_nothing_is_left(&volume);
     }
@@ -76,13 +76,16 @@ fn loop_bench_copy_copies_every_file_of_each_layout_from_the_device_and_removes_
     let copies = Copies::prepare(&volume.mount_point(), settings(files, bytes), piece, &stop, &mut stage).unwrap();
     let report = copies.measure(&mut stage).unwrap();
     let [whole, shuffled, optimized] = report.lines.as_slice() else { panic!("{:?}", report.lines) };
-    assert_eq!((whole.lie, shuffled.lie, optimized.lie), (Lie::Whole, Lie::Shuffled(piece), Lie::Optimized(piece)));
+    assert_eq!(
+        (whole.arrangement, shuffled.arrangement, optimized.arrangement),
+        (Arrangement::Whole, Arrangement::Shuffled(piece), Arrangement::Optimized(piece))
+    );
     assert_eq!((whole.fragments, shuffled.fragments), (16, 512));
     assert_eq!(optimized.fragments, 16);
     for line in &report.lines {
         let (read, copied) = (line.reads[0].device, line.copies[0].device);
-        assert!(read.read_bytes.0 >= bytes && read.written_bytes.0 < bytes / 2, "{} {read:?}", line.lie);
-        assert!(copied.read_bytes.0 >= bytes && copied.written_bytes.0 >= bytes, "{} {copied:?}", line.lie);
+        assert!(read.read_bytes.0 >= bytes && read.written_bytes.0 < bytes / 2, "{} {read:?}", line.arrangement);
+        assert!(copied.read_bytes.0 >= bytes && copied.written_bytes.0 >= bytes, "{} {copied:?}", line.arrangement);
     }
     assert!(shuffled.read_requests > 2.0 * optimized.read_requests, "{report:?}");
     assert!(shuffled.copy_requests > optimized.copy_requests, "{report:?}");
@@ -109,9 +112,11 @@ fn loop_bench_oltp_measures_with_fio_and_leaves_the_files_where_they_lie() {
     for line in &report.lines {
         assert!(line.before.requests_per_second > 0.0 && line.after.milliseconds > 0.0, "{line:?}");
     }
-    let lie = |shuffled: bool| report.fragments.iter().find(|(lie, ..)| matches!(lie, Lie::Shuffled(_)) == shuffled);
-    assert_eq!(lie(true).map(|(_, before, after)| (*before, *after)), Some((512, 512)));
-    assert_eq!(lie(false).map(|(_, before, after)| (*before, *after)), Some((1, 1)));
+    let arrangement = |shuffled: bool| {
+        report.fragments.iter().find(|(arrangement, ..)| matches!(arrangement, Arrangement::Shuffled(_)) == shuffled)
+    };
+    assert_eq!(arrangement(true).map(|(_, before, after)| (*before, *after)), Some((512, 512)));
+    assert_eq!(arrangement(false).map(|(_, before, after)| (*before, *after)), Some((1, 1)));
 
     let report = run(FileSystemKind::Btrfs, profiles, Path::new("fio")).unwrap();
     assert_eq!((report.lines.len(), report.left_out.len()), (1, 2), "every write would get a new place");

@@ -5,13 +5,14 @@
 mod bench;
 
 use bench::{Bench, content};
+use longrun_engine::{Observer, Permission, Turn, Unobserved};
+use longrun_engine::{SkipReason, VolumeError};
 use longrun_lab::oracle::{compare, dump, excess_of};
 use longrun_lab::{FileSystemKind, VolumeSpec, drop_caches, tool};
 use longrun_layout::Bytes;
 use longrun_sys::{FileHandle, Mapping, Shutdown, shutdown};
-use longrun_volume::engine::{Observer, Permission, Turn, Unobserved};
-use longrun_volume::mend::{LeftReason, Limits, MendError};
-use longrun_volume::{SkipReason, Target, VolumeError};
+use longrun_volume::Target;
+use longrun_volume::mend::{Limits, MendError, NotMended};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -84,7 +85,7 @@ fn loop_short_fragments_come_together_beside_long_ones_that_stay_where_they_are(
         assert_eq!((mended.before, mended.after), (excess, excess - 2), "{kind:?}: {mended:?}");
         assert_eq!((excess_of(&path).unwrap(), mended.moved), (mended.after, Bytes(short)), "{kind:?}");
         assert_eq!(places(), was, "{kind:?}: the long one moved");
-        assert_eq!(bench.left_within("file", limits, &mut Unobserved), LeftReason::WholeEnough, "{kind:?}");
+        assert_eq!(bench.left_within("file", limits, &mut Unobserved), NotMended::WholeEnough, "{kind:?}");
         compare(&before, &dump(&path).unwrap()).unwrap();
         bench.volume.remount().unwrap();
         compare(&before, &dump(&path).unwrap()).unwrap();
@@ -130,18 +131,18 @@ fn loop_what_others_share_or_must_not_move_is_left_with_its_reason() {
             let arguments = ["--reflink=always", "shared", "clone"];
             let status = std::process::Command::new("cp").args(arguments).current_dir(&mount).status().unwrap();
             assert!(status.success());
-            assert_eq!(bench.left("shared"), LeftReason::Shared, "{kind:?}");
+            assert_eq!(bench.left("shared"), NotMended::Shared, "{kind:?}");
         }
         tool::run("chattr", ["+i", bench.path("file").to_str().unwrap()]).unwrap();
         let pinned = SkipReason::Pinned(longrun_layout::Pin::Immutable);
-        assert_eq!(bench.left("file"), LeftReason::Skipped(pinned), "{kind:?}");
+        assert_eq!(bench.left("file"), NotMended::Skipped(pinned), "{kind:?}");
         tool::run("chattr", ["-i", bench.path("file").to_str().unwrap()]).unwrap();
         let small = Limits { budget: Bytes(1 << 19), ..Limits::NONE };
-        assert_eq!(bench.left_within("file", small, &mut Unobserved), LeftReason::Budget, "{kind:?}");
+        assert_eq!(bench.left_within("file", small, &mut Unobserved), NotMended::Budget, "{kind:?}");
         let handle = bench.handle("file");
         fs::remove_file(bench.path("file")).unwrap();
         let gone = bench.mend_handle(&handle, Limits::NONE, &mut Unobserved).unwrap_err();
-        let vanished = LeftReason::Skipped(SkipReason::Vanished);
+        let vanished = NotMended::Skipped(SkipReason::Vanished);
         assert!(matches!(gone, MendError::Left { reason, .. } if reason == vanished), "{kind:?}: {gone}");
     }
 }
@@ -157,7 +158,7 @@ fn loop_a_handle_that_could_mean_any_file_opens_none() {
         bytes[end - 4..].fill(0);
         let any = FileHandle::new(handle.kind(), &bytes).unwrap();
         let error = bench.mend_handle(&any, Limits::NONE, &mut Unobserved).unwrap_err();
-        let vanished = LeftReason::Skipped(SkipReason::Vanished);
+        let vanished = NotMended::Skipped(SkipReason::Vanished);
         assert!(matches!(error, MendError::Left { reason, .. } if reason == vanished), "{kind:?}: {error}");
     }
 }
@@ -172,7 +173,7 @@ fn loop_compressed_and_inline_files_are_left_and_files_written_in_place_are_mend
         file.sync_all().unwrap();
     }
     drop(file);
-    assert_eq!(bench.left("compressed"), LeftReason::Compressed);
+    assert_eq!(bench.left("compressed"), NotMended::Compressed);
     let before = fs::metadata(bench.path("compressed")).unwrap();
     assert!(before.is_file());
 
@@ -194,7 +195,7 @@ fn loop_xfs_that_cannot_share_blocks_is_refused_before_anything_is_written() {
     let bench = Bench::of(&VolumeSpec::xfs(320).mkfs(&["-m", "reflink=0"]));
     bench.fragmented("file", 1 << 20, 16);
     let error = bench.try_mend("file", Limits::NONE, &mut Unobserved).unwrap_err().to_string();
-    assert!(error.contains("cannot share blocks"), "{error}");
+    assert!(error.contains("without block sharing"), "{error}");
 }
 
 #[test]
@@ -204,7 +205,7 @@ fn loop_mending_takes_no_space_that_others_might_need() {
         bench.fragmented("file", 24 << 20, 512);
         let before = excess_of(&bench.path("file")).unwrap();
         bench.fill_up_to(20 << 20);
-        assert_eq!(bench.left("file"), LeftReason::LowSpace, "{kind:?}");
+        assert_eq!(bench.left("file"), NotMended::LowSpace, "{kind:?}");
         assert_eq!(excess_of(&bench.path("file")).unwrap(), before, "{kind:?}");
         bench.volume.check().unwrap();
     }
@@ -242,7 +243,7 @@ fn loop_a_process_that_fills_the_volume_meanwhile_gets_what_it_would_have_got_al
             let mut greedy = Greedy { scope, bench: &bench, asked: 0, filler: None };
             match bench.try_mend("file", Limits::NONE, &mut greedy) {
                 // On ext4 what was moved by then stays moved.
-                Err(MendError::Left { reason: LeftReason::LowSpace, .. }) | Ok(_) => {}
+                Err(MendError::Left { reason: NotMended::LowSpace, .. }) | Ok(_) => {}
                 other => panic!("{kind:?}: {other:?}"),
             }
             greedy.filler.unwrap().join().unwrap()
@@ -296,7 +297,7 @@ fn loop_another_optimizer_at_work_is_left_alone() {
         bench.fragmented("file", 1 << 20, 16);
         let root = File::open(bench.volume.mount_point()).unwrap();
         longrun_sys::lock_file(&root, longrun_sys::FlockOperation::NonBlockingLockExclusive).unwrap();
-        assert_eq!(bench.left("file"), LeftReason::OtherOptimizer, "{kind:?}");
+        assert_eq!(bench.left("file"), NotMended::OtherOptimizer, "{kind:?}");
         drop(root);
         assert_eq!(bench.mend("file").unwrap().after, 0, "{kind:?}");
     }
@@ -338,7 +339,10 @@ fn loop_an_optimizer_waits_for_the_file_that_is_being_mended() {
 fn loop_a_file_that_is_written_all_the_time_keeps_every_byte() {
     for kind in FileSystemKind::ALL {
         let bench = Bench::new(kind);
-        bench.torture(7, 150);
+        // A file that was made whole stays so on XFS: several have their turn.
+        for seed in 7..12 {
+            bench.torture(seed, 30);
+        }
         bench.volume.check().unwrap();
     }
 }
@@ -373,7 +377,7 @@ fn loop_a_crash_during_mendings_changes_no_file() {
                 let enough = 3 + round * 2;
                 let outcome = names.iter().take(enough).try_for_each(|name| match bench.mend(name) {
                     // The scratch file is in the way, now and then.
-                    Ok(_) | Err(MendError::Left { reason: LeftReason::NoGain, .. }) => Ok(()),
+                    Ok(_) | Err(MendError::Left { reason: NotMended::NoGain, .. }) => Ok(()),
                     Err(other) => Err(other),
                 });
                 if kind == FileSystemKind::Btrfs {

@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
 use longrun_ageing::AlignedBuffer;
+use longrun_engine::Volume;
+use longrun_engine::VolumeError;
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
+use longrun_volume::Target;
 use longrun_volume::btrfs::BtrfsVolume;
-use longrun_volume::chunked::ChunkedVolume;
-use longrun_volume::{Target, VolumeError};
 use rustix::fs::OFlags;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -11,10 +11,10 @@ mod oracle;
 #[path = "scan/tree.rs"]
 mod tree;
 
+use longrun_engine::NoProgress;
 use longrun_lab::oracle::e2freefrag;
 use longrun_lab::{LoopVolume, VolumeSpec, tool};
 use longrun_layout::{Extent, FileView, InodeNumber, count_fragments};
-use longrun_volume::NoProgress;
 use longrun_volume::ext4::scan::{Access, AreaKind, Ext4Reader, Ext4Scan, FreeSpace, Owner, Refusal, ScanOptions};
 use oracle::Seen;
 use std::collections::BTreeMap;

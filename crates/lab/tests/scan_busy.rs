@@ -2,10 +2,10 @@
 // Helpers of tests fail loudly, as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use longrun_engine::{NoProgress, VolumeError};
 use longrun_lab::{LoopVolume, VolumeSpec};
 use longrun_layout::{FileId, Pin, VolumeLayout};
 use longrun_volume::ext4::scan::{Access, Ext4Reader, FreeSpace, ScanOptions};
-use longrun_volume::{NoProgress, VolumeError};
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -5,10 +5,10 @@
 #[path = "scan/tree.rs"]
 mod tree;
 
+use longrun_engine::{NoProgress, VolumeError};
 use longrun_lab::{LoopVolume, VolumeSpec};
 use longrun_volume::ext4::scan::{Access, Ext4Reader, FreeSpace, ScanOptions};
 use longrun_volume::walk::walk;
-use longrun_volume::{NoProgress, VolumeError};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::Path;

@@ -32,7 +32,7 @@ fn loop_every_kind_of_writer_keeps_every_byte_beside_an_optimizer_on_btrfs() {
 fn check(spec: &VolumeSpec) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (volume, _) = LoopVolume::aged(spec, Recipe::Aged, 7).unwrap();
-    let settings = TortureSettings { seed: 7, alone: Duration::from_secs(5), beside: Duration::from_secs(25) };
+    let settings = TortureSettings { seed: 7, alone: Duration::from_secs(2), beside: Duration::from_secs(10) };
     let report = torture(&volume, &common::longrun("full"), &settings).unwrap();
     eprintln!("{report:#?}");
     // The kernel refuses to execute a file in the fraction of a millisecond in which we hold it open for writing: these

@@ -1,4 +1,4 @@
-//! Applying moves to the model: what a volume looks like after them.
+//! Applies moves to the model: the layout of a volume after them.
 
 use crate::{
     Blocks, Extent, ExtentSet, FileIndex, LayoutBuilder, LayoutError, LogicalBlock, PhysicalBlock, Run, VolumeLayout,
@@ -36,15 +36,19 @@ impl FileMove {
 }
 
 /// A move that the layout does not allow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
     /// The file does not exist or must not move.
+    #[error("file {} of the layout does not exist or must not move", .0.file.0)]
     NotMovable(FileMove),
     /// The file's range does not lie at the source.
+    #[error("block {} of file {} of the layout does not lie at block {}", .0.logical, .0.file.0, .0.source)]
     WrongSource(FileMove),
     /// The target is not free.
+    #[error("block {} is not free for file {} of the layout", .0.target, .0.file.0)]
     TargetTaken(FileMove),
     /// The result is no valid layout.
+    #[error(transparent)]
     Layout(LayoutError),
 }
 

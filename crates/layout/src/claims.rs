@@ -1,6 +1,6 @@
-//! Who claims which blocks, and what follows from that.
+//! The blocks that each file claims, and the conflicts between claims.
 //!
-//! Owns sweeps over claims that ascend. Pure.
+//! Owns sweeps over claims in ascending order. Pure.
 
 use crate::{Blocks, Extent, ExtentSet, PhysicalBlock};
 
@@ -28,7 +28,7 @@ pub(crate) fn doubtful_files(claims: &[(Extent, u32)], free: &ExtentSet, may_sha
     doubted
 }
 
-/// The blocks that are claimed more than once, of claims that ascend.
+/// The blocks that are claimed more than once. The claims must be in ascending order.
 pub(crate) fn overlaps(claims: &[(Extent, u32)]) -> Vec<Extent> {
     let mut found: Vec<Extent> = Vec::new();
     let mut reached = PhysicalBlock(0);

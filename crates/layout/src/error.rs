@@ -1,25 +1,14 @@
-//! Why no layout came about.
+//! Why a layout could not be built.
 
 use crate::Extent;
 
 /// A layout that contradicts itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// More runs or files than 32-bit indices can name.
+    #[error("the volume has more than 4 billion files or runs")]
     TooMany,
     /// Free space or a run lies beyond the end of the volume.
+    #[error("blocks {} to {} lie beyond the end of the volume", .0.start, .0.end())]
     BeyondEnd(Extent),
 }
-
-impl std::fmt::Display for LayoutError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::TooMany => f.write_str("the volume has more than 4 billion files or runs"),
-            Self::BeyondEnd(e) => {
-                write!(f, "blocks {} to {} lie beyond the end of the volume", e.start, e.end())
-            }
-        }
-    }
-}
-
-impl std::error::Error for LayoutError {}

@@ -1,4 +1,4 @@
-//! Files as the model sees them: an identity, where they belong, and whether they may move.
+//! Files of the model: identity, directory, and whether they may move.
 
 use crate::{Blocks, InodeNumber, Run, count_fragments};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,8 @@ pub struct FileId {
 /// The directory of a file whose directory is not known.
 pub const NO_DIRECTORY: u32 = u32::MAX;
 
-/// Why a file's blocks must stay where they are. Its blocks are obstacles to the planner, and counted by reason in reports.
+/// Why a file's blocks must stay where they are. Its blocks are obstacles to the planner, and counted by reason in
+/// reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
@@ -60,6 +61,31 @@ pub enum Pin {
     Preallocated,
     /// Its owner has marked it as not to be moved.
     Unwanted,
+}
+
+impl Pin {
+    /// The reason in words, for people.
+    #[must_use]
+    pub const fn phrase(self) -> &'static str {
+        match self {
+            Self::Indirect => "has indirect blocks instead of extents",
+            Self::Encrypted => "encrypted",
+            Self::Immutable => "immutable or append-only",
+            Self::Verity => "protected by fs-verity",
+            Self::JournalData => "its data is journalled",
+            Self::Swap => "an active swap file",
+            Self::Symlink => "a symbolic link",
+            Self::System => "belongs to the file system itself",
+            Self::DamagedMap => "its extent map is inconsistent",
+            Self::Changed => "changed while the volume was read",
+            Self::NoGeneration => "has no inode generation, so that a reused inode number could not be detected",
+            Self::TooLarge => "its block addresses are beyond the supported range",
+            Self::Realtime => "is on a realtime device",
+            Self::Shared => "shares blocks with other files",
+            Self::Preallocated => "contains preallocated blocks that were never written",
+            Self::Unwanted => "marked as not to be defragmented",
+        }
+    }
 }
 
 /// A file in 24 bytes; its runs lie in the layout's run table.

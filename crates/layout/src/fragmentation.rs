@@ -1,10 +1,10 @@
-//! The figures: what "fragmented" means here, in the field's own terms.
+//! The fragmentation figures: what counts as a fragment, in the usual terms.
 
 use crate::{Blocks, Bytes, FileIndex, Run, VolumeLayout};
 use serde::{Deserialize, Serialize};
 
-/// The physically contiguous ranges of a file: neighbours on the volume count as ONE, whatever the number of extent
-/// records, and a hole between them does not count.
+/// The number of physically contiguous ranges of a file. Adjacent ranges on the volume count as ONE, whatever the
+/// number of extent records, and a hole between them does not count.
 pub fn count_fragments(runs: impl IntoIterator<Item = Run>) -> u64 {
     let mut fragments = 0;
     let mut end = None;
@@ -26,7 +26,8 @@ pub struct FreeSpace {
     pub pieces: u64,
     /// The longest of them.
     pub largest_bytes: Bytes,
-    /// The least number of obstacle-free segments that can hold all the free space: what no optimizer can go below.
+    /// The least number of obstacle-free segments that can hold all the free space. No optimizer can achieve fewer
+    /// pieces.
     pub floor_pieces: u64,
 }
 
@@ -41,7 +42,7 @@ pub struct Fragmentation {
     pub fragmented_files: u64,
     /// Sum over files of (fragments - 1). The goal is 0.
     pub excess_fragments: u64,
-    /// The part of the excess in files that must stay where they are.
+    /// The part of the excess in immovable files.
     pub pinned_excess_fragments: u64,
     /// Sum over directories of (fragments - 1): no kernel moves directories of a mounted volume.
     pub directory_excess_fragments: u64,

@@ -1,7 +1,7 @@
-//! The pure model of a volume: which file owns which physical blocks, what is free, what cannot move.
+//! The pure model of a volume: which file owns which physical blocks, what is free, what is immovable.
 //!
-//! Owns the vocabulary (run, fragment, free-space piece, floor pieces) and the figures computed from it.
-//! Never does I/O, never reads a clock, never knows a file system by name.
+//! Owns the terms (run, fragment, free-space piece, floor pieces) and the figures computed from the model. Never does
+//! I/O, never reads a clock, never uses the name of a file system.
 
 mod apply;
 mod claims;
@@ -19,6 +19,6 @@ pub use error::LayoutError;
 pub use extent::{Extent, ExtentSet};
 pub use file::{FileId, FileIndex, FileRecord, FileView, NO_DIRECTORY, Pin};
 pub use fragmentation::{Fragmentation, FragmentedFile, FreeSpace, count_fragments};
-pub use run::{PackedRun, Run};
+pub use run::{LogicalRange, PackedRun, Run};
 pub use units::{BlockSize, Blocks, Bytes, InodeNumber, LogicalBlock, PhysicalBlock};
 pub use volume::{LayoutBuilder, Region, VolumeLayout};

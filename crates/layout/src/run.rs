@@ -27,6 +27,12 @@ impl Run {
         Extent { start: self.physical, length: self.length }
     }
 
+    /// The blocks of the file that the run maps.
+    #[must_use]
+    pub fn logical_range(&self) -> LogicalRange {
+        LogicalRange { start: self.logical, length: self.length }
+    }
+
     /// The first logical block behind the run.
     #[must_use]
     pub fn logical_end(&self) -> LogicalBlock {
@@ -37,6 +43,32 @@ impl Run {
     #[must_use]
     pub fn continues_into(&self, next: &Self) -> bool {
         self.logical_end() == next.logical && self.extent().end() == next.physical
+    }
+}
+
+/// A contiguous range of a file, wherever it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogicalRange {
+    /// First block.
+    pub start: LogicalBlock,
+    /// Number of blocks.
+    pub length: Blocks,
+}
+
+impl LogicalRange {
+    /// Every block that a file can have.
+    pub const ALL: Self = Self { start: LogicalBlock(0), length: Blocks(u64::MAX) };
+
+    /// The range from `start` up to, not including, `end`; empty when they meet.
+    #[must_use]
+    pub fn between(start: LogicalBlock, end: LogicalBlock) -> Self {
+        Self { start, length: Blocks(end.0.saturating_sub(start.0)) }
+    }
+
+    /// The range of one block.
+    #[must_use]
+    pub const fn one(block: LogicalBlock) -> Self {
+        Self { start: block, length: Blocks(1) }
     }
 }
 

@@ -1,24 +1,24 @@
-//! Files that share all their blocks, as one: when the first of them moves, the others move with it.
+//! Groups of files that share all their blocks. When the first file of a group moves, the others move with it.
 //!
-//! Owns which files belong together. A file that shares only a part of its blocks, or some with files that nobody knows,
-//! belongs to no group: it stays where it is.
+//! Owns the grouping. A file that shares only a part of its blocks, or shares blocks with unknown files, belongs to no
+//! group and stays in place.
 
 use crate::{FileIndex, FileView};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Groups of files that lie in the very same blocks, from the first file of each, the leader.
+/// Groups of files that share all their blocks, by the first file of each group, the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sharing {
     followers: BTreeMap<FileIndex, Vec<FileIndex>>,
     leaders: BTreeMap<FileIndex, FileIndex>,
 }
 
-/// More files than this are not moved together: each move would have to be made so many times.
+/// Larger groups are not moved, because each move would have to be made for every file.
 const MOST_OWNERS: usize = 64;
 
 impl Sharing {
-    /// Groups `files`, all of which share blocks, by what they own.
+    /// Groups `files`, which all share blocks, by the blocks that they own.
     pub(crate) fn of(files: &[FileView<'_>]) -> Self {
         let mut by_runs: Vec<&FileView<'_>> = files.iter().filter(|file| file.runs().len() > 0).collect();
         let runs = |file: &FileView<'_>| -> Vec<(u64, u64, u64)> {
@@ -52,7 +52,7 @@ impl Sharing {
         self.followers.keys().copied()
     }
 
-    /// The group of `leader` moves no more.
+    /// Dissolves the group of `leader`, which does not move.
     pub(crate) fn dissolve(&mut self, leader: FileIndex) {
         for follower in self.followers.remove(&leader).unwrap_or_default() {
             self.leaders.remove(&follower);

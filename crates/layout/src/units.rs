@@ -1,4 +1,4 @@
-//! Units of the model. A count, an index and a size are different types, so that they cannot be mixed up.
+//! Units of the model. A count, an index and a size have different types, so they cannot be confused.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -109,6 +109,14 @@ macro_rules! amount {
 }
 amount!(Blocks);
 amount!(Bytes);
+
+impl Bytes {
+    /// In MiB, for showing.
+    #[must_use]
+    pub fn mebibytes(self) -> f64 {
+        self.0 as f64 / f64::from(1 << 20)
+    }
+}
 
 /// The size of a file-system block, a power of two; the one place where blocks become bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

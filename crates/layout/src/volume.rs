@@ -1,4 +1,4 @@
-//! The layout of a whole volume, packed: 24 bytes a file and 16 bytes a run.
+//! The layout of a whole volume, packed: 24 bytes per file and 16 bytes per run.
 
 use crate::claims::{complement, doubtful_files, overlaps};
 use crate::sharing::Sharing;
@@ -9,19 +9,19 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A part of the volume that keeps some of its free blocks for itself: it does not say which, but how many.
+/// A part of the volume in which a number of free blocks is reserved. It is not known which ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Region {
-    /// Which part.
+    /// The part.
     pub extent: Extent,
-    /// Free blocks in it that nobody is given.
+    /// The number of free blocks in it that cannot be allocated.
     pub kept_free: Blocks,
 }
 
-/// What lies where on a volume at one moment. Built by [`LayoutBuilder`], immutable afterwards.
+/// The layout of a volume at one moment. Built by [`LayoutBuilder`], immutable afterwards.
 ///
-/// Every block is in exactly one of: a movable file's runs, the free space, an obstacle. Whatever nobody claims is an
-/// obstacle: the model never assumes that an unknown block may be touched.
+/// Every block is in exactly one of: a movable file's runs, the free space, an obstacle. Blocks with no known owner are
+/// obstacles: the model never assumes that an unknown block may be touched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeLayout {
     block_size: BlockSize,
@@ -94,29 +94,27 @@ impl VolumeLayout {
         self.free.iter().map(|e| e.length).sum()
     }
 
-    /// What cannot move: metadata, directories, pinned files, blocks of unknown owner. Ascending, disjoint, not adjacent.
+    /// The immovable areas: metadata, directories, pinned files, blocks with no known owner. Ascending, disjoint,
+    /// not adjacent.
     #[must_use]
     pub fn obstacles(&self) -> &[Extent] {
         &self.obstacles
     }
 
-    /// Turns free blocks into obstacles: space that cannot be had.
-    pub fn withhold(&mut self, blocks: &ExtentSet) {
-        if blocks.is_empty() {
-            return;
-        }
-        let mut free: ExtentSet = self.free.iter().copied().collect();
-        let mut obstacles: ExtentSet = self.obstacles.iter().copied().collect();
-        for extent in blocks.iter() {
-            let parts: Vec<Extent> = free.overlapping(extent).collect();
-            free.remove(extent);
-            obstacles.extend(parts);
-        }
-        self.free = free.iter().collect();
-        self.obstacles = obstacles.iter().collect();
+    /// Turns free blocks into obstacles, because they cannot be allocated. Returns those that were free.
+    pub fn withhold(&mut self, blocks: &ExtentSet) -> ExtentSet {
+        let of_piece = |piece: &Extent| blocks.overlapping(*piece).collect::<Vec<_>>();
+        let withheld: ExtentSet = self.free.iter().flat_map(of_piece).collect();
+        transfer(&withheld, &mut self.free, &mut self.obstacles);
+        withheld
     }
 
-    /// Makes files immovable that are not yet.
+    /// Reverses [`Self::withhold`].
+    pub fn readmit(&mut self, withheld: &ExtentSet) {
+        transfer(withheld, &mut self.obstacles, &mut self.free);
+    }
+
+    /// Makes files immovable.
     pub fn pin(&mut self, files: &[FileIndex], pin: Pin) {
         let mut obstacles: ExtentSet = self.obstacles.iter().copied().collect();
         for index in files {
@@ -129,12 +127,12 @@ impl VolumeLayout {
         self.obstacles = obstacles.iter().collect();
     }
 
-    /// The files whose maps contradict themselves, each other or the free space.
+    /// The files whose maps are inconsistent, in themselves, with each other, or with the free space.
     pub fn contradicting(&self) -> impl Iterator<Item = FileView<'_>> + '_ {
         self.files().filter(|file| file.record.pin == Some(Pin::DamagedMap))
     }
 
-    /// States that these of them had only changed while the volume was read. They stay immovable.
+    /// Marks some of them as changed while the volume was read. They stay immovable.
     pub fn excuse(&mut self, files: &[FileIndex]) {
         for index in files {
             if let Some(record) = self.files.get_mut(index.0 as usize)
@@ -145,13 +143,13 @@ impl VolumeLayout {
         }
     }
 
-    /// Parts of the volume that keep free blocks for themselves. Ascending, disjoint; often none.
+    /// The parts of the volume with reserved free blocks. Ascending, disjoint; often none.
     #[must_use]
     pub fn regions(&self) -> &[Region] {
         &self.regions
     }
 
-    /// States which parts keep free blocks for themselves.
+    /// Sets the parts with reserved free blocks.
     pub fn set_regions(&mut self, mut regions: Vec<Region>) {
         regions.sort_unstable_by_key(|region| region.extent);
         self.regions = regions;
@@ -164,19 +162,19 @@ impl VolumeLayout {
         &self.shared
     }
 
-    /// The files that lie in the very same blocks as `leader`, a movable file, and move with it.
+    /// The files that share all blocks with `leader`, a movable file, and move with it.
     #[must_use]
     pub fn followers(&self, leader: FileIndex) -> &[FileIndex] {
         self.sharing.followers(leader)
     }
 
-    /// The file that `follower` moves with, if it does; it cannot move for itself.
+    /// The leader that `follower` moves with, if it is in a group. A follower cannot move by itself.
     #[must_use]
     pub fn leader_of(&self, follower: FileIndex) -> Option<FileIndex> {
         self.sharing.leader_of(follower)
     }
 
-    /// How many files move when `file` does: each of them gains or loses as many fragments.
+    /// The number of files that move when `file` moves. The fragments of each change by the same number.
     #[must_use]
     pub fn owners(&self, file: FileIndex) -> u64 {
         1 + self.sharing.followers(file).len() as u64
@@ -215,6 +213,15 @@ impl VolumeLayout {
     }
 }
 
+fn transfer(blocks: &ExtentSet, from: &mut Vec<Extent>, to: &mut Vec<Extent>) {
+    let (mut less, mut more): (ExtentSet, ExtentSet) = (from.iter().copied().collect(), to.iter().copied().collect());
+    blocks.iter().for_each(|extent| {
+        less.remove(extent);
+    });
+    more.extend(blocks.iter());
+    (*from, *to) = (less.iter().collect(), more.iter().collect());
+}
+
 /// Collects files and free space into a [`VolumeLayout`].
 #[derive(Clone, Debug)]
 pub struct LayoutBuilder {
@@ -244,7 +251,7 @@ impl LayoutBuilder {
         Self { layout, free: Vec::new(), may_share: false, sharers: BTreeSet::new(), error: None }
     }
 
-    /// Files may own blocks together: those are told by [`VolumeLayout::shared`], and contradict nothing.
+    /// Permits files to share blocks. [`VolumeLayout::shared`] returns these blocks, and they are not an inconsistency.
     #[must_use]
     pub fn sharing(mut self, may_share: bool) -> Self {
         self.may_share = may_share;
@@ -304,13 +311,13 @@ impl LayoutBuilder {
         FileIndex(index)
     }
 
-    /// States that a file shares blocks with others. If all of them are known, and own the same, they move together;
+    /// Marks a file as sharing blocks with others. If all of them are known and share all blocks, they move together;
     /// otherwise they stay.
     pub fn shares_blocks(&mut self, file: FileIndex) {
         self.sharers.insert(file);
     }
 
-    /// Groups what moves together, and pins those that share blocks and do not.
+    /// Groups the files that move together, and pins those that share blocks but cannot be grouped.
     fn group_sharers(&mut self) {
         let of_group = |file: &FileView<'_>| self.sharers.contains(&file.index) && file.is_movable();
         let sharing = Sharing::of(&self.layout.files().filter(of_group).collect::<Vec<_>>());
@@ -367,7 +374,7 @@ impl LayoutBuilder {
             }
             self.layout.sharing.dissolve(FileIndex(index));
         }
-        // Blocks that a pinned file claims are not free, whoever else says so.
+        // Blocks that a pinned file claims are not free, even if another source says so.
         let mut free = free;
         let movable = |layout: &VolumeLayout, index: u32| layout.file(FileIndex(index)).is_some_and(|f| f.is_movable());
         for (extent, index) in &claims {

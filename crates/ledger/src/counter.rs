@@ -1,10 +1,10 @@
-//! What is counted. Owns the names under which counts are kept: they are in databases and in other people's scripts, and
-//! hence never change, and are never used again for something else.
+//! The counters. Owns their names: databases and users' scripts contain them, so they never change, and a name is never
+//! reused for another counter.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// What the figure of a counter is a number of.
+/// The unit of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Things: files, fragments, events.
@@ -27,19 +27,19 @@ macro_rules! counters {
             /// All of them, in the order in which they are reported.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// Under this name it is kept and reported, for ever.
+            /// The name in the database and in reports. It never changes.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// What it is a number of.
+            /// The unit.
             #[must_use]
             pub const fn unit(self) -> Unit {
                 match self { $(Self::$variant => Unit::$unit,)+ }
             }
 
-            /// The one of this name.
+            /// The counter with this name.
             #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {
                 match name { $($name => Some(Self::$variant),)+ _ => None }
@@ -49,25 +49,25 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Excess fragments that did not come to be, by the files' own rates before their first runway.
+    /// Excess fragments that were prevented, estimated from each file's own rate before its first runway.
     FragmentsPrevented = "fragments-prevented", Pieces;
-    /// Excess fragments that came to be all the same: what mending is for.
+    /// Excess fragments that were not prevented, and are left to mending.
     FragmentsSlipped = "fragments-slipped", Pieces;
-    /// Files put into fewer fragments after the fact.
+    /// Files that were mended.
     FilesMended = "files-mended", Pieces;
-    /// Excess fragments removed by that.
+    /// Excess fragments that mending removed.
     FragmentsMended = "fragments-mended", Pieces;
-    /// Bytes moved for that.
+    /// Bytes that mending moved.
     BytesMoved = "bytes-moved", Bytes;
     /// Runways granted.
     RunwaysGranted = "runways-granted", Pieces;
-    /// Their bytes.
+    /// Bytes of the granted runways.
     RunwayBytesGranted = "runway-bytes-granted", Bytes;
     /// Files whose runways were settled after they were closed.
     RunwaysGivenBack = "runways-given-back", Pieces;
-    /// What was given back of them, unused.
+    /// Unused bytes of these runways that were given back.
     RunwayBytesGivenBack = "runway-bytes-given-back", Bytes;
-    /// What was given back before the file was closed, because others needed the space.
+    /// Bytes that were given back before the file was closed, because other processes needed the space.
     RunwayBytesYielded = "runway-bytes-yielded", Bytes;
     /// Files seen fragmenting.
     FilesFragmenting = "files-fragmenting", Pieces;
@@ -75,7 +75,7 @@ counters! {
     Signals = "signals", Pieces;
     /// Signals that the kernel could not deliver.
     SignalsLost = "signals-lost", Pieces;
-    /// Bytes that this program has read and written for its own purposes.
+    /// Bytes that Longrun itself has read and written.
     OwnIoBytes = "own-io-bytes", Bytes;
     /// Alerts that a volume may run out of usable space by fragmentation of its free space.
     SpaceAlerts = "space-alerts", Pieces;
@@ -85,19 +85,19 @@ counters! {
     LeftLowSpace = "left-low-space", Pieces;
     /// Left alone: stored compressed.
     LeftCompressed = "left-compressed", Pieces;
-    /// Left alone: somebody may execute it.
+    /// Left alone: the file is executable.
     LeftExecutable = "left-executable", Pieces;
     /// Left alone: it has an extent-size hint.
     LeftSizeHint = "left-size-hint", Pieces;
     /// Left alone: immutable, append-only, encrypted, swap.
     LeftAttributes = "left-attributes", Pieces;
-    /// Left alone: its times were set by hand.
+    /// Left alone: a program has set its times.
     LeftTimesSet = "left-times-set", Pieces;
     /// Left alone: the kernel keeps such files whole.
     LeftKeptWhole = "left-kept-whole", Pieces;
     /// Left alone: excluded by configuration.
     LeftExcluded = "left-excluded", Pieces;
-    /// Left alone: it is gone.
+    /// Left alone: it no longer exists.
     LeftGone = "left-gone", Pieces;
     /// Left alone: the file system refused.
     LeftRefused = "left-refused", Pieces;

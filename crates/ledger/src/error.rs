@@ -1,41 +1,41 @@
-//! Why there is no history (now), and what may be done about it.
+//! Why the history cannot be used, and what to do about it.
 
 use std::path::{Path, PathBuf};
 
-/// Why the history cannot be read or written. The work goes on without it.
+/// Why the history cannot be read or written. The service continues without it.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// There is none.
-    #[error("{path}: there is no history yet; it begins when the service runs")]
+    /// There is no database.
+    #[error("{path}: there is no history yet; the service writes it: systemctl start longrun")]
     Missing {
         /// Where it was looked for.
         path: PathBuf,
     },
     /// The disk is full, or a quota is used up.
-    #[error("{path}: no space to {act}: free some space there, history goes on by itself then")]
+    #[error("{path}: no space to {act}; free some space there, the history then continues by itself")]
     Full {
         /// The database.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         act: &'static str,
-        /// What the system says.
+        /// The error of the system.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The place is read-only, or not ours.
+    /// The place is read-only, or access is denied.
     #[error(
         "{path}: not permitted to {act}: {source}; check the owner and mode of the directory and whether its volume is read-only"
     )]
     ReadOnly {
         /// The database.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         act: &'static str,
-        /// What the system says.
+        /// The error of the system.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A newer version of this program has written it.
+    /// A newer version of Longrun has written it.
     #[error(
-        "{path}: the history is of format {found}, and this version knows formats up to {known}; install the newer version again, or move the file away to begin anew"
+        "{path}: the history has format {found}, but this version reads formats up to {known}; install the newer version again, or move the file away to start a new history"
     )]
     Newer {
         /// The database.
@@ -45,9 +45,9 @@ pub enum LedgerError {
         /// The newest that is known here.
         known: i64,
     },
-    /// An older version wrote it, and reading alone does not bring it up to date.
+    /// An older version wrote it, and a reader does not migrate it.
     #[error(
-        "{path}: the history is of the older format {found}; start the service once, it brings it up to format {known}"
+        "{path}: the history has the older format {found}; start the service once, which converts it to format {known}"
     )]
     Older {
         /// The database.
@@ -58,43 +58,43 @@ pub enum LedgerError {
         known: i64,
     },
     /// It is a database, but of another program.
-    #[error("{path}: is the database of another program; name another place for the history")]
+    #[error("{path}: this is the database of another program; choose another place for the history")]
     Foreign {
         /// The database.
         path: PathBuf,
     },
-    /// Its content contradicts itself.
-    #[error("{path}: the history is damaged ({detail}); the service sets it aside and begins anew at its next start")]
+    /// The database is damaged.
+    #[error("{path}: the history is damaged ({detail}); at its next start the service renames it and starts a new one")]
     Damaged {
         /// The database.
         path: PathBuf,
         /// What was found.
         detail: String,
     },
-    /// It knows no such volume.
-    #[error("{asked}: no volume of the history has this mount point, device, label or UUID; it knows {known}")]
+    /// The history has no such volume.
+    #[error("{asked}: no volume of the history has this mount point, device, label or UUID; it has {known}")]
     UnknownVolume {
-        /// What was asked for.
+        /// The volume that was asked for.
         asked: String,
-        /// Where the volumes that it knows were mounted.
+        /// The mount points of the volumes in the history.
         known: String,
     },
-    /// Others keep it locked.
-    #[error("{path}: another process keeps the history locked; look for a second service, or try again")]
+    /// Another process holds the lock.
+    #[error("{path}: another process has locked the history; check whether a second service runs, or try again")]
     Busy {
         /// The database.
         path: PathBuf,
-        /// What SQLite says.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
     /// Anything else that SQLite reports.
-    #[error("{path}: cannot {act}: {source}; look at the system log for errors of the device")]
+    #[error("{path}: cannot {act}: {source}; check the system log for device errors")]
     Sqlite {
         /// The database.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         act: &'static str,
-        /// What SQLite says.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
     /// A system call on the file failed.
@@ -102,19 +102,19 @@ pub enum LedgerError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         act: &'static str,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
 
 impl LedgerError {
-    /// What SQLite reports, told apart by what can be done about it.
+    /// Classifies an error of SQLite by its remedy.
     pub(crate) fn sqlite(path: &Path, act: &'static str, source: rusqlite::Error) -> Self {
         use rusqlite::{ErrorCode, ffi};
         let path = path.to_owned();
-        // Shared memory that cannot grow is reported as an error of its own: it is the disk that is full.
+        // SQLite has a separate error for shared memory that cannot grow. It means that the disk is full.
         let no_memory_file = source.sqlite_error().is_some_and(|e| e.extended_code == ffi::SQLITE_IOERR_SHMSIZE);
         match source.sqlite_error_code() {
             _ if no_memory_file => Self::Full { path, act, source: source.into() },
@@ -130,7 +130,7 @@ impl LedgerError {
         }
     }
 
-    /// What the system reports, told apart likewise.
+    /// Classifies an error of the system by its remedy.
     pub(crate) fn io(path: &Path, act: &'static str, source: std::io::Error) -> Self {
         use std::io::ErrorKind;
         let path = path.to_owned();

@@ -1,8 +1,7 @@
-//! History: what Longrun did and what it was good for, in one SQLite file.
+//! The history: what Longrun did and what it gained, in one SQLite file.
 //!
-//! Owns the database: its format and migrations, its size, and what becomes of it when it is damaged, full or read-only.
-//! Never reads a clock: times are given. Never stands in the way of the work: a [`Recorder`] takes what it is told at
-//! once and writes when it can.
+//! Owns the database: its format, migrations and size, and the handling of damage, full disks and read-only places. Never
+//! reads a clock: the caller passes times. Never blocks the caller: a [`Recorder`] queues records and writes them later.
 
 mod counter;
 mod error;

@@ -1,4 +1,4 @@
-//! What is kept: volumes, counts by the hour, figures of scans, events, and what was spent. No I/O, no clock.
+//! The records of the history: volumes, hourly counts, figures of scans, events, and bytes spent. No I/O, no clock.
 
 use crate::Counter;
 use crate::time::{Day, Hour};
@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Whose counts they are: a volume's, or the service's own. Cheap to copy.
+/// The owner of a count: a volume, or the service itself. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Account(Arc<str>);
 
 impl Account {
-    /// What belongs to no volume: processor time, for instance.
+    /// The account of counts that belong to no volume, for example processor time.
     #[must_use]
     pub fn service() -> Self {
         Self(Arc::from(""))
     }
 
-    /// The volume with this UUID (or whatever else names it for good).
+    /// The volume with this UUID (or another permanent identifier).
     #[must_use]
     pub fn volume(uuid: &str) -> Self {
         Self(Arc::from(uuid))
@@ -39,24 +39,24 @@ impl Account {
     }
 }
 
-/// A volume, as it was last seen. It is recognised by its UUID, whatever it is called and wherever it is mounted.
+/// A volume, as it was last seen. Its UUID identifies it, independent of label and mount point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VolumeIdentity {
-    /// UUID of the file system, or whatever else names it for good.
+    /// UUID of the file system, or another permanent identifier.
     pub uuid: String,
-    /// Its label, when it has one.
+    /// Its label, if it has one.
     pub label: Option<String>,
-    /// Where it is mounted. What is not UTF-8 is serialised as U+FFFD.
+    /// The mount point. Invalid UTF-8 is serialised as U+FFFD.
     #[serde(serialize_with = "lossy")]
     pub point: PathBuf,
-    /// The device that it lies on.
+    /// The block device.
     #[serde(serialize_with = "lossy")]
     pub device: PathBuf,
     /// Type of the file system.
     pub filesystem: String,
 }
 
-/// A name in a report must not make all of the report fail.
+/// A name that is not UTF-8 must not make the whole report fail.
 fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }
@@ -69,7 +69,7 @@ impl VolumeIdentity {
     }
 }
 
-/// The state of a volume at some time. What was not found out is `None`.
+/// The state of a volume at some time. Figures that are not known are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Gauge {
     /// Files.
@@ -86,7 +86,7 @@ pub struct Gauge {
     pub free_bytes: Option<u64>,
     /// Everything that is not free.
     pub used_bytes: Option<u64>,
-    /// The least number of pieces that the free space could be in.
+    /// The smallest number of pieces that the immovable areas allow.
     pub floor_pieces: Option<u64>,
 }
 
@@ -111,11 +111,11 @@ impl From<&Fragmentation> for Gauge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Good to know.
+    /// For information.
     Info,
-    /// Something does not work as it should; the rest does.
+    /// A part of the service does not work.
     Warning,
-    /// Somebody should do something.
+    /// The administrator should act.
     Alert,
 }
 
@@ -123,7 +123,7 @@ impl Severity {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Alert];
 
-    /// Under this name it is kept and reported.
+    /// The name in the database and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -133,42 +133,42 @@ impl Severity {
         }
     }
 
-    /// The one of this name.
+    /// The severity with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|severity| severity.name() == name)
     }
 }
 
-/// Something worth telling, once.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// Where.
+    /// The volume, or the service.
     pub account: Account,
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
     /// A word for programs, like "mended" or "space-alert".
     pub kind: String,
     /// A sentence for people.
     pub text: String,
-    /// The file, when it is about one.
+    /// The file, if the event concerns one.
     pub path: Option<PathBuf>,
 }
 
-/// What is written in one transaction: all of it, or nothing.
+/// The records of one transaction. All of them are written, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Volumes that were seen, and when last.
+    /// The volumes that were seen, and when each was seen last.
     pub seen: BTreeMap<Account, (VolumeIdentity, Timestamp)>,
-    /// What was counted, by account and hour.
+    /// Counts, by account and hour.
     pub tallies: BTreeMap<(Account, Hour, Counter), u64>,
     /// Results of scans.
     pub gauges: Vec<(Account, Timestamp, Gauge)>,
     /// Events, oldest first.
     pub events: Vec<Event>,
-    /// What was written to volumes at our instance, by day.
+    /// Bytes that Longrun wrote to volumes, by day.
     pub spent: BTreeMap<(Account, Day), u64>,
 }
 
@@ -196,7 +196,7 @@ impl Batch {
         *tally = tally.saturating_add(amount);
     }
 
-    /// Takes over what an earlier batch holds that could not be written. What is in both is younger here.
+    /// Merges an earlier batch that could not be written. Where both have a record of the same volume, this one is newer.
     pub fn take_over(&mut self, mut earlier: Self) {
         for (account, seen) in earlier.seen {
             self.seen.entry(account).or_insert(seen);
@@ -215,7 +215,7 @@ impl Batch {
         }
     }
 
-    /// Notes that `bytes` were written to a volume at our instance.
+    /// Notes that Longrun wrote `bytes` to a volume.
     pub fn spend(&mut self, account: &Account, bytes: Bytes, at: Timestamp) {
         let spent = self.spent.entry((account.clone(), Day::of(at))).or_default();
         *spent = spent.saturating_add(bytes.0);

@@ -1,4 +1,4 @@
-//! Hours, days and months of UTC, by which history is kept. Pure: no clock is read here.
+//! The time steps of the history: hours, days and months in UTC. Pure: reads no clock.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -7,15 +7,15 @@ use serde::Serialize;
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
 
-/// The length of the steps in which something is counted.
+/// The length of a time step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Step {
     /// An hour.
     Hour,
-    /// A day, of UTC.
+    /// A day in UTC.
     Day,
-    /// A calendar month, of UTC.
+    /// A calendar month in UTC.
     Month,
 }
 
@@ -23,7 +23,7 @@ impl Step {
     /// All of them, the shortest first.
     pub const ALL: [Self; 3] = [Self::Hour, Self::Day, Self::Month];
 
-    /// The number under which it is kept.
+    /// The number in the database.
     #[must_use]
     pub const fn code(self) -> i64 {
         match self {
@@ -33,13 +33,13 @@ impl Step {
         }
     }
 
-    /// The one of this number.
+    /// The step with this number.
     #[must_use]
     pub fn from_code(code: i64) -> Option<Self> {
         Self::ALL.into_iter().find(|step| step.code() == code)
     }
 
-    /// The beginning of the step that `at` lies in.
+    /// The beginning of the step that contains `at`.
     #[must_use]
     pub fn floor(self, at: Timestamp) -> Timestamp {
         let seconds = at.as_second() - i64::from(at.subsec_nanosecond() < 0);
@@ -51,7 +51,7 @@ impl Step {
         Timestamp::from_second(floored).unwrap_or(Timestamp::MIN)
     }
 
-    /// The beginning of the step after the one that `at` lies in.
+    /// The beginning of the step after the one that contains `at`.
     #[must_use]
     pub fn next(self, at: Timestamp) -> Timestamp {
         let start = self.floor(at).as_second();
@@ -78,7 +78,7 @@ fn first_of_month(at: Timestamp) -> Timestamp {
 pub struct Hour(Timestamp);
 
 impl Hour {
-    /// The hour that `at` lies in.
+    /// The hour that contains `at`.
     #[must_use]
     pub fn of(at: Timestamp) -> Self {
         Self(Step::Hour.floor(at))
@@ -96,7 +96,7 @@ impl Hour {
 pub struct Day(Timestamp);
 
 impl Day {
-    /// The day that `at` lies in.
+    /// The day that contains `at`.
     #[must_use]
     pub fn of(at: Timestamp) -> Self {
         Self(Step::Day.floor(at))

@@ -41,7 +41,7 @@ fn a_newer_format_is_refused_and_the_file_untouched() {
     let before = fs::read(&path).unwrap();
     let refused = Ledger::open(&path, Limits::default(), at(NOW)).unwrap_err();
     assert!(matches!(refused, LedgerError::Newer { found: 99, .. }), "{refused}");
-    assert!(refused.to_string().contains("of format 99"), "{refused}");
+    assert!(refused.to_string().contains("has format 99"), "{refused}");
     assert!(matches!(Reader::open(&path), Err(LedgerError::Newer { .. })));
     assert_eq!(fs::read(&path).unwrap(), before);
 }

@@ -1,8 +1,10 @@
-//! The agenda: a volume cut into windows that are planned one after another, so that memory and time stay bounded.
+//! The agenda: divides a volume into windows, which are planned one after another, so that memory and time stay
+//! bounded.
 //!
-//! The free space shall gather in the zone, the largest segments of the whole volume. Each window takes the next stretch
-//! outside the zone together with as much of the zone as is needed to fill it: what lies there moves out, and the zone
-//! empties from its start. What is left of a slice of the zone belongs to the next window.
+//! The free space is gathered in the zone, which consists of the largest segments of the volume. Each window takes the
+//! next stretch outside the zone, and as much of the zone as is needed to fill it. The data in this part of the zone
+//! moves out, so the zone becomes empty from its start. The unused rest of a slice of the zone belongs to the next
+//! window.
 
 use crate::regions::{Regions, shares};
 use crate::unit::{Piece, Unit};
@@ -45,7 +47,7 @@ pub(crate) struct Agenda<'a> {
     size: WindowSize,
 }
 
-/// A window and the part of it that shall become free.
+/// A window, and the part of it that is to become free.
 pub(crate) struct Job {
     pub(crate) window: Window,
     pub(crate) zone: Vec<Extent>,
@@ -193,7 +195,7 @@ impl<'a> Agenda<'a> {
         slice
     }
 
-    /// Takes note of how a window ended: `moved` are the units that changed place, with their files.
+    /// Records the result of a window: `moved` are the units that changed place, with their files.
     pub(crate) fn finish(&mut self, job: &Job, free: &ExtentSet, moved: Vec<(FileIndex, u32, Vec<Piece>)>) {
         for extent in job.within.iter() {
             self.free.remove(extent);

@@ -1,6 +1,6 @@
-//! The board: the space to be filled, as slots (units that have a place) and holes between them.
+//! The board: the space to fill, as slots (units that have a place) and the holes between them.
 //!
-//! Owns the arithmetic of places; never decides which unit goes where.
+//! Owns the arithmetic of places. Never decides which unit goes where.
 
 use crate::unit::UnitIndex;
 use longrun_layout::Extent;

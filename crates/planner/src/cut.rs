@@ -1,7 +1,7 @@
-//! Efficient mode's units: which fragments of a file are worth moving.
+//! The units of efficient mode: which fragments of a file are worth moving.
 //!
-//! Long fragments stay, the short ones between them become one unit each: most of the excess sits in the short ones,
-//! most of the bytes in the long ones.
+//! Long fragments stay, and the short ones between them become one unit each, because most of the excess is in the
+//! short fragments and most of the bytes are in the long ones.
 
 use crate::unit::{Piece, Unit};
 

@@ -1,4 +1,4 @@
-//! Efficient mode: 90 to 95 % of the excess for the fewest bytes; free space never gets worse.
+//! Efficient mode: removes 90 to 95 % of the excess for the fewest bytes, and never fragments the free space further.
 
 use crate::cut::cut;
 use crate::keep::keep;
@@ -30,7 +30,8 @@ pub(crate) struct Aim {
 }
 
 impl Aim {
-    /// A little under 5 % of the excess, or under 10 %, since not every unit finds its place; free space not worse than now.
+    /// A little under 5 % of the excess, or under 10 %, since not every unit finds its place; free space not worse
+    /// than now.
     pub(crate) const FIRST: Self = Self { excess: (1, 22), tolerable: (2, 21), pieces: (1, 1), largest: 0 };
 
     /// What to set out for on a volume; `None` when it is good enough.
@@ -68,10 +69,10 @@ enum Attempt {
 
 /// Plans a window of whole files; `None` when nothing pays.
 ///
-/// Where the last of the excess costs so much that half of what the fragmented files hold would have to move, less is aimed
-/// at, down to what is tolerable. Where the budget does not cover what is aimed at, less is aimed at too: by bisection, the
-/// least excess that can be reached with it. A plan that is cut off by its budget instead would pay for preparations that
-/// come to nothing.
+/// Where the last of the excess costs so much that half of what the fragmented files hold would have to move, less
+/// is aimed at, down to what is tolerable. Where the budget does not cover what is aimed at, less is aimed at too:
+/// by bisection, the least excess that can be reached with it. A plan that is cut off by its budget instead would
+/// pay for preparations that come to nothing.
 pub(crate) fn plan(window: &Window, aim: Aim, regions: &Regions, limits: Limits) -> Option<Scheduled> {
     let excess = window.excess();
     let share = |(part, whole): (u64, u64)| excess * part / whole;

@@ -1,4 +1,4 @@
-//! Files mode: fragmented files into free places that are large enough; nothing else moves.
+//! Files mode: moves fragmented files into free places that are large enough, and nothing else.
 
 use crate::board::Board;
 use crate::plan::Why;

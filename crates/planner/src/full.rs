@@ -1,4 +1,4 @@
-//! Full mode: every file whole, and the free space in as few pieces as the obstacles allow.
+//! Full mode: makes every file contiguous, and leaves the free space in as few pieces as the obstacles allow.
 
 use crate::keep::keep;
 use crate::plan::Why;
@@ -86,9 +86,9 @@ fn attempt(
     Attempt { target, pieces, largest, cost }
 }
 
-/// Hysteresis: a plan is worth its bytes when every fragment and free piece that it saves costs at most 16 MiB of
-/// 4 KiB blocks, or a few times the average fragmented file, and every block by which the largest piece grows one block. Without this a second pass moved 65 % of a volume for
-/// nothing.
+/// Hysteresis: a plan is worth its bytes when every fragment and free piece that it saves costs at most 16 MiB of 4
+/// KiB blocks, or a few times the average fragmented file, and every block by which the largest piece grows one
+/// block. Without this a second pass moved 65 % of a volume for nothing.
 fn pays(window: &Window, attempt: &Attempt) -> bool {
     const BLOCKS_PER_GAIN: u64 = 4096;
     let fragmented: Vec<u64> = window.units.iter().filter(|u| u.fragments() > 1).map(|u| u.size).collect();

@@ -1,4 +1,4 @@
-//! The keep set: which units stay where they are, or grow around the largest part of themselves.
+//! The keep set: the units that stay where they are, or are completed around their largest part.
 
 use crate::unit::{Unit, UnitIndex};
 use longrun_layout::{Extent, ExtentSet};

@@ -1,6 +1,6 @@
 //! Turns a volume layout and a policy into an ordered plan of moves.
 //!
-//! Owns every decision about what goes where and in which order. Never does I/O, never reads a clock, never uses
+//! Owns every decision about what goes where, and in which order. Never does I/O, never reads a clock, never uses
 //! randomness or hash-ordered iteration: the same layout and policy give the same plan.
 
 mod agenda;
@@ -11,6 +11,7 @@ mod efficient;
 mod files;
 mod full;
 mod keep;
+mod nothing;
 mod plan;
 mod planner;
 mod policy;
@@ -24,6 +25,7 @@ mod window;
 mod zone;
 
 pub use agenda::WindowSize;
+pub use nothing::{Gain, NoPlan, Nothing, Room, why_nothing};
 pub use plan::{Batch, PlannedMove, Step, Why};
 pub use planner::Planner;
 pub use policy::{Goal, Mode, Policy};

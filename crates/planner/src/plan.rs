@@ -1,4 +1,4 @@
-//! The plan: moves in order, in batches that can be carried out one after another.
+//! The plan: ordered moves, in batches that are executed one after another.
 
 use longrun_layout::{ExtentSet, FileMove};
 use serde::{Deserialize, Serialize};
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// The file is fragmented, and becomes whole or less fragmented.
+    /// The file is fragmented, and becomes contiguous or less fragmented.
     Defragment,
-    /// The file fills a gap exactly, so that the free space gathers elsewhere.
+    /// The file fills a gap exactly, so that the free space is gathered elsewhere.
     FillGap,
     /// The file leaves a place that a larger one needs.
     MakeRoom,
@@ -20,9 +20,9 @@ pub enum Why {
 /// A move and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedMove {
-    /// What moves where.
+    /// The file range, and its target.
     pub step: FileMove,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
@@ -36,12 +36,12 @@ pub enum Step {
     Barrier,
 }
 
-/// A part of a plan that can be carried out on its own: it leaves the volume better (never worse) than it found it.
+/// A part of a plan that can be executed on its own. It never makes the volume worse.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     /// In order.
     pub steps: Vec<Step>,
-    /// By how many the excess fragments of all files are fewer afterwards.
+    /// The decrease of the excess fragments of all files.
     pub saves: u64,
 }
 

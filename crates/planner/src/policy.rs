@@ -1,21 +1,21 @@
-//! What the user wants of a plan.
+//! The user's requirements for a plan.
 
 use longrun_layout::{Blocks, FileView, VolumeLayout};
 use serde::{Deserialize, Serialize};
 
-/// How far a plan goes.
+/// The mode of a plan: how far it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Zero excess fragments and free space in as few pieces as the obstacles allow.
     Full,
-    /// 90 to 95 % of the excess for the fewest bytes; what is good enough is not touched.
+    /// Removes 90 to 95 % of the excess for the fewest bytes; files that are good enough are not moved.
     Efficient,
-    /// Files only: each fragmented file into a free place where one is large enough.
+    /// Only fragmented files move, each into a free place that is large enough, if there is one.
     Files,
 }
 
-/// What is good enough.
+/// The goal of a plan: the state that is good enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Goal {
     /// Excess fragments of files that may move.
@@ -33,18 +33,18 @@ pub struct Policy {
     pub mode: Mode,
     /// The most blocks to move, if limited.
     pub budget: Option<Blocks>,
-    /// Free blocks that are never held: others' space, and what the file system needs itself. The engine sees to it; a plan
-    /// needs no more than it vacates.
+    /// Free blocks that are never held: space for other processes and for the file system itself. The engine
+    /// enforces this; a plan needs only as many blocks as it vacates.
     pub reserve: Blocks,
     /// Blocks moved between two barriers.
     pub epoch: Blocks,
-    /// For efficient mode: what the first plan of a pass set out for, so that later ones go on to it and no further.
+    /// For efficient mode: the goal of the first plan of a pass, which later plans of the pass keep.
     pub goal: Option<Goal>,
 }
 
 impl Goal {
-    /// What an efficient pass over `layout` has reached when the excess is less by `saved` and free space no worse than now. A
-    /// little more may be left: what a plan set out for comes true but for a few files.
+    /// The goal of an efficient pass over `layout`: the excess is less by `saved`, and the free space is not worse
+    /// than now. A little more excess is permitted, because a few files of a plan cannot be moved.
     #[must_use]
     pub fn efficient(layout: &VolumeLayout, saved: u64) -> Self {
         let excess = movable_excess(layout).sum::<u64>();
@@ -56,7 +56,7 @@ impl Goal {
     }
 }
 
-/// The excess fragments of each file that may move, for all files that lie in the same blocks.
+/// The excess fragments of each movable file, times the number of files that share its blocks.
 pub(crate) fn movable_excess(layout: &VolumeLayout) -> impl Iterator<Item = u64> {
     let excess = |f: FileView<'_>| f.fragments().saturating_sub(1) * layout.owners(f.index);
     layout.files().filter(FileView::is_movable).map(excess)

@@ -1,4 +1,4 @@
-//! The pool: units that wait for a place, and which of them fill a hole exactly.
+//! The pool: units that wait for a place, and combinations of them that fill a hole exactly.
 
 use crate::unit::UnitIndex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ const COUNTED: usize = 1 << 16;
 /// Steps that one search for an exact combination may take.
 const PATIENCE: u32 = 60_000;
 
-/// Units by size; within a size by directory, so that files of one directory come to lie together.
+/// Units by size; within a size by directory, so that files of one directory end up together.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     by_size: BTreeMap<u64, BTreeSet<(u32, UnitIndex)>>,

@@ -1,6 +1,7 @@
-//! Parts of a volume that keep free blocks for themselves, and what that leaves to a plan.
+//! Regions of a volume that reserve free blocks, and what remains for a plan.
 //!
-//! Owns the account of what may still be moved into each part. Where a volume has no such parts it allows everything.
+//! Owns the account of how much may still be moved into each region. On a volume without such regions it permits
+//! everything.
 
 use longrun_layout::{Blocks, Extent, ExtentSet, Region};
 
@@ -75,7 +76,7 @@ impl Regions {
     }
 }
 
-/// What each region must have in a zone of free space: what it keeps, and a step to work with where there is enough.
+/// The free blocks that each region must have in a zone: its reserve, and one step to work with if there is enough.
 pub(crate) fn shares(regions: &[Region], free: u64) -> Vec<(Extent, u64)> {
     let kept: u64 = regions.iter().map(|region| region.kept_free.0).sum();
     let step = (free.saturating_sub(kept) / (2 * regions.len() as u64).max(1)).min(STEP);

@@ -1,5 +1,5 @@
-//! The schedule: in which order units reach their places, in time-honest terms: vacated blocks are usable only after a
-//! barrier, and at no moment does the volume have more excess fragments than at the start.
+//! The schedule: the order in which units reach their places. It observes two rules: vacated blocks are usable only
+//! after a barrier, and the volume never has more excess fragments than at the start.
 
 use crate::plan::{PlannedMove, Step, Why};
 use crate::regions::Regions;
@@ -30,7 +30,7 @@ impl Limits {
     }
 }
 
-/// Carries units to their targets.
+/// Moves units to their targets.
 pub(crate) struct Scheduler<'a> {
     units: &'a [Unit],
     limits: Limits,
@@ -48,11 +48,11 @@ pub(crate) struct Scheduler<'a> {
     /// Excess fragments now, relative to the start (never above zero).
     excess: i64,
     regions: Regions,
-    /// Where units must not be sent that could lie anywhere else; `None` when each has its one place.
+    /// The area that units with a free choice of place must avoid; `None` if each unit has a fixed place.
     others: Option<Vec<Extent>>,
 }
 
-/// What a schedule comes to.
+/// The result of a schedule.
 pub(crate) struct Scheduled {
     pub(crate) steps: Vec<Step>,
     /// The files of the units that moved, with their directory and the unit's pieces afterwards.
@@ -129,7 +129,7 @@ impl<'a> Scheduler<'a> {
         scheduler
     }
 
-    /// Units may come to lie anywhere but in `protected`.
+    /// Units may end up anywhere but in `protected`.
     pub(crate) fn anywhere_but(mut self, protected: Vec<Extent>) -> Self {
         self.others = Some(protected);
         self
@@ -221,7 +221,7 @@ impl<'a> Scheduler<'a> {
             .collect()
     }
 
-    /// Moves whole units whose targets are available, until nobody is ready. A full epoch ends with a barrier. Units whose
+    /// Moves whole units whose targets are available, until none is ready. A full epoch ends with a barrier. Units whose
     /// region has no room wait for others to leave it.
     fn move_ready(&mut self) {
         const TURNS: u32 = 32;
@@ -356,8 +356,8 @@ impl<'a> Scheduler<'a> {
         self.recount(index);
     }
 
-    /// The part of a piece whose place is available: (offset in the piece, length). All of it, or its longest part, within
-    /// what the budget leaves.
+    /// The part of a piece whose place is available: (offset in the piece, length). All of it, or its longest part,
+    /// within what the budget leaves.
     fn movable_part(&self, place: u64, piece: Piece) -> Option<(u64, u64)> {
         let wanted = Extent::new(place, piece.length);
         let part = self.available.overlapping(wanted).max_by_key(|e| e.length)?;

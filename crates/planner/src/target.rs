@@ -1,4 +1,4 @@
-//! The target layout: where every unit of a window shall lie in the end. The hard packing, apart from the scheduling.
+//! The target layout: the final place of every unit of a window. It does the packing; the schedule is separate.
 
 use crate::board::{Board, Slot};
 use crate::pool::Pool;

@@ -1,4 +1,4 @@
-//! What a plan places: a unit is a file, or a part of one, that shall lie in one contiguous place.
+//! A unit: a file, or a part of one, that the plan puts into one contiguous place.
 
 use longrun_layout::{FileIndex, FileView, PhysicalBlock};
 

@@ -1,4 +1,4 @@
-//! A window: the part of a volume that is planned at once, with everything that plan needs to know of it.
+//! A window: the part of a volume that is planned at once, with all data that this needs.
 
 use crate::unit::Unit;
 use longrun_layout::{Extent, ExtentSet, FileIndex};

@@ -1,4 +1,4 @@
-//! Where the free space shall gather.
+//! Chooses the zone in which the free space is gathered.
 
 use longrun_layout::{Extent, ExtentSet};
 

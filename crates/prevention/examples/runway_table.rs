@@ -5,7 +5,7 @@
 #[path = "../tests/simulator/mod.rs"]
 mod simulator;
 
-use longrun_prevention::FileSystem;
+use longrun_sys::FileSystem;
 use simulator::{Condition, Load, Scenario};
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The words that sensor, policy and runways have in common. No I/O.
+//! The types that sensor, policy and runways share. No I/O.
 
 use longrun_layout::Bytes;
 use longrun_sys::{ByteRange, DeviceNumber, FileHandle};
@@ -11,48 +11,7 @@ use std::path::{Path, PathBuf};
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 
-/// The file systems that prevention knows. What is not here is never touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FileSystem {
-    /// ext4.
-    Ext4,
-    /// XFS.
-    Xfs,
-    /// btrfs.
-    Btrfs,
-}
-
-impl FileSystem {
-    /// From the kernel's name of the type.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "ext4" => Some(Self::Ext4),
-            "xfs" => Some(Self::Xfs),
-            "btrfs" => Some(Self::Btrfs),
-            _ => None,
-        }
-    }
-
-    /// The kernel's name of the type.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4",
-            Self::Xfs => "xfs",
-            Self::Btrfs => "btrfs",
-        }
-    }
-}
-
-impl fmt::Display for FileSystem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A file of a mounted volume, by names that the kernel gives: nobody's rename changes them.
+/// A file of a mounted volume, identified by numbers of the kernel, so that renaming does not change its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FileKey {
     /// The file system's own number, as /proc/self/mountinfo shows it. On btrfs that is not what stat tells about a file,
@@ -64,7 +23,7 @@ pub struct FileKey {
     pub handle: FileHandle,
 }
 
-/// The name of the thread that wrote, as the kernel keeps it: 15 bytes at most.
+/// The name of the thread that wrote, as stored by the kernel: at most 15 bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessName(pub [u8; 16]);
 
@@ -85,30 +44,30 @@ impl fmt::Debug for ProcessName {
     }
 }
 
-/// Something noticed about a file.
+/// An event about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signal {
     /// When.
     pub at: Nanos,
     /// Which file.
     pub file: FileKey,
-    /// Its length at that moment, a direct write that is under way included; 0 with [`SignalKind::Closed`], which does not
-    /// tell.
+    /// Its length at that moment, including a direct write that is under way; 0 with [`SignalKind::Closed`], which
+    /// does not report it.
     pub size: Bytes,
-    /// Who wrote; a kernel thread when the data was written back later, nobody where that is not told.
+    /// Who wrote; a kernel thread when the data was written back later, no one where that is not told.
     pub by: ProcessName,
     /// What.
     pub kind: SignalKind,
 }
 
 impl Signal {
-    /// A writer has closed `file`: nothing else is told of it.
+    /// A writer has closed `file`; nothing else is known about it.
     pub(crate) fn closed(file: FileKey, at: Nanos) -> Self {
         Self { at, file, size: Bytes(0), by: ProcessName::default(), kind: SignalKind::Closed }
     }
 }
 
-/// What was noticed.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SignalKind {
@@ -135,14 +94,15 @@ pub enum SignalKind {
         /// Up to where the file is being written.
         end: Bytes,
     },
-    /// The file lies in pieces that no runway would have helped: the file system chose their places when it wrote them back, or
-    /// they are too few yet. Mending may. On XFS, which does not tell the places then, it may also lie well.
+    /// The file is fragmented in a way that no runway would have prevented: the file system chose the places when it
+    /// wrote the data back, or there are too few fragments so far. Mending may help. On XFS, which does not report
+    /// the places then, it may also be contiguous.
     InPieces,
     /// The last writer that had an armed file open may have closed it. Others may have opened it since.
     Closed,
 }
 
-/// Where signals come from.
+/// The source of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SensorKind {
@@ -161,15 +121,16 @@ impl fmt::Display for SensorKind {
     }
 }
 
-/// Why a file that fragments gets no runway (now).
+/// Why a fragmenting file gets no runway (now).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LeaveReason {
-    /// The volume's free space is below the floor, or runways hold as much as they may.
+pub enum NoRunway {
+    /// The volume's free space is below the floor, runways hold their maximum of space, or their maximum number is
+    /// reached.
     LowSpace,
     /// btrfs stores it compressed; preallocated space would be used uncompressed.
     Compressed,
-    /// Somebody may execute it.
+    /// Another process may execute it.
     Executable,
     /// It has an extent-size hint: the file system takes care already.
     SizeHint,
@@ -177,11 +138,13 @@ pub enum LeaveReason {
     Attributes,
     /// Its times were set by hand: a preallocation would change them.
     TimesSet,
+    /// Its owner, its group, its project or its subvolume has a limit on space: a runway would count as theirs.
+    Quota,
     /// The kernel keeps such files in few pieces by itself.
     KeptWhole,
     /// The free space is in pieces hardly longer than the file's own: a runway would not help.
     ScatteredSpace,
-    /// It has one there already: where it fragments all the same, it is overwritten (copy-on-write), or the signal is old.
+    /// It already has one there. If it still fragments, it is overwritten in place (copy-on-write), or the signal is old.
     HasRunway,
     /// Excluded by configuration.
     Excluded,
@@ -191,7 +154,7 @@ pub enum LeaveReason {
     Refused,
 }
 
-/// What prevention did or saw, for whoever keeps the books. Bytes are the file system's blocks times their size.
+/// What prevention did or observed, for the history. Bytes are the blocks of the file system times their size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
     /// A runway was granted.
@@ -210,7 +173,7 @@ pub enum Happening {
         /// Which.
         file: FileKey,
         /// Why.
-        reason: LeaveReason,
+        reason: NoRunway,
     },
     /// The runways of a file were settled: it is closed, and what it had not used is given back.
     Settled {
@@ -222,7 +185,7 @@ pub enum Happening {
         given_back: Bytes,
         /// How many excess fragments the runways have saved, by the file's own rate before the first of them.
         prevented: u64,
-        /// How many excess fragments the file has all the same: something for mending.
+        /// How many excess fragments the file still has; mending can remove them.
         excess: u64,
     },
     /// A file fragmented that got no runway, or before it got one, and is quiet now: something for mending.
@@ -253,7 +216,7 @@ pub enum Happening {
     },
 }
 
-/// Told of what happens. Called from many threads, and must not block: it counts or queues.
+/// Receives what prevention did or observed. It is called from many threads and must not block: it counts or queues.
 pub trait Sink: Send + Sync {
     /// Something happened on the volume mounted at `point`.
     fn happened(&self, point: &Path, happening: &Happening);

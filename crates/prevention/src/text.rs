@@ -1,4 +1,4 @@
-//! How keys and names of the model stand in JSON: readable, and the same when read back.
+//! The JSON form of keys and names of the model. It is readable, and reads back as the same value.
 //!
 //! Owns the text forms of device numbers, file handles and process names. No I/O.
 
@@ -18,7 +18,7 @@ pub(crate) mod device {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DeviceNumber, D::Error> {
         let text = String::deserialize(deserializer)?;
-        super::device_number(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no device number")))
+        super::device_number(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not a device number")))
     }
 }
 
@@ -32,7 +32,7 @@ pub(crate) mod handle {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<FileHandle, D::Error> {
         let text = String::deserialize(deserializer)?;
-        super::file_handle(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no file handle")))
+        super::file_handle(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not a file handle")))
     }
 }
 
@@ -70,7 +70,7 @@ impl Serialize for ProcessName {
 impl<'de> Deserialize<'de> for ProcessName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        process_name(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no name of a process")))
+        process_name(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not a process name")))
     }
 }
 

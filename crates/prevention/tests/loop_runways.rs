@@ -6,11 +6,14 @@ mod common;
 
 use common::case::{Case, Notes, among_others, eventually, for_all, start};
 use common::volume;
-use longrun_lab::{FileSystemKind, TrimTortureSettings, bytes_beyond_the_end, trim_torture, write_in_pieces};
+use longrun_lab::oracle::used_space;
+use longrun_lab::{
+    FileSystemKind, LoopVolume, TrimTortureSettings, VolumeSpec, bytes_beyond_the_end, trim_torture, write_in_pieces,
+};
 use longrun_layout::Bytes;
 use longrun_prevention::policy::Settings;
-use longrun_prevention::{Happening, LeaveReason, Options, Prevention, SignalKind, Watched};
-use longrun_sys::{ByteRange, Mapping};
+use longrun_prevention::{FileKey, Happening, NoRunway, Options, Prevention, SignalKind, Watched};
+use longrun_sys::{ByteRange, Errno, FileHandle, Mapping};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -22,6 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 fn loop_a_growing_file_gets_a_runway_and_gives_it_back_when_it_is_closed() {
     for_all(|kind| {
         let case = Case::new(kind);
+        let before = used_space(&case.volume).unwrap();
         let (file, key) = case.growing("file");
         let Happening::Granted { path, range, .. } = case.granted() else { panic!() };
         assert_eq!(path, Some(case.path("file")));
@@ -36,6 +40,9 @@ fn loop_a_growing_file_gets_a_runway_and_gives_it_back_when_it_is_closed() {
         assert!(given_back.0 >= 4 << 20, "{kind:?}: {given_back:?}");
         assert_eq!(bytes_beyond_the_end(&case.path("file")).unwrap(), 0);
         assert_eq!(fs::read(case.path("file")).unwrap(), vec![7; 1 << 20]);
+        let used = used_space(&case.volume).unwrap().0 - before.0;
+        // What describes the file takes some blocks, too.
+        assert!(used <= (1 << 20) + (128 << 10), "{kind:?}: {used} bytes");
         let snapshot = case.prevention.snapshot();
         let figures = &snapshot.volumes[0];
         assert_eq!((figures.runways, figures.held, figures.grants), (0, Bytes(0), 1), "{kind:?}");
@@ -117,7 +124,7 @@ fn loop_a_file_whose_times_were_set_gets_nothing_that_would_change_them() {
             assert_eq!(file.metadata().unwrap().ctime_nsec(), before.ctime_nsec());
         } else {
             let left = case.happens(|happening| matches!(happening, Happening::Left { .. }));
-            assert!(matches!(left, Happening::Left { reason: LeaveReason::TimesSet, .. }), "{kind:?}: {left:?}");
+            assert!(matches!(left, Happening::Left { reason: NoRunway::TimesSet, .. }), "{kind:?}: {left:?}");
         }
         assert_eq!(file.metadata().unwrap().modified().unwrap(), set, "{kind:?}");
     });
@@ -138,7 +145,7 @@ fn loop_files_that_must_not_be_touched_are_left_alone() {
         };
         let file = File::create_new(case.path("program")).unwrap();
         file.set_permissions(fs::Permissions::from_mode(0o700)).unwrap();
-        assert_eq!(left("program", &file), LeaveReason::Executable);
+        assert_eq!(left("program", &file), NoRunway::Executable);
     });
 }
 
@@ -230,7 +237,7 @@ fn loop_under_pressure_closed_files_give_back_at_once_and_nothing_is_granted() {
             }
         }
         let (_other, _) = case.growing_if_possible("other");
-        case.happens(|h| matches!(h, Happening::Left { reason: LeaveReason::LowSpace, .. }));
+        case.happens(|h| matches!(h, Happening::Left { reason: NoRunway::LowSpace, .. }));
         drop(held);
         // Nobody tells of the close; that space is short is reason enough.
         case.happens(|happening| matches!(happening, Happening::Yielded { .. }));
@@ -369,6 +376,7 @@ fn loop_a_file_that_was_laid_in_pieces_gets_nothing_and_is_told_of_once_it_is_qu
 fn loop_the_sensor_and_the_runways_together_keep_direct_writers_whole() {
     let _turn = among_others();
     let (volume, watched) = volume(FileSystemKind::Xfs, 1024);
+    let before = used_space(&volume).unwrap();
     let state = tempfile::tempdir().unwrap();
     let prevention = Prevention::start(Options::new(state.path().to_owned()), Arc::new(Notes::default())).unwrap();
     prevention.watch(&watched, Settings::default()).unwrap();
@@ -391,7 +399,69 @@ fn loop_the_sensor_and_the_runways_together_keep_direct_writers_whole() {
     assert!(totals.last.volumes[0].grants > 0, "{totals:?}");
     // Without prevention some hundreds each.
     assert!(excess < 200, "{excess} excess fragments: {totals:?}");
+    let used = used_space(&volume).unwrap().0 - before.0;
+    assert!(used <= 6 * 400 * (64 << 10) * 103 / 100, "{used} bytes");
     for name in 1..=6 {
         assert_eq!(bytes_beyond_the_end(&volume.mount_point().join(name.to_string())).unwrap(), 0, "{name}");
     }
+}
+
+/// The journal was written while its lock was held, and the history by the thread that watches the free space: all who asked how
+/// things stand waited with them, the watchdog of the service too.
+#[test]
+fn loop_a_frozen_state_directory_holds_up_neither_status_nor_giving_back_nor_the_end() {
+    let _turn = among_others();
+    let state = LoopVolume::create(&VolumeSpec::of(FileSystemKind::Ext4, 64)).unwrap();
+    let (volume, watched) = volume(FileSystemKind::Xfs, 4096);
+    let (told, notes, prevention) = start(&state.mount_point(), Duration::from_millis(50));
+    prevention.watch(&watched, Settings::default()).unwrap();
+    let file = |name: &str| {
+        let file = File::create_new(volume.mount_point().join(name)).unwrap();
+        file.write_all_at(&[7; 1 << 20], 0).unwrap();
+        file.sync_all().unwrap();
+        let key = FileKey { volume: watched.device, handle: FileHandle::of_file(&file).unwrap() };
+        told.tell_of_growth(key, 1 << 20);
+        (file, key)
+    };
+    let happened = |what: fn(&Happening) -> bool| eventually(|| notes.0.lock().unwrap().iter().any(what).then_some(()));
+    let (held, key) = file("held");
+    happened(|happening| matches!(happening, Happening::Granted { .. }));
+    let frozen = state.freeze().unwrap();
+    // Refused after a while: that it has a runway cannot be remembered.
+    let (_refused, _) = file("refused");
+    drop(held);
+    told.tell(key, 1 << 20, SignalKind::Closed);
+    happened(|happening| matches!(happening, Happening::Settled { given_back, .. } if given_back.0 > 0));
+    happened(|happening| matches!(happening, Happening::Left { reason: NoRunway::Refused, .. }));
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let trouble = prevention.snapshot().journal_trouble;
+        sender.send((trouble, prevention.stop())).unwrap();
+    });
+    let (trouble, totals) = ended.recv_timeout(Duration::from_secs(300)).unwrap();
+    assert!(trouble.is_some_and(|trouble| trouble.contains("does not respond")));
+    assert_eq!(totals.last.volumes[0].grants, 1);
+    drop(frozen);
+}
+
+/// ext4 gives back what lies behind the end only of files that can be written past the page cache. Through the cache, the call that
+/// does it would make the file longer.
+#[test]
+fn loop_what_ext4_could_not_give_back_gets_no_runway_and_keeps_its_length() {
+    let _turn = among_others();
+    let volume = LoopVolume::create(&VolumeSpec::of(FileSystemKind::Ext4, 4096).mount("data=journal")).unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let (told, notes, prevention) = start(state.path(), Duration::from_millis(50));
+    let watched = Watched::mounted_at(&volume.mount_point()).unwrap().unwrap();
+    prevention.watch(&watched, Settings::default()).unwrap();
+    let file = File::create_new(volume.mount_point().join("file")).unwrap();
+    file.write_all_at(&[7; 1 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    let key = FileKey { volume: watched.device, handle: FileHandle::of_file(&file).unwrap() };
+    told.tell_of_growth(key, 1 << 20);
+    let left = |h: &Happening| if let Happening::Left { reason, .. } = h { Some(*reason) } else { None };
+    let reason = eventually(|| notes.0.lock().unwrap().iter().find_map(left));
+    assert_eq!(reason, NoRunway::Attributes);
+    assert_eq!(longrun_sys::free_behind_end(&file, Bytes(1 << 20)), Err(Errno::OPNOTSUPP));
+    assert_eq!(file.metadata().unwrap().len(), 1 << 20);
 }

@@ -6,7 +6,8 @@ use longrun_prevention::policy::{
     Attributes, Case, Decision, Ended, FileFacts, FileKind, Growth, History, Modified, Pattern, Percent, Policy,
     Settings, SpaceFacts, SpaceHealth, Stretch, StretchState, give_back,
 };
-use longrun_prevention::{FileKey, FileSystem, LeaveReason, Nanos, ProcessName, Signal, SignalKind};
+use longrun_prevention::{FileKey, Nanos, NoRunway, ProcessName, Signal, SignalKind};
+use longrun_sys::FileSystem;
 use longrun_sys::{ByteRange, DeviceNumber, FileHandle};
 use proptest::prelude::*;
 use std::ffi::OsStr;
@@ -66,6 +67,7 @@ fn facts() -> impl Strategy<Value = FileFacts> {
         executable: false,
         compressed: false,
         size_hint: false,
+        limited: false,
         attributes: Attributes::default(),
         modified: Modified::Ago(Duration::ZERO),
         fragments: None,
@@ -189,15 +191,15 @@ proptest! {
         let size = file.size.min(Bytes(i64::MAX as u64));
         let mut file = FileFacts { filesystem: FileSystem::Btrfs, size, ..file };
         let reason = match which {
-            0 => { file.compressed = true; LeaveReason::Compressed }
-            1 => { file.executable = true; LeaveReason::Executable }
-            2 => { file.size_hint = true; LeaveReason::SizeHint }
-            3 => { file.attributes.fixed = true; LeaveReason::Attributes }
-            4 => { file.attributes.sealed = true; LeaveReason::Attributes }
-            5 => { file.attributes.swap = true; LeaveReason::Attributes }
-            6 => { file.modified = Modified::Ago(Duration::from_secs(11)); LeaveReason::TimesSet }
-            7 => { file.modified = Modified::Ahead(Duration::from_secs(2)); LeaveReason::TimesSet }
-            _ => { file.links = 0; LeaveReason::Gone }
+            0 => { file.compressed = true; NoRunway::Compressed }
+            1 => { file.executable = true; NoRunway::Executable }
+            2 => { file.size_hint = true; NoRunway::SizeHint }
+            3 => { file.attributes.fixed = true; NoRunway::Attributes }
+            4 => { file.attributes.sealed = true; NoRunway::Attributes }
+            5 => { file.attributes.swap = true; NoRunway::Attributes }
+            6 => { file.modified = Modified::Ago(Duration::from_secs(11)); NoRunway::TimesSet }
+            7 => { file.modified = Modified::Ahead(Duration::from_secs(2)); NoRunway::TimesSet }
+            _ => { file.links = 0; NoRunway::Gone }
         };
         prop_assert_eq!(decide(&past, &signal, &file, space), Decision::Leave(reason));
     }

@@ -4,8 +4,8 @@
 mod simulator;
 
 use longrun_layout::Bytes;
-use longrun_prevention::FileSystem;
 use longrun_prevention::policy::{Decision, Policy, Settings, SpaceFacts};
+use longrun_sys::FileSystem;
 use simulator::{Condition, Load, Outcome, Scenario};
 use std::time::Duration;
 

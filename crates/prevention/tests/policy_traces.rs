@@ -9,7 +9,8 @@ use longrun_layout::Bytes;
 use longrun_prevention::policy::{
     Attributes, Case, Decision, FileFacts, FileKind, Growth, History, Modified, Policy, Settings, SpaceFacts,
 };
-use longrun_prevention::{FileKey, FileSystem, Nanos, Signal, SignalKind};
+use longrun_prevention::{FileKey, Nanos, Signal, SignalKind};
+use longrun_sys::FileSystem;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -50,6 +51,7 @@ fn facts(filesystem: FileSystem, signal: &Signal) -> FileFacts {
         executable: false,
         compressed: false,
         size_hint: false,
+        limited: false,
         attributes: Attributes::default(),
         modified: Modified::Ago(Duration::from_millis(2)),
         fragments: None,

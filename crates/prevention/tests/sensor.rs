@@ -4,7 +4,8 @@
 mod common;
 
 use common::{
-    Aligned, Mode, fragments, grow_in_turn, grow_together, scatter, signals_during, signals_until_silent, volume,
+    Aligned, Mode, fragments, grow_in_turn, grow_together, is_for_good_reason, scatter, signals_during,
+    signals_until_silent, volume,
 };
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, tool};
 use longrun_layout::Bytes;
@@ -151,8 +152,7 @@ fn loop_what_the_file_system_keeps_whole_is_not_told_of_as_growing_in_pieces() {
                 work();
                 sync();
             });
-            // A few pieces are no reason for a runway.
-            signals.retain(|signal| !matches!(signal.kind, SignalKind::InPieces));
+            signals.retain(|signal| !is_for_good_reason(&directory, signal));
             assert_eq!(signals, [], "{kind:?}: {what}");
         };
         silent("8 files through the cache", &|| grow_together(&directory, 8, 32 * MIB, 64 << 10, Mode::Buffered));
@@ -264,7 +264,6 @@ fn loop_files_in_pieces_are_told_of_no_faster_than_anybody_can_look_at_them() {
     let begin = Instant::now();
     let signals = signals_during(&*sensor, || grow(16 << 10));
     let most = 2000 + 200 * (begin.elapsed().as_secs() + 1);
-    assert!(most < FILES as u64, "too slow for this test");
     assert!(signals.len() > 1900, "{} of {FILES}", signals.len());
     assert!(signals.len() as u64 <= most, "{} in {:?}", signals.len(), begin.elapsed());
     assert_eq!(sensor.lost(), 0);

@@ -1,37 +1,21 @@
-//! Work gives way to others: what the governor's answers mean to the engine; and for mending the governor of a volume, made
-//! when there is work for the first time.
+//! The governor of mending on a volume. It is created when there is work for the first time.
 //!
-//! Owns nothing but that governor. Never decides: that is the law's.
+//! Owns only that governor. Never decides: the policy of the governor does.
 
-use crate::books::{lock, reason_word};
+use crate::activity::reason_word;
 use crate::config::VolumeSettings;
 use crate::mending::Governor;
-use crate::model;
-use longrun_governor::{DiskKind, DiskPolicy, Disks, Duty, Latency, Loads, Pace, Verdict};
+use crate::threads::lock;
+use longrun_api::model;
+use longrun_engine::{Permission, Turn};
+use longrun_governor::{DiskKind, DiskPolicy, Disks, Duty, Latency, Loads, Pace};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
 use longrun_volume::Target;
-use longrun_volume::engine::{Permission, Turn};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// What is said to a question of the engine.
-#[must_use]
-pub fn permission(verdict: Verdict) -> Permission {
-    match verdict {
-        Verdict::Go => Permission::Go,
-        Verdict::Wait(time) => Permission::Wait(time),
-    }
-}
-
-/// How much the engine may do on one permission.
-#[must_use]
-pub fn turn(governor: Option<&longrun_governor::Governor>) -> Turn {
-    let limits = governor.and_then(longrun_governor::Governor::limits);
-    limits.map_or(Turn::UNLIMITED, |limits| Turn { bytes: limits.chunk, pieces: limits.pieces })
-}
-
-/// How much mending gives way, and how much of the time it may take.
+/// How much mending gives way, and which share of the time it may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manner {
     /// To others.
@@ -77,8 +61,9 @@ impl Governed {
         }
     }
 
-    /// The most bytes to move for each fragment that a file is fewer. Looks anew at what the volume lies on, which can change, and
-    /// goes by that from now on. Who gives way to nobody has everything mended as on the disk that needs it most.
+    /// The most bytes to move for each fragment removed. Examines the devices below the volume again, which can
+    /// change, and uses the result from now on. Without giving way, files are mended as on the kind of disk that needs it
+    /// most.
     pub fn worth(&self) -> Bytes {
         let disks = self.device().and_then(Disks::below);
         let policy = disks.as_ref().map(|disks| disks.policy);
@@ -112,11 +97,11 @@ impl Governor for Governed {
         let mut state = lock(&self.state);
         let Manner { pace, duty } = state.manner;
         let new = || longrun_governor::Governor::new(self.device(), pace).at_most(duty);
-        permission(state.governor.get_or_insert_with(new).permission(next))
+        state.governor.get_or_insert_with(new).permission(next)
     }
 
     fn turn(&self, _device: DeviceNumber) -> Turn {
-        turn(lock(&self.state).governor.as_ref())
+        lock(&self.state).governor.as_ref().map_or(Turn::UNLIMITED, longrun_governor::Governor::turn)
     }
 }
 

@@ -1,22 +1,21 @@
-//! The service: wires prevention, mending and history together for the volumes of a machine, and tells about it.
+//! The service: runs prevention, mending and history for the volumes of a machine, and reports about them.
 //!
-//! Owns the daemon from its start to its end, its configuration, its HTTP API and metrics, and the client of that API. Never decides
-//! about a runway or a move itself, and keeps nothing of a volume open: an administrator can unmount any of them at any time.
+//! Owns the daemon from start to stop, its configuration, its HTTP API and metrics. Never decides about a runway or a
+//! move, and keeps nothing of a volume open: an administrator can unmount any volume at any time.
 
+mod activity;
 mod api;
-mod books;
-mod client;
 pub mod config;
 mod daemon;
 mod gauges;
-pub mod governed;
+mod governed;
 mod hub;
 mod logging;
 mod menders;
 pub mod mending;
-pub mod model;
+mod patience;
+mod threads;
 pub mod volumes;
 
 pub use api::document as openapi_document;
-pub use client::{Client, ClientError};
 pub use daemon::{DaemonError, DaemonOptions, run};

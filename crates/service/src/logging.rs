@@ -1,4 +1,4 @@
-//! The log: to standard error, as the journal of systemd likes it.
+//! The log, written to standard error in the form of the systemd journal.
 
 use crate::config::LogLevel;
 use std::io::{self, IsTerminal};
@@ -7,7 +7,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{fmt, reload};
 
-/// Changes how much is logged.
+/// Changes the log level.
 #[derive(Clone, Default)]
 pub struct LogControl {
     handle: Option<reload::Handle<LevelFilter, tracing_subscriber::Registry>>,
@@ -19,7 +19,7 @@ impl LogControl {
         if let Some(handle) = &self.handle
             && let Err(error) = handle.reload(filter(level))
         {
-            tracing::warn!("the log level stays as it was: {error}");
+            tracing::warn!("changing the log level failed; it is unchanged: {error}");
         }
     }
 }

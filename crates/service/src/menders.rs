@@ -1,13 +1,14 @@
-//! Mending for each volume by its own settings, and the way from what prevention saw to what is mended.
+//! Mending of each volume by its own settings, fed by the observations of prevention.
 //!
-//! Owns one queue with its worker per volume: budgets, quiet times and windows differ, and a slow device holds up no other; and
-//! when each of them rests.
+//! Owns one queue with its worker per volume, because budgets, quiet times and windows differ, and a slow device must
+//! not delay another one. Owns also the times without mending.
 
-use crate::books::{Books, lock};
+use crate::activity::Activity;
 use crate::config::{Moment, VolumeSettings};
 use crate::governed::{Governed, Manner};
 use crate::mending::{Candidate, MendEvent, MendSettings, MendSink, Mending};
-use crate::model;
+use crate::threads::lock;
+use longrun_api::model;
 use longrun_layout::Bytes;
 use longrun_ledger::Severity;
 use longrun_prevention::{Happening, Sink, Watched};
@@ -16,12 +17,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// The menders of all volumes.
 pub struct Menders {
-    books: Arc<Books>,
+    activity: Arc<Activity>,
     open: Mutex<BTreeMap<DeviceNumber, Mender>>,
+    /// Told to end, but the kernel has not come back from a file.
+    stuck: Mutex<BTreeMap<DeviceNumber, Arc<Mending>>>,
 }
+
+/// A mender that has been silent for so long is reported as a trouble.
+const SILENCE: Duration = Duration::from_secs(30);
+/// So long all of them together are waited for at the end.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What mends one volume.
 #[derive(Clone)]
@@ -30,7 +39,7 @@ struct Mender {
     governed: Arc<Governed>,
 }
 
-/// Why a volume is not mended for the time being.
+/// Why mending of a volume is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// The configuration says so of this time.
@@ -58,8 +67,8 @@ impl Rest {
 impl fmt::Display for Rest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Window => "it rests at this time, as configured",
-            Self::Budget => "what may be written today has been written",
+            Self::Window => "a configured window (mending_rests) is in effect",
+            Self::Budget => "the daily budget (mending_budget) is used up",
         })
     }
 }
@@ -73,14 +82,17 @@ fn mend_settings(settings: &VolumeSettings, worth: Bytes, rest: Option<Rest>) ->
 
 impl Menders {
     /// None yet.
-    pub fn new(books: Arc<Books>) -> Arc<Self> {
-        Arc::new(Self { books, open: Mutex::default() })
+    pub fn new(activity: Arc<Activity>) -> Arc<Self> {
+        Arc::new(Self { activity, open: Mutex::default(), stuck: Mutex::default() })
     }
 
     /// The volume is mended by `settings` from now on; not at all, when these say so.
     pub fn set(&self, volume: &Watched, settings: &VolumeSettings) {
         if !settings.enabled || !settings.mending {
             return self.end(volume.device);
+        }
+        if self.is_stuck(volume.device) {
+            return;
         }
         let (manner, rest) = (Manner::of(settings), self.rest(&volume.point, settings));
         let known = lock(&self.open).get(&volume.device).cloned();
@@ -90,29 +102,61 @@ impl Menders {
         }
         let governed = Arc::new(Governed::new(volume.point.clone(), manner));
         let how = mend_settings(settings, governed.worth(), rest);
-        match Mending::start(how, Arc::clone(&governed) as _, Arc::clone(&self.books) as Arc<dyn MendSink>) {
+        match Mending::start(how, Arc::clone(&governed) as _, Arc::clone(&self.activity) as Arc<dyn MendSink>) {
             Ok(mending) => {
                 mending.watch(volume.clone());
                 lock(&self.open).insert(volume.device, Mender { mending: Arc::new(mending), governed });
             }
-            Err(error) => tracing::error!("{}: no thread for mending: {error}", volume.point.display()),
+            Err(error) => tracing::error!("{}: starting the mending thread failed: {error}", volume.point.display()),
         }
     }
 
-    /// The volume is mended no more; returns when no file of it is.
+    /// Ends mending of the volume. Returns when no file of it is being mended, or when it does not respond for some
+    /// seconds. No new mender starts there before this one has returned.
     pub fn end(&self, device: DeviceNumber) {
-        let mending = lock(&self.open).remove(&device);
-        if let Some(mender) = mending {
-            mender.mending.unwatch(device);
+        let mender = lock(&self.open).remove(&device);
+        if let Some(Mender { mending, .. }) = mender
+            && !mending.unwatch(device)
+        {
+            tracing::warn!("{device}: a system call of mending does not return; its thread is left behind");
+            mending.end();
+            lock(&self.stuck).insert(device, mending);
         }
     }
 
-    /// No volume is mended any more.
+    /// No volume is mended any more. What does not answer is left behind.
     pub fn end_all(&self) {
         let all = std::mem::take(&mut *lock(&self.open));
-        for (device, mender) in all {
-            mender.mending.unwatch(device);
+        all.values().for_each(|mender| mender.mending.end());
+        let until = Instant::now() + PATIENCE;
+        for (device, Mender { mending, .. }) in all {
+            while !mending.has_ended() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if !mending.has_ended() {
+                tracing::warn!("{device}: a system call of mending does not return");
+                lock(&self.stuck).insert(device, mending);
+            }
         }
+    }
+
+    /// Whether a mender that was told to end is still in the hands of the kernel.
+    fn is_stuck(&self, device: DeviceNumber) -> bool {
+        let mut stuck = lock(&self.stuck);
+        stuck.retain(|_, mending| !mending.has_ended());
+        stuck.contains_key(&device)
+    }
+
+    /// What is wrong with mending on a volume.
+    pub fn trouble(&self, volume: &Watched) -> Option<String> {
+        let point = volume.point.display();
+        let mending = self.of(volume.device);
+        let silent = mending.as_ref().map_or(Duration::ZERO, |mending| mending.snapshot().silent);
+        if silent > SILENCE || self.is_stuck(volume.device) {
+            let why = "the volume is frozen, or its device hangs: thaw it (fsfreeze -u), or check the device";
+            return Some(format!("{point}: a system call of mending does not return; {why}"));
+        }
+        mending?.trouble(volume.device).map(|trouble| format!("{point}: {trouble}"))
     }
 
     /// What they do.
@@ -134,10 +178,10 @@ impl Menders {
 
     /// Why the volume at `point` is not mended now, if it would be otherwise.
     pub fn rest(&self, point: &Path, settings: &VolumeSettings) -> Option<Rest> {
-        Rest::of(settings, self.books.moved_today(point), Moment::now())
+        Rest::of(settings, self.activity.moved_today(point), Moment::now())
     }
 
-    /// By what work on a volume gives way to others: the governor of mending, so that there is one, or one of its own where
+    /// The governor of work on a volume: that of mending, so that there is only one, or a separate one if
     /// nothing is mended.
     pub fn governed(&self, volume: &Watched, settings: &VolumeSettings) -> Arc<Governed> {
         let known = lock(&self.open).get(&volume.device).map(|mender| Arc::clone(&mender.governed));
@@ -154,7 +198,7 @@ impl Menders {
 
 impl Sink for Menders {
     fn happened(&self, point: &Path, happening: &Happening) {
-        self.books.happened(point, happening);
+        self.activity.happened(point, happening);
         if let Some(candidate) = Candidate::of(happening) {
             if let Some(mending) = self.of(candidate.file.volume) {
                 mending.offer(candidate);
@@ -162,13 +206,13 @@ impl Sink for Menders {
         } else if let Happening::Granted { file, .. } = happening
             && let Some(mending) = self.of(file.volume)
         {
-            // It is growing: what waits to be mended waits anew.
+            // It is growing: if it waits to be mended, its quiet time starts again.
             mending.touched(file);
         }
     }
 }
 
-impl MendSink for Books {
+impl MendSink for Activity {
     fn mending(&self, point: &Path, event: &MendEvent) {
         let account = self.account(point);
         match event {
@@ -180,16 +224,26 @@ impl MendSink for Books {
             }
             MendEvent::Left { path, excess, reason, moved, .. } => {
                 self.moved(point, *moved);
-                let text = format!("a file with {excess} excess fragments is left as it is: {reason:?}");
+                let text = format!("a file with {excess} excess fragments was not mended: {}", reason.phrase());
                 self.tell(&account, Severity::Info, "mending-left", text, path.as_deref());
             }
             MendEvent::Postponed { moved, .. } => self.moved(point, *moved),
+            MendEvent::Failed { path, problem, failures, again, .. } => {
+                self.failed(point);
+                let (seconds, times) = (again.as_secs(), if *failures == 1 { "" } else { " again" });
+                let text =
+                    format!("mending a file failed{times}: {problem}; mending on this volume pauses for {seconds} s");
+                self.tell(&account, Severity::Warning, "mending-failed", text, path.as_deref());
+            }
             MendEvent::VolumeRefused { problem } => {
-                let text = format!("{}: nothing is mended there: {problem}", point.display());
+                let text = format!("{}: mending is not possible on this volume: {problem}", point.display());
                 self.tell(&account, Severity::Warning, "mending-refused", text, None);
             }
             MendEvent::Forgotten { files } => {
-                let text = format!("{}: too many files wait to be mended; {files} were forgotten", point.display());
+                let text = format!(
+                    "{}: too many files are waiting to be mended; {files} were dropped from the queue",
+                    point.display()
+                );
                 self.tell(&account, Severity::Info, "mending-forgotten", text, None);
             }
         }
@@ -200,7 +254,6 @@ impl MendSink for Books {
 mod tests {
     use super::*;
     use longrun_ledger::VolumeIdentity;
-    use std::time::Duration;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -229,16 +282,16 @@ mod tests {
         };
         let settings = VolumeSettings { mending_budget: Bytes(5 << 20), ..VolumeSettings::default() };
         let open = || {
-            let books = Arc::new(Books::open(&path));
-            books.saw(volume.clone());
-            books.flush(PATIENCE);
-            Menders::new(books)
+            let activity = Arc::new(Activity::open(&path));
+            activity.saw(volume.clone());
+            activity.flush(PATIENCE);
+            Menders::new(activity)
         };
         let first = open();
         assert_eq!(first.rest(point, &settings), None);
-        first.books.moved(point, Bytes(5 << 20));
+        first.activity.moved(point, Bytes(5 << 20));
         assert_eq!(first.rest(point, &settings), Some(Rest::Budget));
-        first.books.flush(PATIENCE);
+        first.activity.flush(PATIENCE);
         drop(first);
         let second = open();
         assert_eq!(second.rest(point, &settings), Some(Rest::Budget));

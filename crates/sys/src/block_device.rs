@@ -1,6 +1,6 @@
-//! What a block device lies on, down to the devices that do the work, as sysfs tells.
+//! The devices below a block device, down to those that execute the requests, as reported by sysfs.
 //!
-//! Owns the forms of sysfs that say so: partitions, device-mapper, RAID, loop devices. Never opens a device.
+//! Owns the parsing of sysfs: partitions, device-mapper, RAID, loop devices. Never opens a device.
 
 use crate::DeviceNumber;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::{fs, io};
 
 /// Where sysfs is mounted.
 const SYSFS: &str = "/sys";
-/// Stacks are rarely deeper than four; what is deeper than this is a mistake of somebody's.
+/// Stacks are rarely deeper than four; what is deeper than this is a configuration error.
 const DEEPEST: usize = 16;
 
 /// A block device, and what it lies on.
@@ -43,7 +43,7 @@ pub enum BlockDeviceKind {
     Joined,
     /// A file, seen as a device.
     Loop {
-        /// The file, as whoever set it up named it.
+        /// The file, under the name that the setup call gave.
         backing: PathBuf,
     },
 }
@@ -65,8 +65,8 @@ impl BlockDevice {
         Self::look(sysfs, &numbered(sysfs, number), DEEPEST)
     }
 
-    /// The devices that do the work: what is at the bottom below partitions, device-mapper and RAID. A loop device is one of
-    /// them: its requests are its own, and what its file asks for in turn is another matter
+    /// The devices that do the work: what is at the bottom below partitions, device-mapper and RAID. A loop device
+    /// is one of them: its requests are its own, and what its file asks for in turn is another matter
     /// ([`Self::lowest_below_files`]). In the order of their numbers, each once.
     #[must_use]
     pub fn lowest(&self) -> Vec<&Self> {
@@ -123,7 +123,7 @@ impl BlockDevice {
 
     fn look(sysfs: &Path, place: &Path, deepest: usize) -> io::Result<Self> {
         let directory = fs::canonicalize(place)?;
-        let strange = || io::Error::other(format!("{} is no block device", directory.display()));
+        let strange = || io::Error::other(format!("{} is not a block device", directory.display()));
         let name = directory.file_name().ok_or_else(strange)?.to_string_lossy().into_owned();
         let number = number_in(&fs::read_to_string(directory.join("dev"))?).ok_or_else(strange)?;
         let backing = fs::read(directory.join("loop/backing_file")).ok();
@@ -136,7 +136,7 @@ impl BlockDevice {
             let place = fs::metadata(&backing).ok().map(|file| numbered(sysfs, DeviceNumber::from_stat(file.dev())));
             (BlockDeviceKind::Loop { backing }, place.into_iter().collect())
         } else if directory.join("dm").exists() {
-            // Whoever makes such a device says so in the name that it gives it.
+            // The tool that makes such a device states it in its name.
             let uuid = fs::read(directory.join("dm/uuid")).unwrap_or_default();
             (if uuid.starts_with(b"mpath-") { BlockDeviceKind::Paths } else { BlockDeviceKind::Mapped }, slaves)
         } else if slaves.is_empty() {

@@ -1,12 +1,12 @@
-//! How long BPF programs run: what watching in the kernel costs those who are watched.
+//! The run time of BPF programs: the cost that they add to the observed processes.
 
 use rustix::io::Errno;
 use std::fs;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// The kernel measures how long BPF programs run, from now until the descriptor is closed. That itself costs each run some
-/// 20 ns. Needs CAP_SYS_ADMIN.
+/// The kernel measures how long BPF programs run, from now until the descriptor is closed. That itself costs each
+/// run some 20 ns. Needs CAP_SYS_ADMIN.
 ///
 /// # Errors
 /// The kernel's: `EPERM` without that, `EINVAL` before Linux 5.8.
@@ -18,7 +18,7 @@ pub fn measure_bpf() -> Result<OwnedFd, Errno> {
     let fd = unsafe { libc::syscall(libc::SYS_bpf, ENABLE_STATISTICS, &raw const kind, size_of_val(&kind)) };
     let fd = crate::raw::checked(fd)?;
     let fd = i32::try_from(fd).map_err(|_| Errno::BADF)?;
-    // SAFETY: the call made it for us, and nobody else knows it.
+    // SAFETY: the call made it for us, and no other process knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

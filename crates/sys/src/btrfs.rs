@@ -1,4 +1,4 @@
-//! What btrfs tells of a whole volume: its parameters, and the items of its trees without opening a file.
+//! Reads a whole btrfs volume: its parameters, and the items of its trees, without opening a file.
 
 use crate::raw::{BTRFS_CALLS, KernelRecord, update};
 use longrun_layout::{BlockSize, Bytes, InodeNumber};
@@ -21,6 +21,8 @@ impl TreeId {
     pub const CHUNKS: Self = Self(3);
     /// What of each device belongs to chunks.
     pub const DEVICES: Self = Self(4);
+    /// Quota groups: how much subvolumes use, and may use.
+    pub const QUOTAS: Self = Self(8);
     /// What is free.
     pub const FREE_SPACE: Self = Self(10);
     /// How much of each chunk is used, where that is not in the tree of extents.
@@ -69,7 +71,7 @@ impl TreeKey {
 pub struct TreeItem<'a> {
     /// Where it is.
     pub key: TreeKey,
-    /// What it says, as on disk: little-endian, and as long or short as whoever wrote it liked.
+    /// What it says, as on disk: little-endian, and of the length that its writer chose.
     pub bytes: &'a [u8],
 }
 
@@ -131,12 +133,13 @@ impl Default for TreeReader {
 }
 
 impl TreeReader {
-    /// Calls `visit` for each item of `tree` from key `first` to `last`, ascending, until it has enough. `volume` is any open
-    /// file or directory of it. What is not committed yet may show or not: sync the volume first. Needs CAP_SYS_ADMIN.
+    /// Calls `visit` for each item of `tree` from key `first` to `last`, ascending, until it has enough. `volume` is
+    /// any open file or directory of it. What is not committed yet may show or not: sync the volume first. Needs
+    /// CAP_SYS_ADMIN.
     ///
     /// # Errors
     /// `EPERM` without privilege, `ENOTTY` where the file system is another one, `ENOENT` when there is no such tree (any
-    /// more); `EUCLEAN` when the answer makes no sense.
+    /// more); `EUCLEAN` when the answer is invalid.
     pub fn for_each_item(
         &mut self,
         volume: impl AsFd,
@@ -264,12 +267,12 @@ impl BtrfsInfo {
         self.read_only_features & 1 << 3 != 0
     }
 
-    /// It has something that changes where data lies in ways that nobody here knows: zones, a stripe tree, the second form of
-    /// the extent tree, or what came later.
+    /// It has something that changes where data lies in ways that this program does not know: zones, a stripe tree, the
+    /// second form of the extent tree, or what came later.
     #[must_use]
     pub fn is_strange(&self) -> bool {
-        /// Mixed backrefs, default subvolume, mixed groups, LZO, zstd, big metadata, long back references, RAID 5/6, skinny
-        /// metadata, no holes, metadata UUID, three and four copies, simple quotas.
+        /// Mixed backrefs, default subvolume, mixed groups, LZO, zstd, big metadata, long back references, RAID 5/6,
+        /// skinny metadata, no holes, metadata UUID, three and four copies, simple quotas.
         const KNOWN: u64 = 0b1_0000_1111_1111_1111;
         self.features & !KNOWN != 0
     }
@@ -307,7 +310,7 @@ const GET_FEATURES: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Featur
 /// How the btrfs volume of `file` is made.
 ///
 /// # Errors
-/// `ENOTTY` where the file system is another one; `EINVAL` when its answer makes no sense.
+/// `ENOTTY` where the file system is another one; `EINVAL` when its answer is invalid.
 pub fn btrfs_info(file: impl AsFd) -> Result<BtrfsInfo, Errno> {
     // SAFETY: integers only; all zero is a valid value.
     let mut info: FsInfo = unsafe { std::mem::zeroed() };
@@ -351,8 +354,8 @@ fn look_up(volume: impl AsFd, tree: u64, object: u64) -> Result<Lookup, Errno> {
     Ok(lookup)
 }
 
-/// The path of `inode` below the top of the subvolume `tree`, without a slash in front or behind; one of its names, if it has
-/// several. `volume` is any open file or directory of the volume. Needs CAP_SYS_ADMIN.
+/// The path of `inode` below the top of the subvolume `tree`, without a slash in front or behind; one of its names,
+/// if it has several. `volume` is any open file or directory of the volume. Needs CAP_SYS_ADMIN.
 ///
 /// # Errors
 /// `ENOENT` when there is no such inode or no name is found; `ENAMETOOLONG` beyond 4080 bytes.

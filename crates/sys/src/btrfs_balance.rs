@@ -1,4 +1,4 @@
-//! btrfs: having it empty chunks, and who shares an extent.
+//! btrfs: empties chunks, and finds the files that share an extent.
 
 use crate::TreeId;
 use crate::raw::{BTRFS_CALLS, KernelRecord, update, update_by_value};
@@ -77,8 +77,9 @@ const BALANCE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Balan
 const CONTROL: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<i32>(BTRFS_CALLS, 33);
 const PROGRESS: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Balance>(BTRFS_CALLS, 34);
 
-/// Has btrfs move everything out of the chunks for data that have an address from `first` on, `length` bytes far, and give
-/// them up. Returns when that is done. Answers how many there were, and how many of them were given up. Needs CAP_SYS_ADMIN.
+/// Has btrfs move everything out of the chunks for data that have an address from `first` on, `length` bytes far,
+/// and give them up. Returns when that is done. Answers how many there were, and how many of them were given up.
+/// Needs CAP_SYS_ADMIN.
 ///
 /// # Errors
 /// `ENOSPC` when there is no place elsewhere, `EINPROGRESS` while another exclusive operation is under way, `ECANCELED` after
@@ -115,7 +116,7 @@ pub enum BalanceState {
     Paused,
 }
 
-/// Whether somebody has a balance under way.
+/// Whether a balance is under way.
 ///
 /// # Errors
 /// `ENOTTY` where the file system is another one.
@@ -185,7 +186,7 @@ pub fn for_each_reference(volume: impl AsFd, address: u64, mut found: impl FnMut
         answer: std::ptr::from_mut(answer.as_mut()) as u64,
     };
     // SAFETY: the kernel reads one record, and writes to the address in it as many bytes as it says at most: those of
-    // `answer`, which nobody else refers to during the call.
+    // `answer`, which no other process refers to during the call.
     unsafe { update(volume, WHO_REFERS, &mut question) }?;
     if answer.missed > 0 || answer.bytes_missing > 0 {
         return Err(Errno::OVERFLOW);

@@ -1,4 +1,4 @@
-//! What XFS tells of a whole volume: its geometry, and all its inodes without opening one of them.
+//! Reads a whole XFS volume: its geometry, and all its inodes without opening them.
 
 use crate::raw::{KernelRecord, update};
 use longrun_layout::{BlockSize, Blocks, Bytes, FileId, InodeNumber, PhysicalBlock};
@@ -58,7 +58,7 @@ const GEOMETRY: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Geometry>(
 /// The geometry of the XFS volume that `file` lies on.
 ///
 /// # Errors
-/// `ENOTTY` where the file system is another one; `EINVAL` when its answer makes no sense.
+/// `ENOTTY` where the file system is another one; `EINVAL` when its answer is invalid.
 pub fn xfs_geometry(file: impl AsFd) -> Result<XfsGeometry, Errno> {
     const SHARES_BLOCKS: u32 = 1 << 20;
     // SAFETY: integers only; all zero is a valid value.

@@ -1,4 +1,4 @@
-//! The page cache: what of a file is in memory, reading ahead, writing back, dropping.
+//! The page cache: which parts of a file are in memory, read-ahead, write-back, dropping.
 
 use crate::ByteRange;
 use crate::raw::{checked, offset};

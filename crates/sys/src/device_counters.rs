@@ -1,6 +1,6 @@
-//! What a block device has done: the kernel's own counters.
+//! The kernel's counters of the I/O of a block device.
 //!
-//! Owns their form, and where they stand. Never touches the device.
+//! Owns their format and location. Never touches the device.
 
 use crate::DeviceNumber;
 use longrun_layout::Bytes;
@@ -87,7 +87,7 @@ impl DeviceCounters {
     /// # Errors
     /// When the device is gone, or its counters have an unknown form.
     pub fn read(&self) -> io::Result<DeviceCounts> {
-        let strange = || io::Error::new(io::ErrorKind::InvalidData, "counters of an unknown form");
+        let strange = || io::Error::new(io::ErrorKind::InvalidData, "the counters have an unknown format");
         match &self.source {
             Source::Stat(file) => {
                 let mut buffer = [0; 512];

@@ -25,7 +25,7 @@ pub struct Moved(
 
 /// The kernel stopped with an error, having exchanged `moved` blocks before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the kernel exchanged {moved} blocks and stopped: {errno}", moved = moved.0)]
+#[error("exchanging blocks failed after {moved} blocks: {errno}", moved = moved.0)]
 pub struct MoveFailure {
     /// The blocks exchanged before the error.
     pub moved: Moved,
@@ -50,7 +50,7 @@ const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Argume
 
 /// Exchanges blocks of `file` with blocks of `donor`; both open for reading and writing, on one ext4 volume.
 ///
-/// The donor must be a file of ours that nobody reads: written donor data is destroyed.
+/// The donor must be a file of ours that no one reads: written donor data is destroyed.
 ///
 /// # Errors
 /// [`MoveFailure`], with what was exchanged all the same. Length 0 is refused here (`EINVAL`): to the kernel it means

@@ -1,4 +1,4 @@
-//! FIEMAP: where the blocks of a file lie.
+//! FIEMAP: the extent map of a file.
 
 use crate::ByteRange;
 use crate::raw::{KernelRecord, update};
@@ -73,7 +73,8 @@ pub struct FileExtent {
 }
 
 impl FileExtent {
-    /// The extent in blocks; `None` when it has no address of its own (inline, delayed, …) or is not made of whole blocks.
+    /// The extent in blocks; `None` when it has no address of its own (inline, delayed, …) or is not made of whole
+    /// blocks.
     #[must_use]
     pub fn run(&self, block_size: BlockSize) -> Option<Run> {
         let size = u64::from(block_size.bytes());

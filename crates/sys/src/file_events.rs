@@ -1,4 +1,4 @@
-//! Being told of what happens to files (fanotify), by handles: no descriptor is opened for us, and nobody waits.
+//! Events of files by file handles (fanotify). No descriptor is opened for us, and no process waits.
 
 use crate::FileHandle;
 use crate::raw::{checked, last_errno};
@@ -26,7 +26,7 @@ pub fn file_system_id(file: impl AsFd) -> Result<FileSystemId, Errno> {
     Ok(FileSystemId(unsafe { (&raw const (*stat.as_ptr()).f_fsid).cast::<[i32; 2]>().read_unaligned() }))
 }
 
-/// What to be told of.
+/// The events to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// A descriptor that could write is closed.
@@ -84,7 +84,7 @@ impl FileEvents {
         if fd < 0 {
             return Err(last_errno());
         }
-        // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+        // SAFETY: the kernel has just given us this descriptor; no other process owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -167,7 +167,7 @@ pub fn wait_readable(sources: &[BorrowedFd<'_>], timeout: Duration) -> Result<bo
 const EVENT: usize = 24;
 const RECORD: usize = 20;
 
-/// Takes apart what the kernel wrote; a part that makes no sense ends the list.
+/// Takes apart what the kernel wrote; a part that is invalid ends the list.
 fn parse(mut bytes: &[u8]) -> Vec<FileEvent> {
     let mut events = Vec::new();
     while let Some((length, fixed)) = number(bytes, 0).zip(bytes.get(6..8)) {

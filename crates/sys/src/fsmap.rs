@@ -1,4 +1,4 @@
-//! GETFSMAP: what each part of a volume is used for, free space included.
+//! GETFSMAP: the use of each part of a volume, free space included.
 
 use crate::device::device_number_of_file;
 use crate::raw::{KernelRecord, update};
@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 /// What a part of the volume is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SpaceOwner {
-    /// Nobody: it can be allocated.
+    /// No one: it can be allocated.
     Free,
     /// File data or anything that the file system does not name.
     Unknown,
@@ -112,8 +112,8 @@ const SPECIAL_OWNER: u32 = 0x10;
 const LAST: u32 = 0x20;
 const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Header>(b'X', 59);
 
-/// The free pieces that touch `within`, ascending and as the kernel tells them: each lies in one allocation group, where the
-/// file system has such, and may go on in the next. As [`map_space`] otherwise.
+/// The free pieces that touch `within`, ascending and as the kernel tells them: each lies in one allocation group,
+/// where the file system has such, and may go on in the next. As [`map_space`] otherwise.
 ///
 /// # Errors
 /// As [`map_space`].

@@ -1,4 +1,4 @@
-//! File handles: opening a file of a mounted volume without a path.
+//! File handles: open a file of a mounted volume without a path.
 
 use crate::TreeId;
 use crate::raw::{KernelRecord, checked};
@@ -14,8 +14,8 @@ const INODE_AND_GENERATION: i32 = 1;
 /// The handle type of btrfs without the parent; the next two have it behind.
 const BTRFS_WITHOUT_PARENT: i32 = 0x4d;
 
-/// How a file system names a file for good: opaque to us, but for who made it. Survives renames and restarts; once the file
-/// is gone, opening it fails.
+/// How a file system names a file for good: opaque to us, but for who made it. Survives renames and restarts; once
+/// the file is gone, opening it fails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileHandle {
     kind: i32,
@@ -35,8 +35,8 @@ impl FileHandle {
         Some(Self { kind, length: u8::try_from(bytes.len()).ok()?, bytes: own })
     }
 
-    /// The handle of a file on btrfs, where each subvolume counts its inodes by itself; `None` for generation 0, which means
-    /// "any" to the kernel.
+    /// The handle of a file on btrfs, where each subvolume counts its inodes by itself; `None` for generation 0,
+    /// which means "any" to the kernel.
     #[must_use]
     pub fn on_btrfs(subvolume: TreeId, inode: InodeNumber, generation: u32) -> Option<Self> {
         let mut bytes = [0; 20];
@@ -53,6 +53,18 @@ impl FileHandle {
         let generation = self.bytes().get(16..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))?;
         let kinds = BTRFS_WITHOUT_PARENT..=BTRFS_WITHOUT_PARENT + 2;
         kinds.contains(&self.kind).then_some((TreeId(long(8)?), InodeNumber(long(0)?), generation))
+    }
+
+    /// Which of the files that have had the inode it names, one after the other: 0 means "any" to the kernel. `None`
+    /// for handles of a kind that we do not know.
+    #[must_use]
+    pub fn generation(&self) -> Option<u32> {
+        let at = match self.kind {
+            INODE_AND_GENERATION => 4,
+            crate::xfs::INODE_AND_GENERATION => 8,
+            _ => return self.as_btrfs().map(|(_, _, generation)| generation),
+        };
+        self.bytes().get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
     }
 
     /// The kernel's `FILEID_…`.
@@ -109,7 +121,7 @@ impl FileHandle {
             )
         })?;
         let fd = i32::try_from(fd).map_err(|_| Errno::IO)?;
-        // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+        // SAFETY: the kernel has just given us this descriptor; no other process owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }

@@ -1,7 +1,7 @@
-//! Attributes of an inode that stat does not tell.
+//! Attributes of an inode that stat does not report.
 
 use crate::raw::{KernelRecord, update};
-use rustix::fs::{AtFlags, CWD, IFlags, Statx, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, IFlags, Statx, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -36,7 +36,8 @@ impl InodeAttributes {
         self.0 & Self::COMPRESSED != 0
     }
 
-    /// btrfs: its data is never stored compressed, whatever the mount says: it was asked for, or the file is written in place.
+    /// btrfs: its data is never stored compressed, whatever the mount says: it was asked for, or the file is written
+    /// in place.
     #[must_use]
     pub fn refuses_compression(self) -> bool {
         self.0 & (Self::NO_COMPRESSION | Self::IN_PLACE) != 0
@@ -149,6 +150,18 @@ pub fn mount_at(path: &Path) -> Result<u64, Errno> {
     mount_in(&statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID)?)
 }
 
+/// Whether an open file or directory is the root of the mount that it was reached through.
+///
+/// # Errors
+/// `EOPNOTSUPP` before Linux 5.8.
+pub fn is_root_of_mount(file: impl AsFd) -> Result<bool, Errno> {
+    let stat = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
+    if !stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
 fn mount_in(stat: &Statx) -> Result<u64, Errno> {
     if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
         return Err(Errno::OPNOTSUPP);
@@ -199,4 +212,16 @@ pub fn set_modified(file: impl AsFd, modified: SystemTime) -> Result<(), Errno> 
         last_modification: rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanoseconds },
     };
     rustix::fs::futimens(file, &times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn the_root_of_a_mount_is_told_from_what_lies_below() {
+        assert!(is_root_of_mount(File::open("/proc").unwrap()).unwrap());
+        assert!(!is_root_of_mount(File::open("/proc/self").unwrap()).unwrap());
+    }
 }

@@ -1,4 +1,4 @@
-//! Leases: knowing that nobody else has a file open, and making openers wait for a moment.
+//! Leases: ensure that no other process has a file open, and delay openers for a moment.
 
 use crate::raw::last_errno;
 use rustix::io::Errno;
@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 /// `F_SETSIG`, which the libc crate does not name.
 const SET_SIGNAL: libc::c_int = 10;
 
-/// Held, nobody else has the file open, by whatever way (mappings and inherited descriptors count); whoever opens it waits
-/// until it is given up, or is told to try again if he does not want to wait.
+/// Held, no other process has the file open, by whatever way (mappings and inherited descriptors count); a process that
+/// opens it waits until it is given up, or is told to try again if he does not want to wait.
 ///
 /// Hold it for microseconds. The kernel takes it by force after `lease-break-time` (45 s).
 #[derive(Debug)]
@@ -17,10 +17,10 @@ pub struct ExclusiveLease<'file> {
 }
 
 impl<'file> ExclusiveLease<'file> {
-    /// Takes the lease of a file open for reading and writing; `None` when somebody else has the file open, too.
+    /// Takes the lease of a file open for reading and writing; `None` when another process has the file open, too.
     ///
-    /// A process whose lease somebody waits for gets a signal, SIGIO, which kills it. It is told here to get SIGURG instead,
-    /// which does nothing.
+    /// A process whose lease another process waits for gets a signal, SIGIO, which kills it. It is told here to get
+    /// SIGURG instead, which does nothing.
     ///
     /// # Errors
     /// The kernel's, `EINVAL` where there are no leases.
@@ -40,9 +40,10 @@ impl<'file> ExclusiveLease<'file> {
         Ok(Some(Self { file }))
     }
 
-    /// Whether it is held still, and nobody waits for it.
-    #[cfg(test)]
-    fn is_held(&self) -> bool {
+    /// Whether it is held still, and no one waits for it: as soon as another process does, the kernel's time for giving
+    /// it up runs.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
         // SAFETY: this command takes no argument.
         unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GETLEASE) == libc::F_WRLCK }
     }
@@ -74,7 +75,7 @@ mod tests {
         assert!(ExclusiveLease::take(&file).unwrap().is_some_and(|lease| lease.is_held()));
         for other in [File::open(&path).unwrap(), open(&path)] {
             assert!(ExclusiveLease::take(&file).unwrap().is_none());
-            // An open-file description that somebody else inherited counts as well.
+            // An open-file description that another process inherited counts as well.
             let inherited = other.try_clone().unwrap();
             drop(other);
             assert!(ExclusiveLease::take(&file).unwrap().is_none());

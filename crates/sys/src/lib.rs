@@ -1,13 +1,14 @@
 //! Every ioctl and system call that Longrun makes, typed and safe to call.
 //!
-//! Owns the kernel's record layouts (each written once) and the only `unsafe` of the workspace. Never decides anything,
-//! never retries, never keeps state: one function is one call to the kernel (or one look into its sysfs). Every function takes a
-//! borrowed descriptor, and answers with the kernel's [`Errno`].
+//! Owns the kernel's record layouts (each written once) and the only `unsafe` code of the workspace. Never decides,
+//! never retries, never keeps state: one function is one call to the kernel (or one reading of its sysfs). Every
+//! function takes a borrowed descriptor, and returns the kernel's [`Errno`].
 //!
 //! `unsafe` is allowed here because calls that `rustix` does not wrap (FIEMAP, GETFSMAP, MOVE_EXT, file handles,
-//! ranged write-back, cachestat, shutdown) exist only as untyped entry points; each block says why it is sound.
+//! ranged write-back, cachestat, shutdown) exist only as untyped entry points. Each block states why it is sound.
 #![allow(unsafe_code)]
 
+mod behind_end;
 mod block_device;
 mod bpf_statistics;
 mod btrfs;
@@ -19,22 +20,28 @@ mod device_counters;
 mod exchange;
 mod fiemap;
 mod file_events;
+mod file_system;
 mod folio;
 mod fsmap;
 mod handle;
 mod inode;
 mod lease;
 mod mmap;
+mod mounts;
 mod peer;
 mod process;
+mod quota;
 mod raw;
 mod share;
 mod shutdown;
 mod space;
+mod superblock;
+mod trusted;
 mod wait;
 mod xfs;
 mod xfs_space;
 
+pub use behind_end::{can_free_behind_end, free_behind_end, punch_behind_end};
 pub use block_device::{BlockDevice, BlockDeviceKind};
 pub use bpf_statistics::{measure_bpf, time_in_bpf};
 pub use btrfs::{
@@ -50,28 +57,34 @@ pub use device_counters::{DeviceCounters, DeviceCounts};
 pub use exchange::{Exchange, MoveFailure, Moved, exchange_with_donor};
 pub use fiemap::{ExtentFlags, FileExtent, Mapping, for_each_extent, map_file};
 pub use file_events::{FileEvent, FileEvents, FileSystemId, Interest, file_system_id, wait_readable};
-pub use folio::has_large_folios;
+pub use file_system::FileSystem;
+pub use folio::{HeldPages, has_large_folios, hold_pages};
 pub use fsmap::{SpaceOwner, SpaceRecord, all_free_extents, free_extents, map_space};
 pub use handle::{FileHandle, id_of_file, open_by_id};
 pub use inode::{
-    InodeAttributes, attributes, generation, mount_at, mount_of_file, set_modified, set_written_in_place, volume_uuid,
+    InodeAttributes, attributes, generation, is_root_of_mount, mount_at, mount_of_file, set_modified,
+    set_written_in_place, volume_uuid,
 };
 pub use lease::ExclusiveLease;
 pub use mmap::SharedMapping;
+pub use mounts::{MOUNT_TABLE, Mount, parse_mountinfo, read_mounts, unescape};
 pub use peer::peer_groups;
 pub use process::{
     end_with_us, ignore_terminal_stops, is_root, monotonic_nanoseconds, processor_time, raise_open_file_limit,
-    run_before_others, set_nice, yield_io_to_others,
+    run_before_others, set_nice, since_boot, yield_io_to_others,
 };
+pub use quota::{Charged, SpaceLimits, forgo_resource_privilege, set_space_limit, space_limits};
 pub use rustix::fs::{FlockOperation, OFlags};
 pub use rustix::io::Errno;
 pub use rustix::param::page_size;
 pub use share::{Shared, share_blocks_of, share_if_same};
 pub use shutdown::{Shutdown, shutdown};
 pub use space::{
-    Capacity, FileSystemMagic, allocate, capacity, capacity_at, file_system_magic, free_inodes, is_read_only,
-    lock_file, punch, reopen_directory, set_length, sync_file, sync_file_data, sync_volume, temporary_file,
+    Capacity, allocate, capacity, capacity_at, free_inodes, give_name, is_read_only, lock_file, punch,
+    reopen_directory, set_length, set_length_at, sync_file, sync_file_data, sync_volume, temporary_file,
 };
+pub use superblock::{InodeChunks, Superblock, format_uuid, read_superblock};
+pub use trusted::{list_trusted_directory, open_trusted, open_trusted_directory};
 pub use wait::wait_for_change;
 pub use xfs::{
     ExtendedAttributes, extended_attributes, inherited_size_hint, open_without_times, open_xfs_by_id,

@@ -1,11 +1,11 @@
-//! A shared mapping of a file, read and written by copying only: for tests that write as databases do.
+//! A shared mapping of a file, read and written only by copying: for tests that write as databases do.
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-/// The first bytes of a file, mapped shared and writable. Nobody may shorten the file while the mapping is used: touching
+/// The first bytes of a file, mapped shared and writable. No one may shorten the file while the mapping is used: touching
 /// what is gone kills the process (SIGBUS).
 #[derive(Debug)]
 pub struct SharedMapping {

@@ -1,4 +1,4 @@
-//! What this process may do, and what may be done to it.
+//! The privileges, priorities and limits of this process.
 
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use std::os::unix::process::CommandExt;
@@ -42,7 +42,7 @@ pub fn end_with_us(command: &mut Command) {
         command.pre_exec(move || {
             let rc = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
             crate::raw::checked(libc::c_long::from(rc))?;
-            // Whoever ended before this call sends nothing any more.
+            // A process that ended before this call sends nothing any more.
             if libc::getppid() == us { Ok(()) } else { Err(rustix::io::Errno::CHILD.into()) }
         });
     }
@@ -90,6 +90,15 @@ pub fn monotonic_nanoseconds() -> u64 {
     // SAFETY: the kernel writes one record; this clock exists everywhere.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// The time since the machine was started, the time in which it slept included.
+#[must_use]
+pub fn since_boot() -> std::time::Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one record; this clock exists everywhere.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    std::time::Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// The processor time that this process has used so far.

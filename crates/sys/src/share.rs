@@ -1,4 +1,4 @@
-//! FIDEDUPERANGE: has a file take the blocks of another for its own, where the kernel finds both to hold the same bytes.
+//! FIDEDUPERANGE: a file takes over the blocks of another file where the kernel finds the same bytes in both.
 
 use crate::ByteRange;
 use crate::raw::{BTRFS_CALLS, KernelRecord, update};
@@ -39,9 +39,9 @@ struct Header([u64; 3]);
 
 const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Header>(BTRFS_CALLS, 54);
 
-/// Compares `range` of `file` with as many bytes of `donor` from `donor_start`, under the locks of both, and maps the range
-/// to the donor's blocks if they are the same. Neither content nor times of the file change. Reading access to both will
-/// do for root.
+/// Compares `range` of `file` with as many bytes of `donor` from `donor_start`, under the locks of both, and maps
+/// the range to the donor's blocks if they are the same. Neither content nor times of the file change. Reading
+/// access to both will do for root.
 ///
 /// # Errors
 /// `EOPNOTSUPP` where the file system cannot share blocks, `EINVAL` for files that must not be mixed (checksums and none),
@@ -86,8 +86,8 @@ unsafe impl KernelRecord for CloneArgument {}
 
 const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<CloneArgument>(BTRFS_CALLS, 13);
 
-/// Maps a range of `ours`, a file that nobody else reads, from `start` on to the blocks that `range` of `source` lies in:
-/// both share them then. Nothing of the source changes.
+/// Maps a range of `ours`, a file that no other process reads, from `start` on to the blocks that `range` of
+/// `source` lies in: both share them then. Nothing of the source changes.
 ///
 /// # Errors
 /// `EINVAL` when range or start are not made of whole blocks; `EOPNOTSUPP` where the file system cannot share blocks.

@@ -1,4 +1,4 @@
-//! Stopping a file system as a power cut would: for tests of what survives. Nothing in the product calls this.
+//! Stops a file system as a power cut would, for tests. The product never calls this.
 
 use crate::raw::{KernelRecord, update};
 use rustix::io::Errno;

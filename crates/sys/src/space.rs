@@ -1,6 +1,7 @@
-//! Space of a volume: temporary files, allocating and giving back ranges, making everything durable, locks.
+//! The space of a volume: temporary files, allocating and giving back ranges, syncing, locks.
 
 use crate::ByteRange;
+use crate::raw::{last_errno, offset};
 use longrun_layout::{BlockSize, Blocks, Bytes};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -46,31 +47,6 @@ pub fn capacity_at(path: &Path) -> Result<Capacity, Errno> {
     rustix::fs::statfs(path).and_then(|stat| capacity_of(&stat))
 }
 
-/// Which file system it is, by the number in its superblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileSystemMagic(
-    /// As statfs tells it.
-    pub u64,
-);
-
-impl FileSystemMagic {
-    /// ext4, and its forerunners.
-    pub const EXT4: Self = Self(0xEF53);
-    /// XFS.
-    pub const XFS: Self = Self(0x5846_5342);
-    /// btrfs.
-    pub const BTRFS: Self = Self(0x9123_683E);
-}
-
-/// Which file system `file` lies on.
-///
-/// # Errors
-/// The kernel's.
-pub fn file_system_magic(file: impl AsFd) -> Result<FileSystemMagic, Errno> {
-    // A signed word on some architectures, but a number of 32 bits everywhere.
-    Ok(FileSystemMagic(rustix::fs::fstatfs(file)?.f_type as u64 & u64::from(u32::MAX)))
-}
-
 /// How many more files the volume of `file` has inodes for; 0 where the file system does not count them.
 ///
 /// # Errors
@@ -89,8 +65,16 @@ pub fn temporary_file(directory: impl AsFd) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(directory, ".", flags, Mode::RUSR | Mode::WUSR)
 }
 
+/// Gives an open file without a name (see [`temporary_file`]) the name `name` in `directory`.
+///
+/// # Errors
+/// The kernel's.
+pub fn give_name(file: impl AsFd, directory: impl AsFd, name: &std::path::Path) -> Result<(), Errno> {
+    rustix::fs::linkat(file, "", directory, name, rustix::fs::AtFlags::EMPTY_PATH)
+}
+
 /// Opens `directory` again. Unlike a duplicate of its descriptor, the answer is told of write errors on the volume by
-/// itself, whoever else has been told of them.
+/// itself, even if they were reported elsewhere before.
 ///
 /// # Errors
 /// The kernel's.
@@ -106,8 +90,8 @@ pub fn allocate(file: impl AsFd, range: ByteRange) -> Result<(), Errno> {
     rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start.0, range.length.0)
 }
 
-/// Gives the blocks of `range` back. The file must be ours, or exclusively leased. ext4 silently keeps what lies behind the
-/// file's length; XFS and btrfs give it back, too.
+/// Gives the blocks of `range` back. The file must be ours, or exclusively leased. ext4 silently keeps what lies
+/// behind the file's length; XFS and btrfs give it back, too.
 ///
 /// # Errors
 /// The kernel's.
@@ -122,6 +106,16 @@ pub fn punch(file: impl AsFd, range: ByteRange) -> Result<(), Errno> {
 /// `EFBIG` beyond what the file system can map.
 pub fn set_length(file: impl AsFd, length: Bytes) -> Result<(), Errno> {
     rustix::fs::ftruncate(file, length.0)
+}
+
+/// Sets the length of the file at `path` without opening it: for tests that change files as others do.
+///
+/// # Errors
+/// The kernel's; `EINVAL` for a path that holds a NUL byte.
+pub fn set_length_at(path: &Path, length: Bytes) -> Result<(), Errno> {
+    let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the path is terminated by NUL and lives during the call.
+    if unsafe { libc::truncate(path.as_ptr(), offset(length.0)) } < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
 /// Whether nothing can be written to the volume of `file`: it was mounted so, or an error has made it so.
@@ -160,7 +154,7 @@ pub fn sync_file_data(file: impl AsFd) -> Result<(), Errno> {
 /// Takes, tries to take or gives up the advisory lock of an open file; it ends with the last descriptor.
 ///
 /// # Errors
-/// `EWOULDBLOCK` when somebody else has it and the operation does not wait.
+/// `EWOULDBLOCK` when another process has it and the operation does not wait.
 pub fn lock_file(file: impl AsFd, operation: FlockOperation) -> Result<(), Errno> {
     rustix::fs::flock(file, operation)
 }

@@ -1,11 +1,11 @@
-//! Waiting for something to change.
+//! Waits for changes.
 
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// Waits until the kernel says that what `file` (such as /proc/self/mountinfo) tells has changed since it was opened or last
-/// waited for; whether it did within `timeout`. A signal ends the waiting too.
+/// Waits until the kernel says that what `file` (such as /proc/self/mountinfo) tells has changed since it was opened
+/// or last waited for; whether it did within `timeout`. A signal ends the waiting too.
 ///
 /// # Errors
 /// The kernel's.

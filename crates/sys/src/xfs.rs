@@ -1,4 +1,4 @@
-//! XFS: opening a file in a way that changes no times, and what it knows about the preallocation of a file.
+//! XFS: opens a file without changing its times, and reads the state of its preallocation.
 
 use crate::FileHandle;
 use crate::raw::{KernelRecord, last_errno, update};
@@ -56,8 +56,8 @@ impl Request {
     }
 }
 
-/// Opens a file of the XFS volume that `mount` (any open file or directory of it) lies on, so that nothing done through the
-/// descriptor changes its times. Needs CAP_SYS_ADMIN.
+/// Opens a file of the XFS volume that `mount` (any open file or directory of it) lies on, so that nothing done
+/// through the descriptor changes its times. Needs CAP_SYS_ADMIN.
 ///
 /// # Errors
 /// `ESTALE` (or `ENOENT`) when there is no such file any more; `EINVAL` for handles of other file systems.
@@ -87,7 +87,7 @@ pub fn open_without_times(mount: impl AsFd, file: &FileHandle, flags: OFlags) ->
     if fd < 0 {
         return Err(last_errno());
     }
-    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    // SAFETY: the kernel has just given us this descriptor; no other process owns it.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
     rustix::io::fcntl_setfd(&file, FdFlags::CLOEXEC)?;
     Ok(file)
@@ -132,6 +132,8 @@ pub struct ExtendedAttributes {
     pub extents: u32,
     /// The extent-size hint in bytes.
     pub extent_size: u32,
+    /// The project that its space is charged to.
+    pub project: u32,
 }
 
 impl ExtendedAttributes {
@@ -159,7 +161,12 @@ pub fn extended_attributes(file: impl AsFd) -> Result<ExtendedAttributes, Errno>
     let mut record = ExtendedRecord::default();
     // SAFETY: the kernel writes one record.
     unsafe { update(file, GET_EXTENDED, &mut record) }?;
-    Ok(ExtendedAttributes { flags: record.flags, extents: record.extents, extent_size: record.extent_size })
+    Ok(ExtendedAttributes {
+        flags: record.flags,
+        extents: record.extents,
+        extent_size: record.extent_size,
+        project: record.project,
+    })
 }
 
 /// The extent-size hint that new files in `directory` inherit, if there is one.
@@ -174,8 +181,8 @@ pub fn inherited_size_hint(directory: impl AsFd) -> Result<Option<Bytes>, Errno>
     Ok(hint.then_some(Bytes(u64::from(record.extent_size))))
 }
 
-/// Has new files in `directory` inherit this extent-size hint, or none; files that are there keep theirs. All else that the
-/// record holds is written back as it was read.
+/// Has new files in `directory` inherit this extent-size hint, or none; files that are there keep theirs. All else
+/// that the record holds is written back as it was read.
 ///
 /// # Errors
 /// `EINVAL` when the hint is no multiple of the block size, or too large.

@@ -1,4 +1,4 @@
-//! XFS: how many inodes there are.
+//! XFS: the number of inodes.
 
 use crate::raw::{KernelRecord, update};
 use rustix::io::Errno;

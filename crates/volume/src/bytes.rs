@@ -1,7 +1,7 @@
 //! Little-endian fields of on-disk records.
 //!
-//! Callers hand over whole records, whose length they have checked; a field outside the record reads as zero, so that
-//! no input can make a read go astray.
+//! Callers pass whole records, whose length they have checked. A field outside of the record reads as zero, so that no
+//! input causes a read out of bounds.
 
 macro_rules! field {
     ($name:ident, $type:ty) => {

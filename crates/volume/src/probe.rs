@@ -1,12 +1,12 @@
-//! What lies on a device or in an image, by its signature: for errors that say what something is instead of ext4.
+//! Identifies the content of a device or image by its signature, for errors that say what it is instead of ext4.
 
-use crate::VolumeError;
+use longrun_engine::VolumeError;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-/// What a signature says.
+/// The content according to the signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A file system, by its usual name.
@@ -82,7 +82,7 @@ pub fn identify(file: &File) -> io::Result<Content> {
 pub(crate) fn open(path: &Path) -> Result<File, VolumeError> {
     let io_error = |act| move |source| VolumeError::Io { path: path.to_owned(), act, source };
     let not_a_volume = |problem: &str| VolumeError::NotAVolume { path: path.to_owned(), problem: problem.to_owned() };
-    let kind = std::fs::metadata(path).map_err(io_error("looking at it"))?.file_type();
+    let kind = std::fs::metadata(path).map_err(io_error("examining it"))?.file_type();
     // Opening a FIFO would wait for a writer.
     if !kind.is_file() && !kind.is_block_device() {
         return Err(not_a_volume("neither a block device nor an image file"));
@@ -96,8 +96,8 @@ pub(crate) fn open(path: &Path) -> Result<File, VolumeError> {
     match identify(&file).map_err(io_error("reading"))? {
         Content::FileSystem(EXT4) => Ok(file),
         Content::FileSystem(name) => Err(VolumeError::Unsupported { path: path.to_owned(), what: name.into() }),
-        Content::Container(name) => Err(not_a_volume(&format!("{name}, no file system"))),
-        Content::Unknown => Err(not_a_volume("no file system that is known")),
+        Content::Container(name) => Err(not_a_volume(&format!("{name}, not a file system"))),
+        Content::Unknown => Err(not_a_volume("not a known file system")),
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
         };
         assert!(message(b"XFSB").contains("XFS is not supported"));
         assert!(message(b"QFI\xfb").contains("a qcow2 disk image"));
-        assert!(message(b"").contains("no file system that is known"));
+        assert!(message(b"").contains("not a known file system"));
         assert!(open(directory.path()).unwrap_err().to_string().contains("neither a block device nor an image file"));
         assert!(matches!(open(&directory.path().join("none")), Err(VolumeError::Io { .. })));
     }

@@ -1,16 +1,16 @@
-//! Analysis without privilege: each file below a directory is asked where its extents lie.
+//! Analysis without privilege: maps each file below a directory.
 //!
-//! Never follows symbolic links, never leaves the device, never opens anything but files and directories, and never
-//! writes back what is dirty: what has no place yet is counted apart.
+//! Never follows symbolic links, never leaves the device, opens only files and directories, and never writes back dirty
+//! data: data without a place on the device is counted separately.
 
-use crate::{Progress, VolumeError};
+use longrun_engine::{Progress, VolumeError};
 use longrun_layout::{Bytes, Fragmentation};
-use longrun_sys::{ByteRange, Errno, Mapping, OFlags, for_each_extent};
+use longrun_sys::{ByteRange, Errno, Mapping, for_each_extent};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// One of the most fragmented files.
@@ -24,7 +24,7 @@ pub struct WalkedFile {
     pub path: PathBuf,
 }
 
-/// What a walk found. Pieces of free space cannot be seen this way: see [`Walk::figures`].
+/// The result of a walk. Pieces of free space are not visible this way: see [`Walk::figures`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
     /// Regular files; hard links count once.
@@ -78,20 +78,20 @@ impl Walk {
 pub fn walk(start: &Path, worst: usize, progress: &dyn Progress) -> Result<Walk, VolumeError> {
     let failed = |act| move |source| VolumeError::Io { path: start.to_owned(), act, source };
     // The user may name a link; what lies below is not followed.
-    let path = fs::canonicalize(start).map_err(failed("looking at it"))?;
+    let path = fs::canonicalize(start).map_err(failed("examining it"))?;
     let file = open(&path).map_err(failed("opening"))?;
-    let meta = file.metadata().map_err(failed("looking at it"))?;
+    let meta = file.metadata().map_err(failed("examining it"))?;
     if !meta.is_file() && !meta.is_dir() {
         let problem = "neither a file nor a directory".to_owned();
         return Err(VolumeError::NotAVolume { path: start.to_owned(), problem });
     }
-    let capacity = longrun_sys::capacity(&file).map_err(|e| failed("asking for free space")(e.into()))?;
+    let capacity = longrun_sys::capacity(&file).map_err(|e| failed("reading the free space")(e.into()))?;
     let mut walker = Walker::new(meta.dev(), worst);
     walker.walk.free_bytes = capacity.block_size.to_bytes(capacity.free);
     walker.walk.used_bytes = capacity.block_size.to_bytes(capacity.total.saturating_sub(capacity.free));
     match walker.examine(&path, &file, &meta) {
         Err(Errno::OPNOTSUPP | Errno::NOTTY) if meta.is_file() => {
-            let what = "a file system that does not tell where extents lie (no FIEMAP)".to_owned();
+            let what = "a file system without FIEMAP (the location of extents is unknown)".to_owned();
             return Err(VolumeError::Unsupported { path: start.to_owned(), what });
         }
         Err(errno) if meta.is_file() => return Err(failed("mapping its extents")(errno.into())),
@@ -124,7 +124,7 @@ impl Walker {
 
     fn run(&mut self, progress: &dyn Progress) -> Result<(), VolumeError> {
         while let Some(directory) = self.pending.pop() {
-            let Ok(entries) = fs::read_dir(&directory) else {
+            let Ok(entries) = longrun_sys::list_trusted_directory(&directory) else {
                 self.walk.unreadable += 1;
                 continue;
             };
@@ -134,18 +134,18 @@ impl Walker {
                 }
                 progress.give_way();
                 match entry {
-                    Ok(entry) => self.look_at(&entry),
+                    Ok(entry) => self.look_at(&directory, &entry),
                     Err(_) => self.walk.unreadable += 1,
                 }
             }
             let done = self.walk.files + self.walk.directories;
-            // How much is still to come nobody knows: at least the directories that were found.
+            // How much is still to come no one knows: at least the directories that were found.
             progress.at(done, done + self.pending.len() as u64);
         }
         Ok(())
     }
 
-    fn look_at(&mut self, entry: &fs::DirEntry) {
+    fn look_at(&mut self, directory: &Path, entry: &fs::DirEntry) {
         // By its type first: opening a device or a FIFO would do something.
         let Ok(kind) = entry.file_type() else {
             self.walk.unreadable += 1;
@@ -154,7 +154,7 @@ impl Walker {
         if !kind.is_file() && !kind.is_dir() {
             return;
         }
-        let path = entry.path();
+        let path = directory.join(entry.file_name());
         let opened = open(&path).and_then(|file| Ok((file.metadata()?, file)));
         let Ok((meta, file)) = opened else {
             self.walk.unreadable += 1;
@@ -167,7 +167,7 @@ impl Walker {
         if meta.is_file() && meta.nlink() > 1 && !self.linked.insert(meta.ino()) {
             return;
         }
-        // A directory whose own extents are not told is listed all the same.
+        // A directory whose own extents are not reported is still listed.
         let mapped = self.examine(&path, &file, &meta);
         if meta.is_dir() {
             self.pending.push(path);
@@ -232,16 +232,15 @@ impl Walker {
     }
 }
 
-/// Opens a file or directory without following a link, waiting, or becoming anybody's terminal.
+/// Opens a file or directory without following a link, or waiting.
 fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)
+    Ok(longrun_sys::open_trusted(path)?.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NoProgress;
+    use longrun_engine::NoProgress;
     use std::os::unix::fs::symlink;
 
     #[test]

@@ -2,9 +2,9 @@
 // Helpers of tests fail loudly, as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use longrun_engine::{NoProgress, VolumeError};
 use longrun_layout::VolumeLayout;
 use longrun_volume::ext4::scan::{Access, AreaKind, Ext4Reader, Ext4Scan, FreeSpace, ScanOptions, Source};
-use longrun_volume::{NoProgress, VolumeError};
 use proptest::prelude::*;
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
-//! Mixed files beside growing logs. Fill, thin out, refill into the holes, grow logs between them, thin out again.
+//! Mixed files beside growing logs: fill the volume, delete some files, refill the holes, grow logs between them,
+//! delete some files again.
 
 use super::{KIB, MIB};
 use crate::AgeError;

@@ -1,6 +1,6 @@
-//! Files that grow side by side: written directly, synchronously or now and then synced, some of them at any time, while
-//! older ones go. What a file system makes of it depends on how it prevents fragmentation: made for XFS, whose allocator
-//! keeps files whole that are written in one go.
+//! Files that grow side by side, written directly, synchronously, or with occasional syncs, while older ones are
+//! deleted. The result depends on how the file system prevents fragmentation. Made for XFS, whose allocator keeps
+//! files contiguous that are written at once.
 
 use super::{KIB, MIB};
 use crate::AgeError;

@@ -1,5 +1,5 @@
-//! Version control: working trees rewritten file by file, loose objects by the thousand, now and then a pack that
-//! replaces them; 70 % full.
+//! Version control: working trees that are rewritten file by file, thousands of loose objects, and occasionally a pack
+//! that replaces them; 70 % full.
 
 use super::KIB;
 use crate::AgeError;

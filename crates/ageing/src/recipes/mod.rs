@@ -1,4 +1,5 @@
-//! The recipes: each composes creates, appends, rewrites and deletes of the tree into the life of a kind of volume.
+//! The recipes: each combines the operations of the tree (create, append, rewrite, delete) into the history of a kind
+//! of volume.
 
 mod aged;
 mod churn;

@@ -1,4 +1,4 @@
-//! An office's volume: tens of thousands of documents, saved again and again with hardly any room; 96.5 % full.
+//! A volume of an office: tens of thousands of documents, saved repeatedly with little free space; 96.5 % full.
 
 use super::KIB;
 use crate::AgeError;

@@ -1,4 +1,4 @@
-//! A server's volume: data and logs of many sizes come and go, databases grow in the holes; 60 % full.
+//! A volume of a server: data and logs of many sizes are created and deleted, databases grow in the holes; 60 % full.
 
 use super::KIB;
 use crate::AgeError;

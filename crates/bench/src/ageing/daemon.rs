@@ -1,6 +1,8 @@
-//! The whole service as a child, on a configuration, a socket and a state of its own, for one volume.
+//! The complete service as a child process, for one volume, with a configuration, a socket and a state directory of
+//! its own.
 //!
-//! Owns that it looks after nothing else, and that it ends with us. It is asked by `longrun status`, as users do.
+//! Ensures that it works on no other volume, and that it ends with us. It is queried with `longrun status`, as users
+//! do.
 
 use crate::{BenchError, child};
 use longrun_layout::Bytes;
@@ -16,28 +18,29 @@ use std::time::{Duration, Instant};
 const START: Duration = Duration::from_secs(60);
 /// Longer than an evening's mending takes.
 const MENDING: Duration = Duration::from_secs(600);
-/// For so long nothing may be left to do: a file has to be quiet for a second before it is mended.
+/// How long nothing may be left to do, because a file must be quiet for a second before it is mended.
 const QUIET: Duration = Duration::from_millis(2500);
-/// What is still to be mended then, could not be, three times.
+/// After this time, mending of the remaining files has failed three times.
 const AGAIN: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(100);
 
-/// Refuses when a service runs already.
+/// Refuses if a service is already running.
 ///
 /// # Errors
 /// [`BenchError::Unsuitable`].
 pub(super) fn refuse_another(program: &Path, target: &Path, stop: &AtomicBool) -> Result<(), BenchError> {
     let asked = child::run(Command::new(program).args(["status", "--json"]), stop)?;
     if asked.status.success() {
-        let problem = "the service is running, and would look after the volume all the time; stop it for this \
-                       (systemctl stop longrun)";
+        let problem = "the service is running and would work on the volume during the measurement; stop it first (systemctl \
+             stop longrun)";
         return Err(BenchError::Unsuitable { path: target.to_owned(), problem: problem.to_owned() });
     }
     Ok(())
 }
 
 /// A running service.
-pub(super) struct Daemon<'a> {
+#[derive(Debug)]
+pub struct Daemon<'a> {
     program: &'a Path,
     stop: &'a AtomicBool,
     child: Child,
@@ -46,7 +49,7 @@ pub(super) struct Daemon<'a> {
     directory: tempfile::TempDir,
 }
 
-/// A day takes seconds here: the service is not to wait as if it took a day.
+/// A day takes only seconds here, so the waiting times of the service are shortened.
 fn configuration(mount_point: &Path) -> String {
     // What JSON takes for a string TOML does, too.
     let mount_point = Value::from(mount_point.to_string_lossy().as_ref());
@@ -61,7 +64,7 @@ impl<'a> Daemon<'a> {
     ///
     /// # Errors
     /// [`BenchError::Service`] with what it logged, when it does not start.
-    pub(super) fn start(program: &'a Path, mount_point: &Path, stop: &'a AtomicBool) -> Result<Self, BenchError> {
+    pub fn start(program: &'a Path, mount_point: &Path, stop: &'a AtomicBool) -> Result<Self, BenchError> {
         let failed = |e| BenchError::io("starting it", program, e);
         let directory = tempfile::Builder::new().prefix("longrun-bench-service-").tempdir().map_err(failed)?;
         let at = |name: &str| directory.path().join(name);
@@ -84,7 +87,7 @@ impl<'a> Daemon<'a> {
         Ok(self.status()?.is_some_and(|status| ours(&status)["prevention"] == true))
     }
 
-    /// What `longrun status` shows; nothing while the service does not answer.
+    /// The output of `longrun status`; `None` while the service does not answer.
     fn status(&self) -> Result<Option<Value>, BenchError> {
         let mut command = Command::new(self.program);
         let asked = child::run(command.args(["status", "--json", "--socket"]).arg(&self.socket), self.stop)?;
@@ -104,12 +107,12 @@ impl<'a> Daemon<'a> {
         Ok(())
     }
 
-    /// Waits until nothing is left to be mended, and nothing to be given back; how much mending has written until then. Files
-    /// that could not be mended are tried again, less and less often: they are not waited for.
+    /// Waits until nothing is left to be mended or given back, and returns how much mending has written until then. Files
+    /// that could not be mended are tried again at increasing intervals; they are not waited for.
     ///
     /// # Errors
-    /// [`BenchError::Service`] when it does not come to rest.
-    pub(super) fn until_mended(&mut self) -> Result<Bytes, BenchError> {
+    /// [`BenchError::Service`] when it does not become idle.
+    pub fn until_mended(&mut self) -> Result<Bytes, BenchError> {
         let deadline = Instant::now() + MENDING;
         let mut rest = (None, Instant::now());
         loop {
@@ -122,19 +125,21 @@ impl<'a> Daemon<'a> {
             {
                 return Ok(Bytes(moved));
             }
-            self.wait(deadline, "does not come to rest")?;
+            self.wait(deadline, "does not become idle")?;
         }
     }
 
-    /// Ends it in good order: it gives everything back.
+    /// Stops it in good order, so that it gives everything back.
     ///
     /// # Errors
     /// [`BenchError::Service`] when it does not end well.
-    pub(super) fn stop(mut self) -> Result<(), BenchError> {
+    pub fn stop(mut self) -> Result<(), BenchError> {
         child::end(&mut self.child, Signal::TERM);
         match self.child.try_wait() {
             Ok(Some(status)) if status.success() => Ok(()),
-            ended => Err(BenchError::Service { problem: format!("did not end well: {ended:?}") }),
+            Ok(Some(status)) => Err(BenchError::Service { problem: format!("ended with an error ({status})") }),
+            Ok(None) => Err(BenchError::Service { problem: "did not end".to_owned() }),
+            Err(error) => Err(BenchError::Service { problem: format!("waiting for its end failed: {error}") }),
         }
     }
 }
@@ -145,7 +150,7 @@ impl Drop for Daemon<'_> {
     }
 }
 
-/// The volume that it looks after; of all others it knows that they are disabled.
+/// The volume that it works on. All others are disabled.
 fn ours(status: &Value) -> &Value {
     let volumes = status["volumes"].as_array().map_or(&[][..], Vec::as_slice);
     volumes.iter().find(|volume| volume["enabled"] == true).unwrap_or(&Value::Null)

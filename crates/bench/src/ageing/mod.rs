@@ -1,39 +1,47 @@
-//! Weeks of a volume's life, lived through as often as there are ways to look after it: by nobody, by the file system's own
-//! tool every seventh evening, and by the service, which prevents and mends.
+//! Weeks of use of a volume, simulated once for each method of maintenance: none, the file system's own tool every
+//! seventh day, and the service, which prevents and mends.
 //!
-//! Owns the order of things and what is looked at in the evenings. What happens on a day is `longrun-ageing`'s, and the same each
-//! time. The lives follow each other in the same place: what they leave of the free space is waited for, and not made good.
+//! Owns the order of the work, and the figures at the end of each day. [`longrun_ageing`] owns the events of a day,
+//! which are the same for each method. The simulations follow each other in the same directory: each waits until the
+//! space of the one before is free, but the free space that it left is not restored.
 
-mod carer;
 mod daemon;
+mod maintainer;
 mod report;
 
-pub use carer::Care;
+pub use daemon::Daemon;
+pub use maintainer::Maintenance;
 pub use report::{AgeingReport, Course, Evening};
 
 use crate::{BenchError, Place, SpaceState, layout_of};
-use carer::Carer;
 use longrun_ageing::{AgeError, Life, LifePlan};
 use longrun_layout::Bytes;
+use maintainer::Maintainer;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Days between two runs of the file system's own tool.
 pub const PERIOD: u32 = 7;
+
+/// The days that reports show: the end of each week, and the last one.
+pub fn told(days: u32) -> impl Iterator<Item = u32> {
+    (0..=days).filter(move |day| day.is_multiple_of(PERIOD) || *day == days)
+}
+
 /// Space that stays free for others.
 const SPARE: u64 = 256 << 20;
 
 /// How to measure.
 #[derive(Clone, Debug)]
 pub struct AgeingSettings {
-    /// The `longrun` that looks after the volume.
+    /// The `longrun` program that maintains the volume.
     pub program: PathBuf,
     /// How many days, after the one that makes the first files.
     pub days: u32,
     /// How much is in files.
     pub bytes: Bytes,
-    /// How much of that is written anew each day, in per cent.
+    /// How much of that is replaced each day, in per cent.
     pub daily_percent: u32,
     /// Of what happens.
     pub seed: u64,
@@ -51,7 +59,7 @@ impl<'a> Ageing<'a> {
     /// Makes a new directory in `target`.
     ///
     /// # Errors
-    /// [`BenchError`]: among others when a service runs already, which would look after the volume in every life.
+    /// [`BenchError`]: for example when a service is already running, which would work on the volume in every simulation.
     pub fn prepare(target: &Path, settings: AgeingSettings, stop: &'a AtomicBool) -> Result<Self, BenchError> {
         daemon::refuse_another(&settings.program, target, stop)?;
         let place = Place::with_room(target, Bytes(settings.bytes.0 * 3 / 2 + SPARE))?;
@@ -64,16 +72,16 @@ impl<'a> Ageing<'a> {
         &self.place
     }
 
-    /// Lives through the same days with each care. `progress` is told who looks after the volume, and which day it is.
+    /// Simulates the same days with each method of maintenance. `progress` receives the method and the day.
     ///
     /// # Errors
     /// [`BenchError`].
-    pub fn measure(&self, progress: &mut dyn FnMut(Care, u32)) -> Result<AgeingReport, BenchError> {
+    pub fn measure(&self, progress: &mut dyn FnMut(Maintenance, u32)) -> Result<AgeingReport, BenchError> {
         let (mut courses, mut left_out) = (Vec::new(), None);
         let before = SpaceState::at_rest(self.place.scratch().path())?;
-        for care in Care::ALL {
-            match Carer::of(care, &self.place, &self.settings.program, self.stop)? {
-                Ok(carer) => courses.push(self.live(care, carer, progress)?),
+        for maintenance in Maintenance::ALL {
+            match Maintainer::of(maintenance, &self.place, &self.settings.program, self.stop)? {
+                Ok(maintainer) => courses.push(self.live(maintenance, maintainer, progress)?),
                 Err(missing) => left_out = Some(missing),
             }
             self.place.scratch().clear()?;
@@ -84,9 +92,9 @@ impl<'a> Ageing<'a> {
 
     fn live(
         &self,
-        care: Care,
-        mut carer: Carer<'_>,
-        progress: &mut dyn FnMut(Care, u32),
+        maintenance: Maintenance,
+        mut maintainer: Maintainer<'_>,
+        progress: &mut dyn FnMut(Maintenance, u32),
     ) -> Result<Course, BenchError> {
         let AgeingSettings { bytes, daily_percent, days, seed, .. } = self.settings;
         let directory = self.place.scratch().fresh()?;
@@ -99,22 +107,22 @@ impl<'a> Ageing<'a> {
         let mut life = Life::begin(&directory, plan, seed, &mut going_on).map_err(failed)?;
         let (begun, mut evenings) = (self.place.device().sample()?, Vec::new());
         for day in 0..=days {
-            progress(care, day);
+            progress(maintenance, day);
             life.day().map_err(failed)?;
-            carer.evening(&directory, day)?;
+            maintainer.evening(&directory, day)?;
             let space = SpaceState::of(&directory)?;
             let (layout, _) = layout_of(&directory, &[])?;
             evenings.push(Evening {
                 files: layout.files,
                 excess_fragments: layout.excess_fragments,
                 free_pieces: space.pieces,
-                moved: carer.moved(),
+                moved: maintainer.moved(),
                 written: self.place.device().sample()?.since(&begun).written_bytes,
             });
         }
-        let name = carer.name();
-        carer.end()?;
-        Ok(Course { care, name, evenings, verdict: None })
+        let name = maintainer.name();
+        maintainer.end()?;
+        Ok(Course { maintenance, name, evenings, verdict: None })
     }
 }
 

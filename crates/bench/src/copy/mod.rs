@@ -1,14 +1,14 @@
-//! Files read, and copied, from a cold cache while they are fragmented and after `longrun optimize`: what `cp`, a backup or a
-//! virus scanner notices.
+//! Reads and copies files from a cold cache while they are fragmented, and after `longrun optimize`: the effect on
+//! `cp`, a backup or a virus scanner.
 //!
-//! Owns which layouts are compared, copying, and the judgement. A copy counts as done when it is durable; it is made in one
-//! directory beside the files, and removed again, which is not measured.
+//! Owns the compared layouts, the copying and the judgement. A copy is complete when it is durable. It is made in a
+//! directory beside the files and removed again; the removal is not measured.
 
 mod report;
 
 pub use report::{CopyReport, Line};
 
-use crate::layouts::{Laid, LayoutSettings, Layouts, Lie, Pass, Stage, read_through, timed};
+use crate::layouts::{Arrangement, Laid, LayoutSettings, Layouts, Pass, Stage, read_through, timed};
 use crate::{BenchError, Place};
 use longrun_layout::Bytes;
 use std::fs::{self, File};
@@ -16,8 +16,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 /// What is compared, for a size of fragments.
-const fn lies(piece: Bytes) -> [Lie; 3] {
-    [Lie::Whole, Lie::Shuffled(piece), Lie::Optimized(piece)]
+const fn arrangements(piece: Bytes) -> [Arrangement; 3] {
+    [Arrangement::Whole, Arrangement::Shuffled(piece), Arrangement::Optimized(piece)]
 }
 
 /// What is done with the files.
@@ -44,7 +44,7 @@ impl<'a> Copies<'a> {
         stage: &mut dyn Stage,
     ) -> Result<Self, BenchError> {
         let room = settings.bytes;
-        Layouts::prepare(target, settings, &lies(piece), room, stop, stage).map(Self)
+        Layouts::prepare(target, settings, &arrangements(piece), room, stop, stage).map(Self)
     }
 
     /// Where it is measured.
@@ -68,7 +68,7 @@ impl<'a> Copies<'a> {
         })?;
         let lines = layouts.laid().iter().zip(passes).map(|(laid, passes)| {
             let of = |wanted| passes.iter().filter(|(act, _)| *act == wanted).map(|(_, pass)| *pass).collect();
-            Line::of(laid.lie, laid.fragments, of(Act::Read), of(Act::Copy))
+            Line::of(laid.arrangement, laid.fragments, of(Act::Read), of(Act::Copy))
         });
         Ok(CopyReport::of(layouts.settings(), lines.collect()))
     }

@@ -1,7 +1,7 @@
-//! What reading and copying come to.
+//! The results of reading and copying.
 
 use crate::device::per;
-use crate::layouts::{LayoutSettings, Lie, Pass, modelled_busy};
+use crate::layouts::{Arrangement, LayoutSettings, Pass, modelled_busy};
 use crate::{Chart, Findings, Table, Verdict, median};
 use longrun_layout::Bytes;
 use serde::Serialize;
@@ -10,7 +10,8 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     /// How the files lie.
-    pub lie: Lie,
+    #[serde(rename = "lie")]
+    pub arrangement: Arrangement,
     /// How many fragments they are in, together.
     pub fragments: u64,
     /// How long reading them took.
@@ -31,11 +32,11 @@ pub struct Line {
 }
 
 impl Line {
-    pub(super) fn of(lie: Lie, fragments: u64, reads: Vec<Pass>, copies: Vec<Pass>) -> Self {
+    pub(super) fn of(arrangement: Arrangement, fragments: u64, reads: Vec<Pass>, copies: Vec<Pass>) -> Self {
         let of = |passes: &[Pass], value: fn(&Pass) -> f64| median(passes.iter().map(value).collect());
         let requests = |passes: &[Pass]| of(passes, |pass| pass.device.transfers() as f64);
         Self {
-            lie,
+            arrangement,
             fragments,
             read_seconds: of(&reads, |pass| pass.seconds),
             copy_seconds: of(&copies, |pass| pass.seconds),
@@ -48,7 +49,7 @@ impl Line {
     }
 }
 
-/// What optimizing comes to for one kind of use.
+/// The effect of optimizing on one kind of use.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Gain {
     /// The time of the optimized files by the time of the same fragments before.
@@ -59,11 +60,14 @@ pub struct Gain {
 
 impl Gain {
     fn of(lines: &[Line], passes: fn(&Line) -> &[Pass]) -> Self {
-        let of = |wanted: fn(Lie) -> bool| {
-            let passes = lines.iter().filter(|line| wanted(line.lie)).flat_map(passes);
+        let of = |wanted: fn(Arrangement) -> bool| {
+            let passes = lines.iter().filter(|line| wanted(line.arrangement)).flat_map(passes);
             passes.map(|pass| pass.seconds).collect::<Vec<f64>>()
         };
-        let (before, after) = (of(|lie| matches!(lie, Lie::Shuffled(_))), of(|lie| matches!(lie, Lie::Optimized(_))));
+        let (before, after) = (
+            of(|arrangement| matches!(arrangement, Arrangement::Shuffled(_))),
+            of(|arrangement| matches!(arrangement, Arrangement::Optimized(_))),
+        );
         let (optimized_by_fragmented, verdict) = Verdict::of_runs(&before, &after);
         Self { optimized_by_fragmented, verdict }
     }
@@ -71,8 +75,8 @@ impl Gain {
     fn sentence(self, what: &str) -> String {
         let percent = 100.0 * (1.0 - self.optimized_by_fragmented);
         match self.verdict {
-            Verdict::Benefit => format!("Optimizing takes {percent:.0} % off the time of {what}."),
-            Verdict::NoBenefit => format!("No benefit for {what} beyond noise ({percent:+.1} % off)."),
+            Verdict::Benefit => format!("Optimizing reduces the time of {what} by {percent:.0} %."),
+            Verdict::NoBenefit => format!("No benefit for {what} beyond the noise (time reduced by {percent:+.1} %)."),
             Verdict::Harm => format!("Harm: {what} takes {:.0} % more time after optimizing.", -percent),
         }
     }
@@ -89,9 +93,9 @@ pub struct CopyReport {
     pub iterations: u32,
     /// Each layout.
     pub lines: Vec<Line>,
-    /// What optimizing comes to for whoever reads.
+    /// The effect of optimizing on reading.
     pub read: Gain,
-    /// What it comes to for whoever copies.
+    /// The effect of optimizing on copying.
     pub copy: Gain,
 }
 
@@ -112,13 +116,13 @@ impl Findings for CopyReport {
 
     fn table(&self) -> Table {
         let mut table = Table::with_columns(&[
-            "the files lie",
+            "layout of the files",
             "fragments",
             "read, s",
-            "whole = 1",
+            "contiguous = 1",
             "requests",
             "copy, s",
-            "whole = 1",
+            "contiguous = 1",
             "requests",
         ]);
         let modelled = self.lines.iter().any(|line| line.modelled_busy_seconds.is_some());
@@ -128,7 +132,7 @@ impl Findings for CopyReport {
         let whole = |seconds: fn(&Line) -> f64| self.lines.first().map_or(0.0, seconds);
         for line in &self.lines {
             let mut row = vec![
-                line.lie.to_string(),
+                line.arrangement.to_string(),
                 line.fragments.to_string(),
                 format!("{:.3}", line.read_seconds),
                 format!("{:.2}", per(line.read_seconds, whole(|line| line.read_seconds))),
@@ -149,7 +153,7 @@ impl Findings for CopyReport {
 
     fn charts(&self) -> Vec<Chart> {
         let of = |values: fn(&Line) -> [f64; 2]| {
-            self.lines.iter().map(|line| (line.lie.to_string(), values(line).to_vec())).collect()
+            self.lines.iter().map(|line| (line.arrangement.to_string(), values(line).to_vec())).collect()
         };
         let parts = ["read", "copied"];
         vec![
@@ -167,9 +171,13 @@ mod tests {
     fn report(before: f64, after: f64) -> CopyReport {
         let pass = |seconds| vec![Pass { seconds, ..Pass::default() }; 3];
         // Writing takes 4 seconds whatever lies how.
-        let line = |lie, seconds| Line::of(lie, 1, pass(seconds), pass(seconds + 4.0));
+        let line = |arrangement, seconds| Line::of(arrangement, 1, pass(seconds), pass(seconds + 4.0));
         let piece = Bytes(64 << 10);
-        let lines = vec![line(Lie::Whole, 1.0), line(Lie::Shuffled(piece), before), line(Lie::Optimized(piece), after)];
+        let lines = vec![
+            line(Arrangement::Whole, 1.0),
+            line(Arrangement::Shuffled(piece), before),
+            line(Arrangement::Optimized(piece), after),
+        ];
         let settings =
             LayoutSettings { program: PathBuf::new(), files: 1, bytes: Bytes(8 << 20), iterations: 3, seed: 1 };
         CopyReport::of(&settings, lines)
@@ -178,10 +186,13 @@ mod tests {
     #[test]
     fn reading_and_copying_are_judged_apart() {
         let said = report(4.0, 1.0).sentences();
-        assert_eq!(said[0], "Optimizing takes 75 % off the time of reading.");
-        assert_eq!(said[1], "Optimizing takes 38 % off the time of copying.");
+        assert_eq!(said[0], "Optimizing reduces the time of reading by 75 %.");
+        assert_eq!(said[1], "Optimizing reduces the time of copying by 38 %.");
         let said = report(1.1, 1.0).sentences();
-        assert!(said[0].starts_with("Optimizing takes 9 %") && said[1].starts_with("No benefit"), "{said:?}");
+        assert!(
+            said[0].starts_with("Optimizing reduces the time of reading by 9 %") && said[1].starts_with("No benefit"),
+            "{said:?}"
+        );
         let said = report(1.0, 2.0).sentences();
         assert!(said[0].starts_with("Harm: reading takes 100 % more"), "{said:?}");
     }

@@ -1,9 +1,8 @@
-//! A large software tree unpacked onto a volume that has aged and onto one that has been optimized: what an installer
-//! notices.
+//! Unpacks a large software tree onto an aged volume and onto an optimized one: the effect on an installer.
 //!
-//! Owns the order of measuring and the judgement. Where there are two volumes they take turns; of one, all runs before it is
-//! optimized come first. An unpacking is done when it is durable, and what it made is removed again, which is not measured.
-//! Besides what the device counts, the I/O trace tells where on the device its requests lay.
+//! Owns the order of the measurement, and the judgement. Two volumes take turns; on a single volume all runs before
+//! its optimization come first. An unpacking is complete when it is durable. The unpacked files are removed again; the
+//! removal is not measured. In addition to the counters of the device, the I/O trace shows the places of its requests.
 
 mod report;
 mod software;
@@ -36,9 +35,9 @@ pub struct Unpacking {
     /// On a modelled disk, how many seconds that was busy by its model: a busy host does not change it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modelled_busy_seconds: Option<f64>,
-    /// How the files came to lie.
+    /// The layout of the unpacked files.
     pub layout: Layout,
-    /// What the trace tells; none where the kernel does not let devices be traced.
+    /// The figures of the trace; `None` where the kernel does not support tracing.
     pub traced: Option<Traced>,
 }
 
@@ -59,7 +58,7 @@ struct Known {
 }
 
 impl<'a> Install<'a> {
-    /// Looks for room in new directories in `targets`: one, or the aged and the optimized volume.
+    /// Makes new directories in `targets`: one, or those on the aged and the optimized volume.
     ///
     /// # Errors
     /// [`BenchError`]; what was made has been removed then.
@@ -74,7 +73,8 @@ impl<'a> Install<'a> {
         if let ([first, second], [_, target]) = (places.as_slice(), targets)
             && first.device().number() == second.device().number()
         {
-            let problem = "it is on the same volume as the other directory; name one on a copy that has been optimized";
+            let problem = "it is on the same volume as the other directory; use a directory on an optimized copy of that \
+                 volume";
             return Err(BenchError::Unsuitable { path: target.to_path_buf(), problem: problem.to_owned() });
         }
         Ok(Self { software, iterations: iterations.max(1), places, stop })
@@ -86,7 +86,7 @@ impl<'a> Install<'a> {
         &self.places
     }
 
-    /// Unpacks on each of two volumes as often as is wanted, by turns: on the aged one, and on that which has been optimized.
+    /// Unpacks on the aged and the optimized volume in turn, as often as requested.
     ///
     /// # Errors
     /// [`BenchError`], those of the stages among them.
@@ -111,7 +111,7 @@ impl<'a> Install<'a> {
         Ok(InstallReport::of(self.software, aged, optimized))
     }
 
-    /// Unpacks on one volume as often as is wanted, has `program` optimize all of it, and unpacks as often once more.
+    /// Unpacks on one volume as often as requested, lets `program` optimize the whole volume, and unpacks as often again.
     ///
     /// # Errors
     /// [`BenchError`], those of `stage` and of the optimizer among them.
@@ -181,7 +181,7 @@ fn free_space(place: &Place, stage: &mut dyn Stage) -> Result<SpaceState, BenchE
 }
 
 fn durable(directory: &Path) -> Result<(), BenchError> {
-    let failed = |e| BenchError::io("making it durable", directory, e);
+    let failed = |e| BenchError::io("syncing it", directory, e);
     let opened = File::open(directory).map_err(failed)?;
     longrun_sys::sync_volume(&opened).map_err(|e| failed(e.into()))
 }

@@ -1,4 +1,4 @@
-//! What the unpackings come to.
+//! The results of unpacking.
 
 use super::{Known, Software, Unpacking};
 use crate::report::number;
@@ -7,14 +7,14 @@ use longrun_iotrace::Recording;
 use longrun_layout::Bytes;
 use serde::Serialize;
 
-/// What the I/O trace tells of one run: reads and writes of everybody, and what the file system asked for.
+/// The I/O trace of one run: all reads and writes of the device, and the requests of the file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Traced {
     /// Requests that were issued to the device.
     pub requests: u64,
     /// KiB of the average one.
     pub kib_per_request: Option<f64>,
-    /// How many of a hundred began where the one before ended.
+    /// The percentage of requests that began where the previous one ended.
     pub sequential_percent: Option<f64>,
     /// Milliseconds that the device took on average.
     pub latency_mean: Option<f64>,
@@ -78,7 +78,7 @@ impl Side {
         self.runs.iter().map(value).collect()
     }
 
-    /// What is known of every run; none where it is not.
+    /// A figure that is known of every run; otherwise `None`.
     fn known(&self, value: impl Fn(&Unpacking) -> Option<f64>) -> Option<Vec<f64>> {
         let known: Option<Vec<f64>> = self.runs.iter().map(value).collect();
         known.filter(|known| !known.is_empty())
@@ -98,7 +98,7 @@ fn requests(run: &Unpacking) -> f64 {
     run.device.transfers() as f64
 }
 
-/// What optimizing comes to for one figure of which less is better.
+/// The effect of optimizing on one figure. Less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Gain {
     /// After by before.
@@ -117,7 +117,7 @@ impl Gain {
         let percent = 100.0 * (self.ratio - 1.0);
         match self.verdict {
             Verdict::Benefit => format!("On the optimized volume it {less} ({percent:+.0} %)."),
-            Verdict::NoBenefit => format!("No benefit in {what} beyond noise ({percent:+.1} %)."),
+            Verdict::NoBenefit => format!("No benefit in {what} beyond the noise ({percent:+.1} %)."),
             Verdict::Harm => format!("Harm: on the optimized volume there is more {what} ({percent:+.0} %)."),
         }
     }
@@ -134,11 +134,11 @@ pub struct InstallReport {
     pub aged: Side,
     /// The one that has been optimized.
     pub optimized: Side,
-    /// What that comes to in time.
+    /// The effect on the time.
     pub time: Gain,
-    /// What it comes to in transfers of the device.
+    /// The effect on the transfers of the device.
     pub requests: Gain,
-    /// On modelled disks, in the time for which the disk is busy by its model.
+    /// On modelled disks, the effect on the busy time of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modelled_busy: Option<Gain>,
 }
@@ -154,13 +154,13 @@ impl InstallReport {
         Self { entries, bytes, aged, optimized, time, requests, modelled_busy }
     }
 
-    /// The rows of the table: what, and its value before and after. What is known of neither is left out.
+    /// The rows of the table: name, value before, value after. Rows without a value are left out.
     fn rows(&self) -> Vec<(&'static str, [Option<f64>; 2])> {
         let both = |value: &dyn Fn(&Side) -> Option<f64>| [value(&self.aged), value(&self.optimized)];
         let runs = |value: fn(&Unpacking) -> Option<f64>| both(&|side| side.middle(value));
         let rows = [
             ("pieces of free space", both(&|side| side.space.pieces.map(|pieces| pieces as f64))),
-            ("largest of them, MiB", both(&|side| side.space.largest.map(|bytes| bytes.0 as f64 / f64::from(1 << 20)))),
+            ("largest free piece, MiB", both(&|side| side.space.largest.map(Bytes::mebibytes))),
             ("unpacking, s", runs(|run| Some(run.seconds))),
             ("disk busy, s", runs(|run| run.modelled_busy_seconds)),
             ("requests of the device", runs(|run| Some(requests(run)))),
@@ -174,7 +174,7 @@ impl InstallReport {
             ("split", runs(|run| Some(run.traced?.split? as f64))),
             ("wasted seeks", runs(|run| Some(run.traced?.wasted_seeks? as f64))),
             ("wasted seeks of the requests, %", runs(|run| run.traced?.wasted_percent())),
-            ("excess fragments of what was unpacked", runs(|run| Some(run.layout.excess_fragments as f64))),
+            ("excess fragments of the unpacked files", runs(|run| Some(run.layout.excess_fragments as f64))),
         ];
         rows.into_iter().filter(|(_, values)| values.iter().any(Option::is_some)).collect()
     }
@@ -211,7 +211,7 @@ impl Findings for InstallReport {
                     "Wasted seeks are {aged:.1} % of the requests on the aged volume, {optimized:.1} % on the other."
                 )
             }
-            _ => "Wasted seeks are not known: this kernel does not let them be traced.".to_owned(),
+            _ => "Wasted seeks are not known: this kernel does not support tracing them.".to_owned(),
         });
         said
     }
@@ -259,7 +259,7 @@ mod tests {
     fn time_and_requests_are_judged_apart() {
         let (slow, fast) = (|| run(4.0, 1000, Some(71)), || run(3.9, 800, Some(13)));
         let said = report([slow(), slow()], [fast(), fast()]).sentences();
-        assert_eq!(said[0], "No benefit in time beyond noise (-2.5 %).");
+        assert_eq!(said[0], "No benefit in time beyond the noise (-2.5 %).");
         assert_eq!(said[1], "On the optimized volume it takes fewer requests of the device (-20 %).");
         assert_eq!(said[2], "Wasted seeks are 7.1 % of the requests on the aged volume, 1.6 % on the other.");
         let said = report([fast(), fast()], [slow(), slow()]).sentences();

@@ -1,7 +1,7 @@
-//! What is unpacked: an archive that the user names, or one of programs that are installed already.
+//! The data to unpack: an archive that the user names, or one of installed programs.
 //!
-//! Owns packing, and unpacking by GNU tar, which we did not write. Never reads from the device while that is measured: the
-//! archive is in memory then.
+//! Owns packing, and unpacking by GNU tar, an independent program. The archive is in memory during the measurement, so
+//! it needs no reads from the device.
 
 use crate::{BenchError, child, refuse_too_little_space};
 use longrun_layout::Bytes;
@@ -25,11 +25,11 @@ const HEADER: u64 = 512;
 pub enum Source {
     /// A tar archive, compressed or not.
     Archive(PathBuf),
-    /// Files of a directory, evenly chosen if there are more than so many bytes of them.
+    /// Files of a directory, evenly chosen if they exceed the maximum.
     Tree {
         /// The directory.
         path: PathBuf,
-        /// At most so much.
+        /// The maximum in bytes.
         most: Bytes,
     },
 }
@@ -59,7 +59,7 @@ impl Software {
         };
         let (entries, bytes) = list(&archive, stop)?;
         if entries == 0 {
-            let problem = "there is nothing in it to be unpacked".to_owned();
+            let problem = "it contains nothing to unpack".to_owned();
             return Err(BenchError::Unsuitable { path: archive, problem });
         }
         Ok(Self { archive, _packed: packed, entries, bytes })
@@ -102,7 +102,7 @@ impl Software {
         if finished.status.success() {
             return Ok(());
         }
-        Err(refused(&self.archive, "it could not be unpacked", &finished.said))
+        Err(refused(&self.archive, "unpacking failed", &finished.said))
     }
 }
 
@@ -126,7 +126,7 @@ fn list(archive: &Path, stop: &AtomicBool) -> Result<(u64, Bytes), BenchError> {
     let entries = finished.answer.iter().filter(|byte| **byte == b'\n').count() as u64;
     match (finished.status.success(), total) {
         (true, Some(total)) => Ok((entries, Bytes(total))),
-        _ => Err(refused(archive, "it is no archive that GNU tar can read", &finished.said)),
+        _ => Err(refused(archive, "it is not an archive that GNU tar can read", &finished.said)),
     }
 }
 
@@ -139,7 +139,7 @@ fn pack(tree: &Path, most: Bytes, stop: &AtomicBool) -> Result<NamedTempFile, Be
     let chosen = choose(&found, most);
     let temporary = std::env::temp_dir();
     refuse_too_little_space(&temporary, Bytes(found.iter().map(|(_, bytes)| bytes).sum::<u64>().min(most.0)))?;
-    let make = |e| BenchError::io("making a file in it", &temporary, e);
+    let make = |e| BenchError::io("creating a file in it", &temporary, e);
     let archive = NamedTempFile::with_prefix_in("longrun-bench-", &temporary).map_err(make)?;
     let mut names = NamedTempFile::new_in(&temporary).map_err(make)?;
     for name in chosen {
@@ -151,7 +151,7 @@ fn pack(tree: &Path, most: Bytes, stop: &AtomicBool) -> Result<NamedTempFile, Be
     let finished = child::run(command.arg(names.path()), stop)?;
     // 1: a file changed while it was read, which does not matter here.
     if !matches!(finished.status.code(), Some(0 | 1)) {
-        return Err(refused(tree, "it could not be packed", &finished.said));
+        return Err(refused(tree, "packing failed", &finished.said));
     }
     // Written now, not while unpacking is measured.
     archive.as_file().sync_all().map_err(make)?;
@@ -228,6 +228,7 @@ mod tests {
 
     #[test]
     fn a_tree_is_packed_and_unpacked_with_its_links() {
+        let _alone = crate::child::one_at_a_time();
         let (tree, target) = (tree(), tempfile::tempdir().unwrap());
         let source = Source::Tree { path: tree.path().to_owned(), most: Bytes(1 << 30) };
         let software = Software::prepare(&source, &RUNNING).unwrap();
@@ -245,6 +246,7 @@ mod tests {
 
     #[test]
     fn of_a_large_tree_files_are_chosen_evenly() {
+        let _alone = crate::child::one_at_a_time();
         let tree = tree();
         let source = Source::Tree { path: tree.path().to_owned(), most: Bytes(106_000) };
         let software = Software::prepare(&source, &RUNNING).unwrap();
@@ -259,15 +261,16 @@ mod tests {
 
     #[test]
     fn what_is_no_archive_or_empty_is_refused() {
+        let _alone = crate::child::one_at_a_time();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("no archive");
         fs::write(&path, [9; 5000]).unwrap();
         let error = Software::prepare(&Source::Archive(path), &RUNNING).unwrap_err().to_string();
-        assert!(error.contains("no archive: it is no archive that GNU tar can read"), "{error}");
+        assert!(error.contains("no archive: it is not an archive that GNU tar can read"), "{error}");
         let empty = directory.path().join("empty");
         fs::create_dir(&empty).unwrap();
         let source = Source::Tree { path: empty, most: Bytes(1 << 20) };
         let error = Software::prepare(&source, &RUNNING).unwrap_err().to_string();
-        assert!(error.contains("nothing in it"), "{error}");
+        assert!(error.contains("contains nothing to unpack"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! The optimizer as a child in one of the modes.
+//! The optimizer as a child process, in one of the modes.
 
 use crate::{BenchError, child};
 use rustix::process::Signal;
@@ -14,7 +14,7 @@ use std::str::FromStr;
 pub enum Mode {
     /// Nothing.
     Alone,
-    /// An optimizer that yields to nobody.
+    /// An optimizer that does not give way.
     Unthrottled,
     /// The same in the idle I/O class (`ionice -c 3`).
     Ionice,
@@ -67,7 +67,7 @@ impl FromStr for Mode {
     }
 }
 
-/// It at work. Dropping this ends it.
+/// The running optimizer. Dropping this value ends it.
 #[derive(Debug)]
 pub(super) struct Background(Option<(Child, PathBuf)>);
 
@@ -79,7 +79,7 @@ impl Background {
         Ok(Self(Some((child, work.to_owned()))))
     }
 
-    /// Whether it has not come to its end; what does not exist is as it should be.
+    /// Whether it is still running, or does not exist in this mode.
     ///
     /// # Errors
     /// When it failed: then nothing was measured.
@@ -89,8 +89,10 @@ impl Background {
             None => Ok(true),
             Some(status) if status.success() => Ok(false),
             Some(status) => {
-                let problem =
-                    format!("the optimizer beside which to measure failed ({status}); run `longrun optimize` on it");
+                let problem = format!(
+                    "the optimizer that runs during the measurement failed ({status}); run `longrun optimize` \
+                         on it to see the error"
+                );
                 Err(BenchError::Unsuitable { path: work.clone(), problem })
             }
         }

@@ -1,4 +1,4 @@
-//! The work of somebody who does not want to notice anything.
+//! The foreground work that should not be disturbed.
 
 use crate::BenchError;
 use longrun_ageing::AlignedBuffer;
@@ -20,8 +20,8 @@ const SMALL: u64 = 4096;
 
 /// Copies the file from a cold cache, through the page cache, until the copy is durable; how many seconds that took.
 ///
-/// The copy is written over the one of the last turn. A new file goes wherever the allocator has got to, and on a disk with one
-/// arm that alone makes it 3.7 to 4.7 s: it was taken for the optimizer's doing, or for its benefit.
+/// The copy is written over the one of the last turn. A new file goes wherever the allocator has got to, and on a
+/// disk with one arm that alone makes it 3.7 to 4.7 s: it was taken for the optimizer's doing, or for its benefit.
 pub(super) fn copy(directory: &Path, stop: &AtomicBool) -> Result<f64, BenchError> {
     let (source, target) = (directory.join(SOURCE), directory.join(COPY));
     let failed = |e| BenchError::io("copying it", &source, e);

@@ -1,8 +1,8 @@
-//! What somebody at work notices of an optimizer beside them: a copy of a large file, and small reads at random times.
+//! The effect of an optimizer on other programs: on a copy of a large file, and on small reads at random times.
 //!
-//! Owns the files, the order of things, and the figures. Each mode of the optimizer (none, unthrottled, in the idle I/O class,
-//! invisible) takes its turn in every round, each round beginning with another. The optimizer has fragmented files of its own
-//! to work on, which are fragmented again when it has come too far with them.
+//! Owns the files, the order of the work, and the figures. In every round each mode of the optimizer (none,
+//! unthrottled, in the idle I/O class, invisible) has one turn, and each round begins with another mode. The optimizer
+//! works on fragmented files of its own, which are fragmented again when too few fragments are left.
 
 mod background;
 mod foreground;
@@ -19,13 +19,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the optimizer has to do: so many files of this size in pieces of that size.
+/// The work of the optimizer: the number of files, their size, and the size of their pieces.
 const WORK_FILES: u64 = 12;
 const WORK_FILE: Bytes = Bytes(16 << 20);
 const PIECE: Bytes = Bytes(8 << 10);
-/// Until it is in full swing.
+/// The time until it works at full speed.
 const UNDER_WAY: Duration = Duration::from_millis(1500);
-/// For so long it is watched when nobody else is there, unless it ends sooner: what it does at first, and learns, is part of it.
+/// How long it is observed without other I/O, unless it ends sooner. This includes its start, when it learns about
+/// the disk.
 const ENOUGH: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 /// Space that stays free for others.
@@ -50,7 +51,7 @@ pub struct InvisibilitySettings {
     pub seed: u64,
 }
 
-/// Does what is not measured.
+/// Work that is not measured.
 pub type Aside<'a> = &'a mut dyn FnMut(&dyn Fn() -> Result<(), BenchError>) -> Result<(), BenchError>;
 
 /// One turn of one mode.
@@ -62,7 +63,7 @@ pub struct Turn {
     pub beside_copy: f64,
     /// How long each small read took, in milliseconds.
     pub reads: Vec<f64>,
-    /// MB a second that the device wrote for the optimizer while nobody else wanted anything, its start and end included.
+    /// MB per second that the device wrote for the optimizer without other I/O, including its start and end.
     pub alone: f64,
     /// Whether the optimizer had something to do all the time.
     pub busy: bool,
@@ -101,8 +102,8 @@ impl<'a> Invisibility<'a> {
         &self.place
     }
 
-    /// Measures every mode in every round. `aside` does what is not measured (on a modelled disk: in no time); `progress` is
-    /// told what comes.
+    /// Measures every mode in every round. `aside` does the work that is not measured (on a modelled disk in no
+    /// time); `progress` receives the next step.
     ///
     /// # Errors
     /// [`BenchError`].
@@ -156,7 +157,7 @@ impl<'a> Invisibility<'a> {
         if self.stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(turn) }
     }
 
-    /// MB a second that the device writes for an optimizer with which nobody interferes: from its start to its end, or for as
+    /// MB per second that the device writes for an optimizer without other I/O: from its start to its end, or for as
     /// long as is enough.
     fn undisturbed(&self, mode: Mode) -> Result<f64, BenchError> {
         let before = self.place.device().sample()?;

@@ -1,4 +1,4 @@
-//! What the turns come to.
+//! The results of the turns.
 
 use super::{InvisibilitySettings, Mode, Turn};
 use crate::device::per;
@@ -7,7 +7,7 @@ use crate::{Beside, Chart, Findings, Notice, Table};
 use longrun_layout::Bytes;
 use serde::Serialize;
 
-/// So many times as long as alone counts as unnoticed: of the copy, of the usual small read, and of a slow one.
+/// The ratios to the time alone that count as not noticed: for the copy, for the median small read, and for a slow one.
 const PERMITTED: (f64, f64, f64) = (1.01, 1.1, 1.2);
 
 /// One mode: copies are medians of the turns, reads are taken together.
@@ -23,17 +23,17 @@ pub struct Line {
     pub read_p50: f64,
     /// What 95 of 100 of them took at most.
     pub read_p95: f64,
-    /// MB a second that the optimizer wrote while nobody else wanted anything.
+    /// MB per second that the optimizer wrote without other I/O.
     pub alone: f64,
-    /// Turns in which the optimizer came to its end too early: their figures flatter it.
+    /// Turns in which the optimizer finished too early, so that its figures look better than they are.
     pub ran_dry: u32,
-    /// Against being alone; none of that itself, and where that was not measured.
+    /// The comparison with the mode without an optimizer; `None` for that mode, and where it was not measured.
     pub beside: Option<Seen>,
     /// Every turn.
     pub turns: Vec<Turn>,
 }
 
-/// What is seen of an optimizer by whoever works beside it. Reads are judged turn by turn.
+/// The effect of an optimizer on other programs. Reads are judged turn by turn.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Seen {
     /// By the copy.
@@ -55,7 +55,7 @@ impl Seen {
         }
     }
 
-    /// Of all of it: what is noticed in one way is noticed.
+    /// The overall notice: an effect on one figure is enough.
     #[must_use]
     pub fn notice(&self) -> Notice {
         self.copy.notice.max(self.read_p50.notice).max(self.read_p95.notice)
@@ -84,13 +84,13 @@ impl Line {
         self.turns.iter().map(|turn| turn.copy_seconds).collect()
     }
 
-    /// What so many of 100 small reads took at most in each turn.
+    /// A percentile of the times of the small reads in each turn.
     fn reads(&self, percent: usize) -> Vec<f64> {
         self.turns.iter().map(|turn| percentile(turn.reads.clone(), percent)).collect()
     }
 }
 
-/// The value that so many of a hundred do not exceed; 0 of none.
+/// A percentile of the values; 0 if there are none.
 fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (values.len() * percent).div_ceil(100).saturating_sub(1);
@@ -126,7 +126,7 @@ impl InvisibilityReport {
         self.lines.iter().find(|line| line.mode == mode)
     }
 
-    /// A figure of a line by the same of being alone; none where that was not measured.
+    /// A figure of a line divided by that of the mode without an optimizer; `None` where it was not measured.
     fn by_alone(&self, line: &Line, value: fn(&Line) -> f64) -> Option<f64> {
         let alone = value(self.of_mode(Mode::Alone)?);
         (alone > 0.0).then(|| value(line) / alone)
@@ -137,15 +137,15 @@ impl Findings for InvisibilityReport {
     fn title(&self) -> String {
         let Self { copy, reads, reads_per_second, iterations, .. } = self;
         format!(
-            "a copy of {} MiB, and {reads} reads of 4 KiB at random times ({reads_per_second} a second) beside an optimizer, \
-             {iterations} times",
+            "A copy of {} MiB, and {reads} reads of 4 KiB at random times ({reads_per_second} per second), beside an \
+             optimizer, {iterations} times",
             copy.0 >> 20
         )
     }
 
     fn table(&self) -> Table {
         let mut table = Table::with_columns(&[
-            "beside it",
+            "optimizer",
             "copy, s",
             "slower",
             "reads p50, ms",
@@ -179,24 +179,27 @@ impl Findings for InvisibilityReport {
             let what = match seen.notice() {
                 Notice::Noticed => "is noticed",
                 Notice::NotNoticed => "is not noticed",
-                Notice::NothingShown => "may be noticed or not",
+                Notice::NothingShown => "was not shown to be noticed or unnoticed",
             };
             let (mode, Seen { copy, read_p50, read_p95 }) = (line.mode, seen);
             Some(format!(
-                "The optimizer ({mode}) {what}: the copy takes {copy}, small reads {read_p50}, and slow ones of them (p95) {read_p95}."
+                "The optimizer ({mode}) {what}: the copy takes {copy}, a median small read {read_p50}, and a slow one (95th \
+                 percentile) {read_p95}."
             ))
         };
         let mut said: Vec<String> = self.lines.iter().filter_map(of).collect();
         if let (Some(free), Some(ours)) = (self.of_mode(Mode::Unthrottled), self.of_mode(Mode::Invisible)) {
             said.push(format!(
-                "With nobody else there the invisible one moves {:.1} MB/s, {:.0} % of the unthrottled.",
+                "Without other I/O the invisible optimizer moves {:.1} MB/s, {:.0} % of the unthrottled one.",
                 ours.alone,
                 100.0 * per(ours.alone, free.alone)
             ));
         }
         if self.lines.iter().any(|line| line.ran_dry > 0) {
             said.push(
-                "Where it ran dry, the optimizer came to its end too early: its figures are flattering.".to_owned(),
+                "In turns in which it ran dry, the optimizer finished before the measurement did, so its figures look \
+                 better than they are."
+                    .to_owned(),
             );
         }
         said
@@ -253,9 +256,11 @@ mod tests {
         let alone = || vec![turn(4.0, 6.0), turn(4.1, 6.1), turn(4.7, 6.2)];
         let said = |beside| report(alone(), beside).sentences().remove(0);
         let unknown = said(vec![turn(4.2, 6.0), turn(4.67, 6.1), turn(5.0, 6.2)]);
-        let figures =
-            "1.14 times as long as alone (nothing was shown; the runs alone differ by 17.1 %), small reads 1.00 times";
-        assert!(unknown.contains("may be noticed or not: the copy takes ") && unknown.contains(figures), "{unknown}");
+        let figures = "1.14 times as long as without it (inconclusive; the runs without it differ by 17.1 %), a median small read 1.00 times";
+        assert!(
+            unknown.contains("was not shown to be noticed or unnoticed: the copy takes ") && unknown.contains(figures),
+            "{unknown}"
+        );
         let unnoticed = said(vec![turn(4.0, 6.5), turn(4.12, 6.6), turn(4.2, 6.7)]);
         assert!(unnoticed.contains("is not noticed: the copy takes 1.00 times"), "{unnoticed}");
         let slow_reads = said(vec![turn(4.0, 12.0), turn(4.1, 12.0), turn(4.2, 12.0)]);
@@ -266,7 +271,7 @@ mod tests {
     fn its_speed_when_nobody_else_is_there_is_told_against_the_unthrottled() {
         let of = |mode, alone| Line::of(mode, vec![Turn { alone, ..turn(4.0, 6.0) }; 3]);
         let mut report = report(vec![turn(4.0, 6.0); 3], vec![Turn { alone: 20.0, ..turn(9.0, 6.0) }; 3]);
-        assert!(!report.sentences().iter().any(|said| said.contains("nobody else")), "it was not measured");
+        assert!(!report.sentences().iter().any(|said| said.contains("Without other I/O")), "it was not measured");
         report.lines.push(of(Mode::Invisible, 17.0));
         assert!(report.sentences().iter().any(|said| said.contains("moves 17.0 MB/s, 85 % of the unthrottled")));
     }

@@ -1,13 +1,13 @@
-//! The same bytes, laid in several ways, and measured in turn: what the benchmarks `reads`, `copy` and `oltp` share.
+//! The same data in several layouts, measured in turn: the common part of the benchmarks `reads`, `copy` and `oltp`.
 //!
-//! Owns the files, how they are brought to lie, and the order of measuring: layouts take turns, each round beginning with
-//! another, so that whatever changes slowly meets all alike. Never judges.
+//! Owns the files, their arrangement, and the order of the measurement. Layouts take turns, and each round begins with
+//! another one, so that slow changes affect all layouts equally. Never judges.
 
-mod lie;
+mod arrangement;
 mod reading;
 mod stage;
 
-pub use lie::Lie;
+pub use arrangement::Arrangement;
 pub use reading::{Pass, SEQUENTIAL_REQUEST};
 pub(crate) use reading::{modelled_busy, read_through, timed};
 pub use stage::{Stage, Step};
@@ -37,10 +37,10 @@ pub struct LayoutSettings {
     pub seed: u64,
 }
 
-/// Files that lie in a way.
+/// Files with one arrangement.
 #[derive(Debug)]
 pub(crate) struct Laid {
-    pub lie: Lie,
+    pub arrangement: Arrangement,
     /// Nothing but the files is in it.
     pub directory: PathBuf,
     pub files: Vec<PathBuf>,
@@ -58,29 +58,29 @@ pub struct Layouts<'a> {
 }
 
 impl<'a> Layouts<'a> {
-    /// Makes the files in a new directory in `target` (elsewhere than on ext4 only whole and shuffled ones), with room for
-    /// another `room` bytes.
+    /// Makes the files in a new directory in `target` (elsewhere than on ext4 only whole and shuffled ones), with
+    /// room for another `room` bytes.
     ///
     /// # Errors
     /// [`BenchError`]; what was made has been removed then.
     pub(crate) fn prepare(
         target: &Path,
         settings: LayoutSettings,
-        lies: &[Lie],
+        arrangements: &[Arrangement],
         room: Bytes,
         stop: &'a AtomicBool,
         stage: &mut dyn Stage,
     ) -> Result<Self, BenchError> {
         // All the files, and once more one of them while it is fragmented or optimized.
-        let needed = settings.bytes.0.saturating_mul(lies.len() as u64 + 2).saturating_add(SPARE + room.0);
+        let needed = settings.bytes.0.saturating_mul(arrangements.len() as u64 + 2).saturating_add(SPARE + room.0);
         let place = Place::with_room(target, Bytes(needed))?;
         let mut laid = Vec::new();
-        for (number, lie) in lies.iter().enumerate() {
+        for (number, arrangement) in arrangements.iter().enumerate() {
             if stop.load(Ordering::Relaxed) {
                 return Err(BenchError::Interrupted);
             }
-            stage.making(Step { what: &lie.to_string(), number: number as u64, of: lies.len() as u64 });
-            laid.extend(Laid::make(place.scratch().path(), *lie, &settings, stop)?);
+            stage.making(Step { what: &arrangement.to_string(), number: number as u64, of: arrangements.len() as u64 });
+            laid.extend(Laid::make(place.scratch().path(), *arrangement, &settings, stop)?);
         }
         Ok(Self { settings, place, laid, stop })
     }
@@ -125,7 +125,7 @@ impl<'a> Layouts<'a> {
                     if self.stop.load(Ordering::Relaxed) {
                         return Err(BenchError::Interrupted);
                     }
-                    stage.begin(Step { what: &format!("{name}: {}", laid.lie), number, of })?;
+                    stage.begin(Step { what: &format!("{name}: {}", laid.arrangement), number, of })?;
                     results.push((*act, perform(laid, *act, stage)?));
                     number += 1;
                 }
@@ -136,10 +136,15 @@ impl<'a> Layouts<'a> {
 }
 
 impl Laid {
-    /// Makes them in a directory of their own in `parent`; none where the file system cannot be brought to lay them so.
-    fn make(parent: &Path, lie: Lie, settings: &LayoutSettings, stop: &AtomicBool) -> Result<Option<Self>, BenchError> {
-        let directory = parent.join(lie.to_string().replace([' ', ','], "-"));
-        fs::create_dir(&directory).map_err(|e| BenchError::io("making a directory", &directory, e))?;
+    /// Makes them in a directory of their own in `parent`; `None` if this arrangement is not possible on the file system.
+    fn make(
+        parent: &Path,
+        arrangement: Arrangement,
+        settings: &LayoutSettings,
+        stop: &AtomicBool,
+    ) -> Result<Option<Self>, BenchError> {
+        let directory = parent.join(arrangement.to_string().replace([' ', ','], "-"));
+        fs::create_dir(&directory).map_err(|e| BenchError::io("creating a directory", &directory, e))?;
         let count = u64::from(settings.files.max(1));
         let bytes = Bytes((settings.bytes.0 / count).max(1));
         let files: Vec<PathBuf> = (0..count).map(|number| directory.join(format!("file{number}"))).collect();
@@ -147,25 +152,25 @@ impl Laid {
             lay::whole(path, bytes, seed)?;
         }
         for (path, seed) in files.iter().zip(settings.seed..) {
-            if let Some((piece, shuffled)) = lie.piece()
+            if let Some((piece, shuffled)) = arrangement.piece()
                 && !lay::in_pieces(path, bytes, piece, shuffled, seed)?
             {
                 return Ok(None);
             }
         }
-        if matches!(lie, Lie::Optimized(_)) {
+        if matches!(arrangement, Arrangement::Optimized(_)) {
             // Not measured: there is nothing to wait for.
             optimize(&settings.program, &["--mode", "files", "--pace", "fast"], &directory, stop)?;
         }
         let (layout, _) = layout_of(&directory, &[])?;
-        Ok(Some(Self { lie, directory, files, fragments: layout.fragments }))
+        Ok(Some(Self { arrangement, directory, files, fragments: layout.fragments }))
     }
 }
 
 /// Has `longrun optimize` do what `arguments` say to what is at `path`.
 ///
 /// # Errors
-/// When it fails, or shall end.
+/// When it fails, or was asked to stop.
 pub(crate) fn optimize(program: &Path, arguments: &[&str], path: &Path, stop: &AtomicBool) -> Result<(), BenchError> {
     let mut command = Command::new(program);
     command.args(["optimize", "--json"]).args(arguments).arg(path);
@@ -173,6 +178,6 @@ pub(crate) fn optimize(program: &Path, arguments: &[&str], path: &Path, stop: &A
     if finished.status.success() {
         return Ok(());
     }
-    let problem = format!("it could not be optimized: {}", finished.said);
+    let problem = format!("optimizing it failed: {}", finished.said);
     Err(BenchError::Unsuitable { path: path.to_owned(), problem })
 }

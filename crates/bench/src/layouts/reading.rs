@@ -1,4 +1,4 @@
-//! Reading files from their beginnings to their ends through the page cache, as copying and backup do it.
+//! Reads files from beginning to end through the page cache, as copying and backup do.
 
 use super::{Laid, Stage};
 use crate::device::{Activity, Device};

@@ -1,4 +1,4 @@
-//! Who watches over a measurement of layouts.
+//! Receives the progress of a measurement of layouts.
 
 use crate::BenchError;
 
@@ -13,13 +13,13 @@ pub struct Step<'a> {
     pub of: u64,
 }
 
-/// Shows how far things are, and does what only whoever owns the disk can do.
+/// Shows the progress, and does what only the owner of the disk can do.
 pub trait Stage {
     /// Something is being made; none of it is measured.
     fn making(&mut self, step: Step<'_>);
 
-    /// A measurement begins. Files to be read are out of the page cache already, but what the file system remembers of them
-    /// is not.
+    /// A measurement begins. Files to be read are out of the page cache already, but what the file system remembers
+    /// of them is not.
     ///
     /// # Errors
     /// When it could not be made colder.

@@ -1,4 +1,4 @@
-//! fio as a child: the command line, and what is believed of its answer.
+//! fio as a child process: its command line, and the evaluation of its output.
 
 use super::OltpProfile;
 use crate::device::per;
@@ -33,12 +33,12 @@ pub(super) fn require(fio: &Path) -> Result<(), BenchError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(BenchError::io("running it", fio, error)),
         _ => Err(BenchError::Unsuitable {
             path: fio.to_owned(),
-            problem: "it is not installed, and this benchmark is made by it; install the package fio".to_owned(),
+            problem: "it is not installed; install the package fio".to_owned(),
         }),
     }
 }
 
-/// Makes the requests of a profile to a file for so long.
+/// Makes the requests of a profile to a file for a given time.
 pub(super) fn run(
     fio: &Path,
     file: &Path,
@@ -59,12 +59,12 @@ pub(super) fn run(
     let finished = child::run(&mut command, stop)?;
     rates(&finished.answer).ok_or_else(|| {
         let problem =
-            format!("{} could not do {profile} on it ({}): {}", fio.display(), finished.status, finished.said);
+            format!("{} could not run {profile} on it ({}): {}", fio.display(), finished.status, finished.said);
         BenchError::Unsuitable { path: file.to_owned(), problem }
     })
 }
 
-/// What its one job did; none when it tells of an error, or in another form.
+/// The figures of its only job; `None` if it reports an error, or in another format.
 fn rates(answer: &[u8]) -> Option<Rates> {
     // Notes may stand before the object.
     let object = answer.get(answer.iter().position(|byte| *byte == b'{')?..)?;
@@ -116,6 +116,7 @@ mod tests {
 
     #[test]
     fn a_missing_fio_is_named_with_what_to_do() {
+        let _alone = crate::child::one_at_a_time();
         let error = require(Path::new("/no/such/fio")).unwrap_err().to_string();
         assert!(error.starts_with("/no/such/fio: it is not installed") && error.contains("package fio"), "{error}");
     }

@@ -1,7 +1,7 @@
-//! Users of databases and file servers on one heavily fragmented file, before and after `longrun optimize`: small and large
-//! requests, at random and in order, past the page cache. The requests are made by fio, which we did not write.
+//! Databases and file servers on one heavily fragmented file, before and after `longrun optimize`: small and large
+//! direct requests, random and sequential. fio, an independent program, makes the requests.
 //!
-//! Owns which requests there are, running fio, and the judgement. Never writes but into the files that it made, in place.
+//! Owns the profiles, the running of fio, and the judgement. Never writes to other files than its own.
 
 mod fio;
 mod profile;
@@ -11,7 +11,7 @@ pub use fio::Rates;
 pub use profile::{OltpProfile, Order};
 pub use report::{Line, OltpReport};
 
-use crate::layouts::{LayoutSettings, Layouts, Lie, Stage};
+use crate::layouts::{Arrangement, LayoutSettings, Layouts, Stage};
 use crate::{BenchError, Place, layout_of};
 use longrun_layout::Bytes;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// As small as the pages of databases are: a request of 64 KiB meets four fragments.
 const PIECE: Bytes = Bytes(16 << 10);
-const LIES: [Lie; 2] = [Lie::Shuffled(PIECE), Lie::Optimized(PIECE)];
+const ARRANGEMENTS: [Arrangement; 2] = [Arrangement::Shuffled(PIECE), Arrangement::Optimized(PIECE)];
 
 /// How to measure.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl<'a> Oltp<'a> {
     ) -> Result<Self, BenchError> {
         fio::require(fio)?;
         let OltpSettings { layout, profiles, time } = settings;
-        let layouts = Layouts::prepare(target, layout, &LIES, Bytes(0), stop, stage)?;
+        let layouts = Layouts::prepare(target, layout, &ARRANGEMENTS, Bytes(0), stop, stage)?;
         // There every write takes new space, and after the first nothing lies as it is called.
         let copies_on_write = layouts.place().mount().filesystem == "btrfs";
         let (left_out, profiles) = profiles.into_iter().partition(|profile| copies_on_write && profile.writes());
@@ -88,7 +88,7 @@ impl<'a> Oltp<'a> {
         let mut fragments = Vec::new();
         for laid in layouts.laid() {
             let (now, _) = layout_of(&laid.directory, &[])?;
-            fragments.push((laid.lie, laid.fragments, now.fragments));
+            fragments.push((laid.arrangement, laid.fragments, now.fragments));
         }
         let mut report = OltpReport::of(self.time, layouts.settings(), &self.profiles, &rates);
         report.left_out.clone_from(&self.left_out);

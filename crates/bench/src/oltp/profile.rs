@@ -1,4 +1,4 @@
-//! What requests are made.
+//! The profiles of requests.
 
 use longrun_layout::Bytes;
 use serde::{Serialize, Serializer};

@@ -1,9 +1,9 @@
-//! What fio's figures come to.
+//! The results of fio.
 
 use super::fio::{DEPTH, Rates};
-use super::{LIES, OltpProfile};
+use super::{ARRANGEMENTS, OltpProfile};
 use crate::device::per;
-use crate::layouts::{LayoutSettings, Lie};
+use crate::layouts::{Arrangement, LayoutSettings};
 use crate::report::number;
 use crate::{Chart, Findings, Table, Verdict, median};
 use longrun_layout::Bytes;
@@ -62,7 +62,7 @@ pub struct OltpReport {
     /// Those that would have changed where the file lies.
     pub left_out: Vec<OltpProfile>,
     /// Of each layout, the fragments before all runs and after them.
-    pub fragments: Vec<(Lie, u64, u64)>,
+    pub fragments: Vec<(Arrangement, u64, u64)>,
 }
 
 impl OltpReport {
@@ -96,7 +96,7 @@ impl Findings for OltpReport {
     fn title(&self) -> String {
         let (mebibytes, seconds) = (self.bytes.0 >> 20, number(self.seconds));
         format!(
-            "fio past the page cache on a file of {mebibytes} MiB, {DEPTH} requests at a time, {seconds} s each, {} times",
+            "fio with O_DIRECT on a file of {mebibytes} MiB, queue depth {DEPTH}, {seconds} s each, {} times",
             self.iterations
         )
     }
@@ -132,22 +132,26 @@ impl Findings for OltpReport {
             let least = gains.iter().copied().min_by(f64::total_cmp);
             let most = gains.iter().copied().max_by(f64::total_cmp);
             said.extend(least.zip(most).map(|(least, most)| match gains.len() {
-                1 => format!("{name}: {least:+.0} % requests a second after optimizing."),
-                _ => format!("{name}: between {least:+.0} and {most:+.0} % requests a second after optimizing."),
+                1 => format!("{name}: {least:+.0} % requests per second after optimizing."),
+                _ => format!("{name}: between {least:+.0} and {most:+.0} % requests per second after optimizing."),
             }));
         }
         let useless = self.lines.iter().filter(|line| line.verdict == Verdict::NoBenefit).count();
         if useless > 0 && useless == self.lines.len() {
             said.push("No benefit.".to_owned());
         }
-        let kept = |lie: &Lie, before: u64, now: u64| match LIES.contains(lie) && before != now {
-            true => Some(format!("Writing changed how the file lies ({lie}): {before} fragments before, {now} after.")),
+        let kept = |arrangement: &Arrangement, before: u64, now: u64| match ARRANGEMENTS.contains(arrangement)
+            && before != now
+        {
+            true => Some(format!(
+                "Writing changed the layout of the file ({arrangement}): {before} fragments before, {now} after."
+            )),
             false => None,
         };
-        said.extend(self.fragments.iter().filter_map(|(lie, before, now)| kept(lie, *before, *now)));
+        said.extend(self.fragments.iter().filter_map(|(arrangement, before, now)| kept(arrangement, *before, *now)));
         if !self.left_out.is_empty() {
             said.push(format!(
-                "{} profiles that write were left out: this file system gives every write a new place.",
+                "{} profiles that write were left out, because this file system allocates new blocks for every write.",
                 self.left_out.len()
             ));
         }
@@ -161,8 +165,8 @@ impl Findings for OltpReport {
         };
         let parts = ["fragmented", "optimized"];
         vec![
-            Chart::new("Requests a second", &parts, of(|rates| rates.requests_per_second)),
-            Chart::new("How long each took, ms", &parts, of(|rates| rates.milliseconds)),
+            Chart::new("Requests per second", &parts, of(|rates| rates.requests_per_second)),
+            Chart::new("Time of a request, ms", &parts, of(|rates| rates.milliseconds)),
         ]
     }
 }
@@ -204,7 +208,7 @@ mod tests {
     #[test]
     fn a_file_that_writing_moved_is_told() {
         let mut report = report(2.0);
-        report.fragments = vec![(LIES[0], 8192, 8192), (LIES[1], 1, 40)];
+        report.fragments = vec![(ARRANGEMENTS[0], 8192, 8192), (ARRANGEMENTS[1], 1, 40)];
         let said = report.sentences();
         assert!(said.last().unwrap().contains("1 fragments before, 40 after"), "{said:?}");
         assert_eq!(said.len(), 3);

@@ -1,6 +1,6 @@
-//! Many iterations become two columns and their ratio.
+//! Combines many iterations into two columns and their ratio.
 //!
-//! Owns what is averaged and how the result is judged. Never rounds in anybody's favour.
+//! Owns the averaging and the judgement of the result. Never rounds in favour of either side.
 
 use super::{Iteration, Side};
 use crate::Verdict;
@@ -26,7 +26,7 @@ pub struct Averages {
     pub extents_per_file: f64,
     /// Bytes behind the ends of the files.
     pub bytes_behind_end: f64,
-    /// Requests of the work that lie in more than one place.
+    /// Requests of the work whose blocks are in more than one place.
     pub split_writes: f64,
     /// The same for each second of the work.
     pub split_writes_per_second: f64,
@@ -40,7 +40,7 @@ pub struct Averages {
     pub queue_length: f64,
     /// Per cent of the time in which the device did nothing.
     pub idle_percent: f64,
-    /// Requests of the cold reader that lie in more than one place.
+    /// Requests of the cold reader whose blocks are in more than one place.
     pub split_reads: f64,
     /// The same for each second of reading.
     pub split_reads_per_second: f64,
@@ -52,7 +52,7 @@ pub struct Averages {
     pub read_mb_per_second: f64,
     /// Processor time of the service, in per cent of one core.
     pub processor_percent: f64,
-    /// What the kernel spent on watching, in per cent of one core; none where it was not measured.
+    /// The time that the kernel spent on watching, in per cent of one core; `None` if it was not measured.
     pub in_kernel_percent: Option<f64>,
     /// The most memory of the service in any iteration.
     pub peak_memory: Bytes,
@@ -73,14 +73,14 @@ pub struct Comparison {
     pub off: Averages,
     /// With it.
     pub on: Averages,
-    /// How much of the excess was prevented, in per cent; none where there was nothing to prevent.
+    /// The prevented part of the excess, in per cent; `None` if there was nothing to prevent.
     pub prevented_percent: Option<f64>,
     /// How much longer the work took with the service: the median of the ratios of neighbouring iterations.
     pub time_ratio: f64,
     /// By how much two runs without it differ, usually: the median of the ratios of all pairs of them, the longer by the
     /// shorter. What is less is noise.
     pub time_noise: f64,
-    /// What it comes to.
+    /// The verdict.
     pub verdict: Verdict,
     /// Whether all iterations began with the same free space.
     pub same_state: bool,

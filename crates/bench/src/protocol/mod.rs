@@ -1,9 +1,10 @@
 //! The comparison: the same work with the service and without it, in turn, from the same state.
 //!
-//! Owns the order of things. One iteration: the directory is empty and the free space as it was; the service is started (or
-//! not) and is ready; the work is done, and measured; the service is stopped, which gives everything back; everything is made
-//! durable; the files are looked at, and read again cold; they are deleted. Iterations come in pairs of which each second one
-//! begins with the other side, so that whatever changes slowly meets both alike.
+//! Owns the order of the steps. At the start of an iteration the directory is empty, and the free space is as before
+//! the first iteration. The service is started (or not), and is ready. The work is done and measured. The service is
+//! stopped, which gives everything back. All data is made durable. The files are examined, read again from a cold
+//! cache, and deleted. Iterations come in pairs, and every second pair begins with the other side, so that slow
+//! changes affect both sides equally.
 
 mod averages;
 
@@ -53,7 +54,7 @@ pub struct Settings {
 pub struct Cost {
     /// Processor time, in per cent of one core.
     pub processor_percent: f64,
-    /// What the kernel spent on watching, which is part of the writers' time; none where it is not measured.
+    /// The time that the kernel spent on watching, which is part of the writers' time; `None` if it is not measured.
     pub in_kernel_percent: Option<f64>,
     /// The most memory that it had.
     pub peak_memory: Bytes,
@@ -98,8 +99,8 @@ impl<'a> Bench<'a> {
     /// Makes ready to compare in a new directory in `target`, which is removed when this is dropped.
     ///
     /// # Errors
-    /// [`BenchError::TooLittleSpace`] when the largest of `profiles` does not fit; [`BenchError::Unsuitable`] when nothing
-    /// can be measured there.
+    /// [`BenchError::TooLittleSpace`] when the largest of `profiles` does not fit; [`BenchError::Unsuitable`] when
+    /// nothing can be measured there.
     pub fn new(
         target: &Path,
         profiles: &[Profile],
@@ -119,7 +120,7 @@ impl<'a> Bench<'a> {
         &self.place
     }
 
-    /// Compares one profile; `progress` is told before each iteration.
+    /// Compares one profile; `progress` is called before each iteration.
     ///
     /// # Errors
     /// [`BenchError`]; what was made has been removed then, or is when this is dropped.

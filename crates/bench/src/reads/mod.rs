@@ -1,27 +1,27 @@
-//! One file after the other, read from its beginning to its end from a cold cache: what fragments cost whoever reads, and
-//! what `longrun optimize` gives back.
+//! Reads files one after the other from a cold cache: the cost of fragments for readers, and the benefit of `longrun
+//! optimize`.
 //!
-//! Owns which layouts are compared, and the judgement. The files are read through the page cache by requests of 128 KiB, as
-//! copying and backup do it; the kernel reads ahead as it likes.
+//! Owns the compared layouts, and the judgement. The files are read through the page cache with requests of 128 KiB,
+//! as copying and backup do; the kernel's read-ahead is unchanged.
 
 mod report;
 
 pub use report::{Line, ReadsReport};
 
-use crate::layouts::{LayoutSettings, Layouts, Lie, Stage, read_through, timed};
+use crate::layouts::{Arrangement, LayoutSettings, Layouts, Stage, read_through, timed};
 use crate::{BenchError, Place};
 use longrun_layout::Bytes;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 /// What is compared.
-pub const LIES: [Lie; 6] = [
-    Lie::Whole,
-    Lie::Fragments(Bytes(64 << 10)),
-    Lie::Fragments(Bytes(16 << 10)),
-    Lie::Shuffled(Bytes(16 << 10)),
-    Lie::Fragments(Bytes(4 << 10)),
-    Lie::Optimized(Bytes(16 << 10)),
+pub const ARRANGEMENTS: [Arrangement; 6] = [
+    Arrangement::Whole,
+    Arrangement::Fragments(Bytes(64 << 10)),
+    Arrangement::Fragments(Bytes(16 << 10)),
+    Arrangement::Shuffled(Bytes(16 << 10)),
+    Arrangement::Fragments(Bytes(4 << 10)),
+    Arrangement::Optimized(Bytes(16 << 10)),
 ];
 
 /// Files that are ready to be read.
@@ -39,7 +39,7 @@ impl<'a> Reads<'a> {
         stop: &'a AtomicBool,
         stage: &mut dyn Stage,
     ) -> Result<Self, BenchError> {
-        Layouts::prepare(target, settings, &LIES, Bytes(0), stop, stage).map(Self)
+        Layouts::prepare(target, settings, &ARRANGEMENTS, Bytes(0), stop, stage).map(Self)
     }
 
     /// Where it is measured.
@@ -61,7 +61,8 @@ impl<'a> Reads<'a> {
             })
         })?;
         let passes = passes.into_iter().map(|passes| passes.into_iter().map(|((), pass)| pass).collect());
-        let lines = layouts.laid().iter().zip(passes).map(|(laid, passes)| Line::of(laid.lie, laid.fragments, passes));
+        let lines =
+            layouts.laid().iter().zip(passes).map(|(laid, passes)| Line::of(laid.arrangement, laid.fragments, passes));
         Ok(ReadsReport::of(layouts.settings().bytes, layouts.settings().iterations, lines.collect()))
     }
 }

@@ -1,7 +1,7 @@
-//! What the readings come to.
+//! The results of reading.
 
 use crate::device::per;
-use crate::layouts::{Lie, Pass, modelled_busy};
+use crate::layouts::{Arrangement, Pass, modelled_busy};
 use crate::protocol::median;
 use crate::{Chart, Findings, Table, Verdict};
 use longrun_layout::Bytes;
@@ -11,7 +11,8 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     /// How the file lies.
-    pub lie: Lie,
+    #[serde(rename = "lie")]
+    pub arrangement: Arrangement,
     /// How many fragments it is in.
     pub fragments: u64,
     /// How long reading it took.
@@ -30,10 +31,10 @@ pub struct Line {
 }
 
 impl Line {
-    pub(super) fn of(lie: Lie, fragments: u64, reads: Vec<Pass>) -> Self {
+    pub(super) fn of(arrangement: Arrangement, fragments: u64, reads: Vec<Pass>) -> Self {
         let of = |value: fn(&Pass) -> f64| median(reads.iter().map(value).collect());
         Self {
-            lie,
+            arrangement,
             fragments,
             seconds: of(|read| read.seconds),
             requests: of(|read| read.device.reads as f64),
@@ -62,11 +63,14 @@ pub struct ReadsReport {
 
 impl ReadsReport {
     pub(super) fn of(bytes: Bytes, iterations: u32, lines: Vec<Line>) -> Self {
-        let of = |wanted: fn(Lie) -> bool| {
-            let reads = lines.iter().filter(|line| wanted(line.lie)).flat_map(|line| &line.reads);
+        let of = |wanted: fn(Arrangement) -> bool| {
+            let reads = lines.iter().filter(|line| wanted(line.arrangement)).flat_map(|line| &line.reads);
             reads.map(|read| read.seconds).collect::<Vec<f64>>()
         };
-        let (before, after) = (of(|lie| matches!(lie, Lie::Shuffled(_))), of(|lie| matches!(lie, Lie::Optimized(_))));
+        let (before, after) = (
+            of(|arrangement| matches!(arrangement, Arrangement::Shuffled(_))),
+            of(|arrangement| matches!(arrangement, Arrangement::Optimized(_))),
+        );
         let (optimized_by_fragmented, verdict) = Verdict::of_runs(&before, &after);
         Self { bytes, iterations, lines, optimized_by_fragmented, verdict }
     }
@@ -79,13 +83,13 @@ impl Findings for ReadsReport {
 
     fn table(&self) -> Table {
         let mut table = Table::with_columns(&[
-            "the file lies",
+            "layout of the file",
             "fragments",
             "seconds",
             "MB/s",
             "requests",
             "KiB/request",
-            "time, whole = 1",
+            "time, contiguous = 1",
         ]);
         let whole = self.lines.first().map_or(0.0, |line| line.seconds);
         let modelled = self.lines.iter().any(|line| line.modelled_busy_seconds.is_some());
@@ -94,7 +98,7 @@ impl Findings for ReadsReport {
         }
         for line in &self.lines {
             let mut row = vec![
-                line.lie.to_string(),
+                line.arrangement.to_string(),
                 line.fragments.to_string(),
                 format!("{:.3}", line.seconds),
                 format!("{:.1}", line.mb_per_second),
@@ -111,17 +115,18 @@ impl Findings for ReadsReport {
     fn sentences(&self) -> Vec<String> {
         let percent = 100.0 * (1.0 - self.optimized_by_fragmented);
         vec![match self.verdict {
-            Verdict::Benefit => format!("Optimizing takes {percent:.0} % off the time of a sequential cold read."),
+            Verdict::Benefit => format!("Optimizing reduces the time of a sequential cold read by {percent:.0} %."),
             Verdict::NoBenefit => {
-                "No benefit: the optimized file is read no faster than the fragmented one, beyond noise.".to_owned()
+                "No benefit: beyond the noise, the optimized file is read no faster than the fragmented one.".to_owned()
             }
             Verdict::Harm => format!("Harm: the optimized file takes {:.0} % more time to read.", -percent),
         }]
     }
 
     fn charts(&self) -> Vec<Chart> {
-        let of =
-            |value: fn(&Line) -> f64| self.lines.iter().map(|line| (line.lie.to_string(), vec![value(line)])).collect();
+        let of = |value: fn(&Line) -> f64| {
+            self.lines.iter().map(|line| (line.arrangement.to_string(), vec![value(line)])).collect()
+        };
         vec![
             Chart::new("Time of a sequential cold read, s", &[], of(|line| line.seconds)),
             Chart::new("Requests of the device", &[], of(|line| line.requests)),
@@ -134,16 +139,20 @@ mod tests {
     use super::*;
 
     fn report(before: f64, after: f64) -> ReadsReport {
-        let line = |lie, seconds| Line::of(lie, 1, vec![Pass { seconds, ..Pass::default() }; 3]);
+        let line = |arrangement, seconds| Line::of(arrangement, 1, vec![Pass { seconds, ..Pass::default() }; 3]);
         let piece = Bytes(16 << 10);
-        let lines = vec![line(Lie::Whole, 1.0), line(Lie::Shuffled(piece), before), line(Lie::Optimized(piece), after)];
+        let lines = vec![
+            line(Arrangement::Whole, 1.0),
+            line(Arrangement::Shuffled(piece), before),
+            line(Arrangement::Optimized(piece), after),
+        ];
         ReadsReport::of(Bytes(1 << 20), 3, lines)
     }
 
     #[test]
     fn a_difference_is_called_what_it_is() {
         assert_eq!(report(4.0, 1.0).verdict, Verdict::Benefit);
-        assert!(report(4.0, 1.0).sentences()[0].contains("75 % off"), "{}", report(4.0, 1.0).sentences()[0]);
+        assert!(report(4.0, 1.0).sentences()[0].contains("by 75 %"), "{}", report(4.0, 1.0).sentences()[0]);
         assert_eq!(report(1.0, 0.99).verdict, Verdict::NoBenefit);
         assert!(report(1.0, 1.01).sentences()[0].starts_with("No benefit"));
         assert!(report(1.0, 1.5).sentences()[0].contains("50 % more"));

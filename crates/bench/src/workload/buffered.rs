@@ -1,4 +1,5 @@
-//! Control: several files that grow at once through the page cache, where the kernel itself allocates late and in one go.
+//! Control: several files that grow at the same time through the page cache, where the kernel delays allocation and
+//! then allocates all at once.
 
 use super::writer::{REQUEST, together};
 use super::{Done, Job};

@@ -1,9 +1,9 @@
-//! What compilers and linkers do, and installers. Many small files, written and read back; and programs that are executed at
-//! the moment when they have been written, and once more a while later. Linkers leave it to the kernel when what they write
-//! becomes durable; where each piece is made durable at once, programs fragment, and get runways up to that moment.
+//! The work of compilers, linkers and installers. Many small files are written and read back. Programs are executed
+//! immediately after they are written, and again later. Linkers let the kernel decide when their output becomes
+//! durable. Where each piece is made durable at once, programs fragment, and get runways until they are executed.
 //!
-//! One thread does all of it: a child that another thread starts would hold the program open for writing for a moment, and
-//! its execution would fail for a reason that is ours.
+//! One thread does all the work. A child that another thread starts would hold the program open for writing for a
+//! moment, and its execution would fail because of the test itself.
 
 use super::writer::{Writer, alone};
 use super::{Done, Job, sync_directory};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// One program for so many bytes of what the other profiles write: 512 where eight write 64 MiB each.
+/// One program per this many bytes of the other profiles: 512 programs where eight writers write 64 MiB each.
 const BYTES_PER_PROGRAM: u64 = 1 << 20;
 /// Objects for each program.
 const OBJECTS: u64 = 3;
@@ -102,7 +102,7 @@ fn execute(writer: &mut Writer<'_>, program: &Path) -> Result<(), BenchError> {
     let status = Command::new(program).stdin(Stdio::null()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(BenchError::Unsuitable { path: program.to_owned(), problem: "does not run as it should".into() }),
+        Ok(_) => Err(BenchError::Unsuitable { path: program.to_owned(), problem: "does not run as expected".into() }),
         Err(error) if error.raw_os_error() == Some(Errno::TXTBSY.raw_os_error()) => {
             writer.done.failed_executions += 1;
             Ok(())

@@ -1,4 +1,5 @@
-//! Several files that grow at once by direct writes: each write gets its blocks at once, next to those of the others.
+//! Several files that grow at the same time by direct writes: each write gets its blocks at once, next to those of the
+//! other files.
 
 use super::writer::{REQUEST, together};
 use super::{Done, Job};

@@ -1,4 +1,5 @@
-//! Several files that grow at once, each write made durable before the next: no delayed allocation can help.
+//! Several files that grow at the same time, where each write is durable before the next, so that delayed allocation
+//! cannot help.
 
 use super::writer::{REQUEST, together};
 use super::{Done, Job};

@@ -1,4 +1,4 @@
-//! Many logs: lines of some hundred bytes, made durable after every few.
+//! Many logs: lines of some hundred bytes, synced after every few lines.
 
 use super::writer::{Output, together};
 use super::{Done, Job};
@@ -7,7 +7,7 @@ use longrun_sys::OFlags;
 
 /// Logs of each writer.
 const FILES: u32 = 4;
-/// Each becomes one part in so many of the size that is asked for.
+/// Each file reaches this fraction of the requested size.
 const PART: u64 = 16;
 /// Lines between two moments at which the log is made durable.
 const LINES: u32 = 8;

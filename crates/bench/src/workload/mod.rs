@@ -1,6 +1,6 @@
 //! Work for a file system, by profiles: the same seed does the same work.
 //!
-//! Owns the profiles, what they have in common, and how much space they need. Never measures, and writes only below the
+//! Owns the profiles, their common parts, and the space that they need. Never measures, and writes only below the
 //! directory that it is given.
 
 mod buffered;
@@ -17,7 +17,7 @@ mod sparse;
 mod sqlite;
 mod writer;
 
-pub use paced::{Pace, paced};
+pub use paced::{Rate, paced};
 
 use crate::BenchError;
 use longrun_layout::Bytes;
@@ -45,8 +45,8 @@ pub enum Profile {
     Sparse,
     /// Many logs grow by lines, made durable now and then.
     Logs,
-    /// Programs are written piece by piece, each made durable, beside a map of theirs, and executed at once, as installers do
-    /// it at worst.
+    /// Programs are written piece by piece, each made durable, beside a map of theirs, and executed at once, as
+    /// installers do it at worst.
     Install,
     /// Control: several files grow at once by buffered writes. The kernel keeps these whole by itself.
     Buffered,
@@ -129,7 +129,7 @@ impl fmt::Display for Profile {
 
 /// No profile has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no profile")]
+#[error("'{0}' is not a profile")]
 pub struct UnknownProfile(String);
 
 impl FromStr for Profile {
@@ -175,7 +175,7 @@ pub struct Job<'a> {
     pub directory: &'a Path,
     /// How much.
     pub parameters: Parameters,
-    /// Set when it shall end early.
+    /// Set to stop it early.
     pub stop: &'a AtomicBool,
 }
 
@@ -219,7 +219,7 @@ impl Done {
 /// Does the work of a profile to its end.
 ///
 /// # Errors
-/// [`BenchError::Interrupted`] when it shall end; what the system refuses.
+/// [`BenchError::Interrupted`] when it was asked to stop; the errors of the system.
 pub fn run(profile: Profile, job: &Job<'_>) -> Result<Done, BenchError> {
     match profile {
         Profile::Direct => direct::run(job),
@@ -241,7 +241,7 @@ pub fn run(profile: Profile, job: &Job<'_>) -> Result<Done, BenchError> {
 fn sync_directory(directory: &Path) -> Result<(), BenchError> {
     std::fs::File::open(directory)
         .and_then(|opened| longrun_sys::sync_volume(opened).map_err(std::io::Error::from))
-        .map_err(|e| BenchError::io("making its volume durable", directory, e))
+        .map_err(|e| BenchError::io("syncing its volume", directory, e))
 }
 
 #[cfg(test)]

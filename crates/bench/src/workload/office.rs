@@ -56,7 +56,7 @@ fn create(writer: &mut Writer<'_>, name: &str, length: u64) -> Result<PathBuf, B
 
 /// Somewhat longer or shorter than before, and never half of either: the new one takes the place of the old when it is whole.
 fn save_by_renaming(writer: &mut Writer<'_>, path: &Path, save: u64) -> Result<(), BenchError> {
-    let old = fs::metadata(path).map_err(|e| BenchError::io("looking at it", path, e))?.len();
+    let old = fs::metadata(path).map_err(|e| BenchError::io("examining it", path, e))?.len();
     let length = old * writer.rng.u64(80..=130) / 100;
     let fresh = create(writer, &format!("saving-{save}"), length)?;
     fs::rename(&fresh, path).map_err(|e| BenchError::io("renaming it", &fresh, e))

@@ -1,4 +1,4 @@
-//! Writes at a fixed rate to many files: ordinary life of a machine, to see what watching it costs.
+//! Writes at a fixed rate to many files, as in ordinary use of a machine, to measure the cost of watching it.
 
 use super::writer::{Output, Writer};
 use super::{Done, Job};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 /// How fast and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct Rate {
     /// Writes a second.
     pub per_second: u32,
-    /// For so long.
+    /// The duration.
     pub time: Duration,
 }
 
@@ -20,20 +20,20 @@ const FILES: u32 = 200;
 /// Size of each write, and how large files become before new ones are begun.
 const REQUEST: u64 = 4 << 10;
 const LENGTH: u64 = 2 << 20;
-/// So many writes are done at once, then it sleeps until the next are due.
+/// The number of writes that are done at once before it sleeps until the next ones are due.
 const BATCH: u32 = 10;
 
 /// Writes to many files at a fixed rate, buffered.
 ///
 /// # Errors
 /// As [`super::run`].
-pub fn paced(job: &Job<'_>, pace: Pace) -> Result<Done, BenchError> {
+pub fn paced(job: &Job<'_>, rate: Rate) -> Result<Done, BenchError> {
     let mut writer = Writer::new(job, 0);
     let mut files: Vec<Output> = Vec::new();
     let start = Instant::now();
     for batch in 0u32.. {
-        let due = Duration::from_secs_f64(f64::from(batch) * f64::from(BATCH) / f64::from(pace.per_second.max(1)));
-        if due >= pace.time {
+        let due = Duration::from_secs_f64(f64::from(batch) * f64::from(BATCH) / f64::from(rate.per_second.max(1)));
+        if due >= rate.time {
             break;
         }
         std::thread::sleep(due.saturating_sub(start.elapsed()));

@@ -1,4 +1,4 @@
-//! Control: short files, each written in one go and closed: most files of most volumes.
+//! Control: short files, each written at once and closed, like most files of most volumes.
 
 use super::writer::together;
 use super::{Done, Job};
@@ -8,7 +8,7 @@ use longrun_sys::OFlags;
 
 /// Size of each file.
 const LENGTH: u64 = 20_000;
-/// One file for so many bytes of what the other profiles write: 10 000 files where eight write 64 MiB each.
+/// One file per this many bytes of the other profiles: 10 000 files where eight writers write 64 MiB each.
 const BYTES_PER_FILE: u64 = (8 * (64 << 20)) / 10_000;
 
 pub(super) fn run(job: &Job<'_>) -> Result<Done, BenchError> {

@@ -1,4 +1,5 @@
-//! Control: one writer, one file after the other. Nobody takes the blocks behind them, so nothing can be gained.
+//! Control: one writer, one file after the other. No other file takes the blocks behind its end, so nothing can be
+//! gained.
 
 use super::writer::{REQUEST, alone};
 use super::{Done, Job};

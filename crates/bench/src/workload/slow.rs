@@ -1,4 +1,5 @@
-//! Many files that grow by turns: a piece, made durable, and on to the next file. So grow mailboxes, recordings and exports.
+//! Many files that grow in turn: each gets a piece, which is synced, and then the next file follows. Mailboxes,
+//! recordings and exports grow like this.
 
 use super::writer::{Output, together};
 use super::{Done, Job};
@@ -7,7 +8,7 @@ use longrun_sys::OFlags;
 
 /// Files of each writer.
 const FILES: u32 = 8;
-/// Each becomes one part in so many of the size that is asked for.
+/// Each file reaches this fraction of the requested size.
 const PART: u64 = 16;
 
 pub(super) fn run(job: &Job<'_>) -> Result<Done, BenchError> {

@@ -1,4 +1,4 @@
-//! Files full of holes that are filled at random places, as the disks of virtual machines are.
+//! Sparse files that are filled at random places, like the disks of virtual machines.
 
 use super::writer::{REQUEST, together};
 use super::{Done, Job};

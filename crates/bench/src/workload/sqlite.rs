@@ -1,4 +1,4 @@
-//! Control: databases with a write-ahead log, which is written, synchronised and moved into the database by turns.
+//! Control: databases with a write-ahead log, which is written, synced, and moved into the database in turn.
 
 use super::writer::{Writer, together};
 use super::{Done, Job};
@@ -7,7 +7,7 @@ use longrun_layout::Bytes;
 use rusqlite::{Connection, params};
 use std::path::PathBuf;
 
-/// The database of each writer becomes one part in so many of the size that is asked for.
+/// The database of each writer reaches this fraction of the requested size.
 const PART: u64 = 4;
 /// Rows of one transaction.
 const ROWS: u32 = 20;
@@ -33,7 +33,7 @@ fn fill(writer: &mut Writer<'_>, path: &PathBuf, length: Bytes) -> Result<(), Be
     let mut body = vec![0; 4 << 10];
     while writer.done.bytes < length {
         writer.job.check()?;
-        let change = database.transaction().map_err(failed("beginning a transaction"))?;
+        let change = database.transaction().map_err(failed("starting a transaction"))?;
         for _ in 0..ROWS {
             let size = writer.rng.usize(200..=body.len());
             let row = body.get_mut(..size).unwrap_or_default();

@@ -13,6 +13,7 @@ fn directory() -> tempfile::TempDir {
 }
 
 fn work(profile: Profile, stop: bool) -> (Result<Done, BenchError>, tempfile::TempDir) {
+    let _alone = crate::child::one_at_a_time();
     let directory = directory();
     let stop = AtomicBool::new(stop);
     let done = run(profile, &Job { directory: directory.path(), parameters: SMALL, stop: &stop });
@@ -65,7 +66,7 @@ fn profiles_are_known_by_their_names() {
     for profile in Profile::ALL {
         assert_eq!(profile.name().parse(), Ok(profile));
     }
-    assert_eq!("fast".parse::<Profile>().unwrap_err().to_string(), "'fast' is no profile");
+    assert_eq!("fast".parse::<Profile>().unwrap_err().to_string(), "'fast' is not a profile");
     let mut all = [&Profile::GROWING[..], &Profile::CONTROLS[..]].concat();
     all.sort();
     assert_eq!(all, Profile::ALL);
@@ -75,6 +76,6 @@ fn profiles_are_known_by_their_names() {
 fn a_pace_is_kept() {
     let directory = directory();
     let job = Job { directory: directory.path(), parameters: SMALL, stop: &AtomicBool::new(false) };
-    let pace = Pace { per_second: 2000, time: std::time::Duration::from_millis(300) };
-    assert_eq!(paced(&job, pace).unwrap().requests, 600);
+    let rate = Rate { per_second: 2000, time: std::time::Duration::from_millis(300) };
+    assert_eq!(paced(&job, rate).unwrap().requests, 600);
 }

@@ -1,4 +1,4 @@
-//! What all writers have in common: a number, a seed, a buffer, and the count of what they did.
+//! The common part of all writers: a number, a seed, a buffer, and the count of what they did.
 //!
 //! Owns opening, writing and counting. Never decides what is written where.
 
@@ -27,11 +27,11 @@ pub(super) struct Output {
 
 impl Output {
     pub(super) fn sync(&self) -> Result<(), BenchError> {
-        self.file.sync_all().map_err(|e| BenchError::io("making it durable", &self.path, e))
+        self.file.sync_all().map_err(|e| BenchError::io("syncing it", &self.path, e))
     }
 
     pub(super) fn sync_data(&self) -> Result<(), BenchError> {
-        self.file.sync_data().map_err(|e| BenchError::io("making it durable", &self.path, e))
+        self.file.sync_data().map_err(|e| BenchError::io("syncing it", &self.path, e))
     }
 }
 
@@ -67,7 +67,7 @@ impl<'a> Writer<'a> {
         let mut options = OpenOptions::new();
         let file = options.write(true).custom_flags(flags.bits().cast_signed()).open(path);
         let file = file.map_err(|e| BenchError::io("opening it", path, e))?;
-        let length = file.metadata().map_err(|e| BenchError::io("looking at it", path, e))?.len();
+        let length = file.metadata().map_err(|e| BenchError::io("examining it", path, e))?.len();
         Ok(Output { file, path: path.to_owned(), length })
     }
 

@@ -15,75 +15,76 @@ use std::time::Duration;
 pub enum Bench {
     /// Compare writing files with prevention and without it
     ///
-    /// Does the same work several times, by turns with `longrun prevent` at work on the volume and without it, and puts
-    /// the averages beside each other: fragments, split I/Os, what the device had to do, and what the service cost. Writes
-    /// only into a new directory in TARGETDIR, which it removes in the end, also when it is interrupted. Needs root. Take a
-    /// volume that nobody else uses meanwhile: what others do there is measured too.
+    /// Runs the same workload several times, in turn with `longrun prevent` on the volume and without it. Prints the
+    /// averages of both: fragments, split I/Os, the work of the device, and the cost of prevention. Writes only into a new
+    /// directory in TARGETDIR and removes it at the end, also when it is interrupted. Needs root. Use a volume without
+    /// other I/O, because other I/O is measured too.
     Prevention(PreventionArgs),
-    /// Compare reading files that lie in one piece and in many
+    /// Compare reading contiguous and fragmented files
     ///
-    /// Writes the same bytes several times into a new directory in TARGETDIR, lays each copy differently (whole, in fragments
-    /// of several sizes, shuffled, and optimized after that), and reads them one after the other from a cold cache by requests
-    /// of 128 KiB. Tells time, MB/s and what the device had to do. Removes what it made, also when it is interrupted. Needs
-    /// root.
+    /// Writes the same bytes several times into a new directory in TARGETDIR, each copy with a different layout:
+    /// contiguous, in fragments of several sizes, shuffled, and shuffled and then optimized. Reads each copy in order from a
+    /// cold cache with requests of 128 KiB. Prints time, MB/s and the work of the device. Removes what it made, also when
+    /// it is interrupted. Needs root.
     Reads(LayoutArgs),
     /// Compare reading and copying files before and after optimizing
     ///
-    /// Writes the same bytes three times into a new directory in TARGETDIR: whole, in fragments that lie on the device in any
-    /// order, and optimized after that; as one file, or as many (--files). Reads and copies each from a cold cache, the copy
-    /// being done when it is durable. Removes what it made, also when it is interrupted. Needs root.
+    /// Writes the same bytes three times into a new directory in TARGETDIR: contiguous, in shuffled fragments, and in
+    /// shuffled fragments that are then optimized. The bytes are one file, or several (--files). Reads and copies each from
+    /// a cold cache; a copy ends when it is durable. Removes what it made, also when it is interrupted. Needs root.
     Copy(CopyArgs),
-    /// Compare what databases and file servers get from a file before and after optimizing
+    /// Compare the I/O of databases and file servers on a file before and after optimizing
     ///
-    /// Lays a file in shuffled fragments of 16 KiB, and another one so and optimizes that; then has fio, which has to be
-    /// installed, make requests to both by turns: a file server's (4 to 32 KiB at random, four reads to a write), and a
-    /// database's (64, 128 and 256 KiB, at random and in order, reading and writing). They go past the page cache. Removes
-    /// what it made, also when it is interrupted. Needs root. On btrfs the profiles that write are left out, because every
-    /// write gets a new place there.
+    /// Makes two files in shuffled fragments of 16 KiB and optimizes one of them. Then runs fio, which must be installed,
+    /// on both in turn. One profile imitates a file server (4 to 32 KiB at random, four reads to each write), the others a
+    /// database (64, 128 and 256 KiB, at random and in order, reading and writing). All use O_DIRECT. Removes what it made,
+    /// also when it is interrupted. Needs root. On btrfs the profiles that write are left out, because each write moves the
+    /// data there.
     Oltp(OltpArgs),
-    /// Compare unpacking software on a volume that has aged and on one that is optimized
+    /// Compare unpacking software on an aged volume and on an optimized one
     ///
-    /// Unpacks an archive (--archive), or one that it packs of programs that are installed here (--tree), into a new directory
-    /// in TARGETDIR until it is durable, several times; and as often in OPTIMIZED, by turns, which is a directory on another
-    /// volume: a copy of the first (a clone, a snapshot made writable) that has been optimized. Without such a volume,
-    /// --optimize has all of the volume of TARGETDIR optimized after half of the runs. Tells time, what the device had to do, and
-    /// from the I/O trace how much of that was in sequence and how many seeks were wasted. What was unpacked is removed again,
-    /// also when it is interrupted. Needs root, and GNU tar. Take volumes that nobody else uses meanwhile.
+    /// Unpacks an archive several times into a new directory in TARGETDIR, and as often, in turn, into OPTIMIZED. The
+    /// archive is given (--archive), or made of programs that are installed here (--tree). OPTIMIZED is a directory on
+    /// another volume: an optimized copy of the first (a clone, or a writable snapshot). Without such a volume, --optimize
+    /// optimizes the whole volume of TARGETDIR after half of the runs. A run ends when the files are durable. Prints the
+    /// time, the work of the device, and from the I/O trace the share of sequential requests and the wasted seeks. Removes
+    /// what it unpacked, also when it is interrupted. Needs root and GNU tar. Use volumes without other I/O.
     Install(InstallArgs),
-    /// Compare working beside an optimizer in several modes with working alone
+    /// Compare the speed of other programs beside an optimizer, in several modes, and alone
     ///
-    /// Copies a large file from a cold cache until the copy is durable, and makes small reads at random times past the page
-    /// cache: alone, beside an optimizer that yields to nobody, beside the same in the idle I/O class (ionice), and beside
-    /// "longrun optimize" as it is by default. The modes take turns. Says of each mode, with the noise in figures, whether it is
-    /// noticed, is not, or whether nothing was shown. The optimizer has fragmented files of its own to work on. All
-    /// of it is in a new directory in TARGETDIR, which is removed in the end, also when it is interrupted. Needs root. Take a
-    /// volume whose disk nobody else uses meanwhile.
+    /// Copies a large file from a cold cache until the copy is durable, and makes small O_DIRECT reads at random times. The
+    /// modes take turns: alone, beside an optimizer that does not give way, beside the same one in the idle I/O class
+    /// (ionice), and beside "longrun optimize" with its defaults. Says for each mode whether the optimizer was noticeable,
+    /// was not, or whether the measurement shows neither, and prints the noise. The optimizer works on fragmented files of
+    /// its own. Everything is in a new directory in TARGETDIR, which is removed at the end, also when it is interrupted.
+    /// Needs root. Use a volume whose disk has no other I/O.
     Invisibility(InvisibilityArgs),
-    /// Compare weeks of use with nobody, the file system's own tool, and the service looking after the files
+    /// Compare weeks of use: no maintenance, the file system's own tool, and the service
     ///
-    /// Lives through the same days in a new directory in TARGETDIR, once with each care: files come, eight of them growing beside each
-    /// other by direct, synchronous or buffered writes, others are deleted, logs are added to. A day takes seconds. Tells the excess
-    /// fragments and the pieces of free space in the evenings, and what was moved. The file system's own tool (e4defrag, xfs_fsr, btrfs
-    /// defragment) runs every seventh evening on these files, where it is installed. What was made is removed, also when it is
-    /// interrupted. Needs root, and that no other service runs. Take a volume that nobody else uses meanwhile.
+    /// Simulates the same days in a new directory in TARGETDIR, once with each kind of maintenance. Eight new files at a
+    /// time grow together through direct, synchronous or buffered writes, old files are deleted, and logs are appended to.
+    /// A day takes seconds. Prints the excess fragments and the pieces of free space at the end of the days, and the bytes
+    /// moved. The file system's own tool (e4defrag, xfs_fsr, btrfs defragment) runs on these files every seventh day, if it
+    /// is installed. Removes what it made, also when it is interrupted. Needs root; no other Longrun service may run. Use a
+    /// volume without other I/O.
     Ageing(AgeingArgs),
-    /// Write files in one of the ways that fragment them, and watch them grow
+    /// Write files in a way that fragments them, and watch them grow
     ///
-    /// For looking at what a running service does: the same work as in "prevention", once, with a line now and then about how
-    /// the files lie. Writes only into a new directory in TARGETDIR, which it removes in the end.
+    /// Shows what a running service does. Runs a workload of "prevention" once and prints the fragmentation of the files
+    /// every half second. Writes only into a new directory in TARGETDIR and removes it at the end.
     Write(WriteArgs),
 }
 
 /// How much is written.
 #[derive(Debug, Args)]
 pub struct Work {
-    /// How many write at the same time
+    /// Run this many writers at the same time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub writers: u32,
-    /// How large the file of each becomes (k, M, G: powers of 1024)
+    /// Set the size that the file of each writer reaches (k, M, G: powers of 1024)
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = file_size)]
     pub bytes: Bytes,
-    /// The same seed does the same work
+    /// Seed the random numbers; the same seed makes the same workload
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 }
@@ -94,13 +95,13 @@ impl From<&Work> for Parameters {
     }
 }
 
-/// Where what a benchmark found goes.
+/// Where the results of a benchmark go.
 #[derive(Debug, Args)]
 pub struct BenchOutput {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
-    /// Write a page with tables and charts, too
+    /// Write an HTML page with tables and charts to this file, too
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
 }
@@ -111,39 +112,39 @@ pub struct PreventionArgs {
     /// A directory on the volume to measure (ext4, XFS or btrfs)
     #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
     pub target: PathBuf,
-    /// What to write; may be given several times
+    /// Choose the workloads (can be repeated)
     ///
-    /// direct, dsync, slow-append, office, sparse, logs and install are where files fragment ("all"); buffered, single, short,
-    /// compile and sqlite are where nothing should change ("controls").
+    /// Files fragment in direct, dsync, slow-append, office, sparse, logs and install ("all"). Prevention should change
+    /// nothing in buffered, single, short, compile and sqlite ("controls").
     #[arg(long = "profile", value_name = "NAME", default_value = "all", value_parser = profile_names())]
     pub profiles: Vec<Profiles>,
-    /// How often with the service, and as often without it
+    /// Run each workload this often with prevention, and as often without it
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub iterations: u32,
     /// How much.
     #[command(flatten)]
     pub work: Work,
-    /// Where what was found goes.
+    /// Where the results go.
     #[command(flatten)]
     pub output: BenchOutput,
 }
 
-/// What the benchmarks have in common that measure the same bytes laid in several ways.
+/// Arguments of the benchmarks that measure the same bytes in several layouts.
 #[derive(Debug, Args)]
 pub struct LayoutArgs {
     /// A directory on the volume to measure (ext4, XFS or btrfs)
     #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
     pub target: PathBuf,
-    /// How large the files of each layout are together (k, M, G: powers of 1024)
+    /// Set the total size of the files of each layout (k, M, G: powers of 1024)
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = file_size)]
     pub bytes: Bytes,
-    /// How often each layout is measured
+    /// Measure each layout this often
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub iterations: u32,
-    /// The same seed shuffles the same way
+    /// Seed the random numbers; the same seed makes the same layouts
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Where what was found goes.
+    /// Where the results go.
     #[command(flatten)]
     pub output: BenchOutput,
 }
@@ -151,13 +152,13 @@ pub struct LayoutArgs {
 /// Arguments of `bench copy`.
 #[derive(Debug, Args)]
 pub struct CopyArgs {
-    /// What is laid.
+    /// The files that are made.
     #[command(flatten)]
     pub layout: LayoutArgs,
-    /// In how many files of equal size
+    /// Divide the bytes into this many files of equal size
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub files: u32,
-    /// How large each fragment is (k, M, G: powers of 1024)
+    /// Set the size of each fragment (k, M, G: powers of 1024)
     #[arg(long, value_name = "BYTES", default_value = "64k", value_parser = fragment_size)]
     pub fragment: Bytes,
 }
@@ -165,21 +166,21 @@ pub struct CopyArgs {
 /// Arguments of `bench oltp`.
 #[derive(Debug, Args)]
 pub struct OltpArgs {
-    /// What is laid.
+    /// The files that are made.
     #[command(flatten)]
     pub layout: LayoutArgs,
-    /// Only these requests; may be given several times
+    /// Run only this profile (can be repeated)
     #[arg(long = "profile", value_name = "NAME", value_parser = oltp_profiles())]
     pub profiles: Vec<OltpProfile>,
-    /// For how long each profile is run on each layout, each time
+    /// Run each profile for this time on each layout, in each iteration
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = run_time)]
     pub time: Duration,
-    /// The fio to run
+    /// Run this fio program
     #[arg(long, value_name = "PROGRAM", default_value = "fio", value_hint = ValueHint::CommandName)]
     pub fio: PathBuf,
 }
 
-/// The requests by name, so that help, completion and errors list them.
+/// The profiles by name, so that help, completion and errors list them.
 fn oltp_profiles() -> impl clap::builder::TypedValueParser<Value = OltpProfile> {
     let names = clap::builder::PossibleValuesParser::new(OltpProfile::ALL.map(OltpProfile::name));
     names.try_map(|name| name.parse::<OltpProfile>())
@@ -188,7 +189,7 @@ fn oltp_profiles() -> impl clap::builder::TypedValueParser<Value = OltpProfile> 
 fn run_time(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text)?;
     if time < Duration::from_secs(1) || time > Duration::from_secs(3600) {
-        return Err("between 1s and 1h".to_owned());
+        return Err("the time must be between 1s and 1h".to_owned());
     }
     Ok(time)
 }
@@ -196,7 +197,7 @@ fn run_time(text: &str) -> Result<Duration, String> {
 fn fragment_size(text: &str) -> Result<Bytes, String> {
     let bytes = parse_size(text)?;
     if !(4096..=1 << 20).contains(&bytes.0) || !bytes.0.is_multiple_of(4096) {
-        return Err("between 4k and 1M, in whole blocks of 4k".to_owned());
+        return Err("the size must be between 4k and 1M, and a multiple of 4k".to_owned());
     }
     Ok(bytes)
 }
@@ -208,7 +209,7 @@ pub struct InstallArgs {
     /// A directory on the volume to measure
     #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
     pub target: PathBuf,
-    /// A directory on a copy of that volume which has been optimized
+    /// A directory on an optimized copy of that volume
     #[arg(value_name = "OPTIMIZED", value_hint = ValueHint::DirPath)]
     pub optimized: Option<PathBuf>,
     /// Optimize the whole volume of TARGETDIR after half of the runs
@@ -217,16 +218,16 @@ pub struct InstallArgs {
     /// Unpack this tar archive, compressed or not; keep it on another disk
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub archive: Option<PathBuf>,
-    /// Unpack what is in this directory; it is packed first, where temporary files are (TMPDIR)
+    /// Pack this directory into an archive first, in the directory for temporary files (TMPDIR)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/usr", conflicts_with = "archive")]
     pub tree: PathBuf,
-    /// Of that, at most so much, evenly chosen (k, M, G: powers of 1024)
+    /// Pack at most this much of the directory, evenly chosen (k, M, G: powers of 1024)
     #[arg(long, value_name = "BYTES", default_value = "400M", value_parser = file_size, conflicts_with = "archive")]
     pub bytes: Bytes,
-    /// How often it is unpacked on each
+    /// Unpack the archive this often on each volume
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub iterations: u32,
-    /// Where what was found goes.
+    /// Where the results go.
     #[command(flatten)]
     pub output: BenchOutput,
 }
@@ -237,25 +238,25 @@ pub struct InvisibilityArgs {
     /// A directory on the volume to measure (ext4, XFS or btrfs)
     #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
     pub target: PathBuf,
-    /// Only these modes; may be given several times
+    /// Measure only this mode (can be repeated)
     #[arg(long = "mode", value_name = "NAME", value_parser = modes())]
     pub modes: Vec<Mode>,
-    /// How large the copied file is (k, M, G: powers of 1024)
+    /// Set the size of the copied file (k, M, G: powers of 1024)
     #[arg(long, value_name = "BYTES", default_value = "500M", value_parser = file_size)]
     pub bytes: Bytes,
-    /// How many small reads there are in each turn
+    /// Make this many small reads in each turn
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub reads: u32,
-    /// How many of them come in a second, on average; a load that the disk alone hardly notices
+    /// Make this many of them per second, on average; choose a load that is light for the disk
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rate: u32,
-    /// Turns of each mode
+    /// Give each mode this many turns
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub iterations: u32,
-    /// The same seed reads at the same places
+    /// Seed the random numbers; the same seed reads the same offsets
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Where what was found goes.
+    /// Where the results go.
     #[command(flatten)]
     pub output: BenchOutput,
 }
@@ -266,27 +267,27 @@ pub struct AgeingArgs {
     /// A directory on the volume to measure (ext4, XFS or btrfs)
     #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
     pub target: PathBuf,
-    /// How many days, after the one that makes the first files
+    /// Simulate this many days, after the day that makes the first files
     #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u32).range(1..=365))]
     pub days: u32,
-    /// How much is in files (k, M, G: powers of 1024)
+    /// Set the total size of the files (k, M, G: powers of 1024)
     #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = lived_size)]
     pub bytes: Bytes,
-    /// How much of that is written anew each day, in per cent
+    /// Replace this percentage of the files each day
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub daily: u32,
-    /// The same seed lives through the same days
+    /// Seed the random numbers; the same seed makes the same days
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Where what was found goes.
+    /// Where the results go.
     #[command(flatten)]
     pub output: BenchOutput,
 }
 
-/// In less there is no room for what lives on from day to day.
+/// With a smaller size there is no room for the files that stay from day to day.
 fn lived_size(text: &str) -> Result<Bytes, String> {
     let bytes = file_size(text)?;
-    if bytes < Bytes(256 << 20) { Err("at least 256M".to_owned()) } else { Ok(bytes) }
+    if bytes < Bytes(256 << 20) { Err("the size must be at least 256M".to_owned()) } else { Ok(bytes) }
 }
 
 /// The modes by name, so that help, completion and errors list them.
@@ -300,13 +301,13 @@ pub struct WriteArgs {
     /// A directory on the volume to write to
     #[arg(value_name = "TARGETDIR", value_hint = ValueHint::DirPath)]
     pub target: PathBuf,
-    /// What to write
+    /// Choose the workload
     #[arg(long, value_name = "NAME", default_value = "direct", value_parser = one_profile())]
     pub profile: Profile,
     /// How much.
     #[command(flatten)]
     pub work: Work,
-    /// Watch the files for so long after they have been written: a service mends what is left
+    /// Watch the files for this time after they have been written; a running service mends them in this time
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     pub watch: Duration,
     /// Print one JSON object instead of text
@@ -321,11 +322,11 @@ fn one_profile() -> impl clap::builder::TypedValueParser<Value = Profile> {
 /// A profile, or several under one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profiles {
-    /// Those that fragment.
+    /// The workloads that fragment files.
     All,
-    /// Those that do not.
+    /// The workloads that do not.
     Controls,
-    /// Just this one.
+    /// This workload only.
     One(Profile),
 }
 
@@ -350,11 +351,11 @@ fn profile_names() -> impl clap::builder::TypedValueParser<Value = Profiles> {
     })
 }
 
-/// Direct writes want whole blocks, and less than a few requests show nothing.
+/// Direct writes need whole blocks, and a file of a few requests shows nothing.
 fn file_size(text: &str) -> Result<Bytes, String> {
     let bytes = parse_size(text)?;
     if bytes < Bytes(1 << 20) || !bytes.0.is_multiple_of(4096) {
-        return Err("at least 1M, in whole blocks of 4k".to_owned());
+        return Err("the size must be at least 1M, and a multiple of 4k".to_owned());
     }
     Ok(bytes)
 }

@@ -12,28 +12,28 @@ pub struct PreventArgs {
     /// Mount points of ext4, XFS or btrfs volumes
     #[arg(required = true, value_name = "MNT", value_hint = ValueHint::DirPath)]
     pub mounts: Vec<PathBuf>,
-    /// Where the journal of runways is kept; one at a time may use it
+    /// Keep the journal of runways in this directory; only one process at a time can use it
     #[arg(long, value_name = "DIR", default_value = longrun_prevention::Options::STATE_DIRECTORY, value_hint = ValueHint::DirPath)]
     pub state: PathBuf,
-    /// Who notices growth
+    /// Choose the sensor that notices growing files
     #[arg(long, value_enum, value_name = "NAME", default_value_t = SensorName::Auto)]
     pub sensor: SensorName,
-    /// The first runway of a file (k, M, G: powers of 1024)
+    /// Set the size of a file's first runway (k, M, G: powers of 1024)
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub first_runway: Option<Bytes>,
-    /// The longest runway of a file
+    /// Set the size of a file's longest runway
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub longest_runway: Option<Bytes>,
-    /// Leave this much of each volume free in any case
+    /// Preallocate nothing while less than this is free on a volume
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub floor: Option<Bytes>,
-    /// On XFS, give directories whose files keep fragmenting an extent-size hint that new files inherit
+    /// Set an extent-size hint on XFS directories whose files keep fragmenting; new files inherit it
     #[arg(long)]
     pub xfs_hint: bool,
-    /// Take back the extent-size hints that were given to directories of these volumes, and end
+    /// Remove the extent-size hints that Longrun set on directories of these volumes, and exit
     #[arg(long, conflicts_with = "xfs_hint")]
     pub undo_hints: bool,
-    /// Print JSON: one line when it is at work, and the totals at the end
+    /// Print JSON: one line when prevention has started, and the totals at the end
     #[arg(long)]
     pub json: bool,
 }

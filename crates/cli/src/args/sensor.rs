@@ -1,4 +1,4 @@
-//! The sensors by name: `prevent` and `daemon` take the same.
+//! The names of the sensors, for `prevent` and `daemon`.
 
 use clap::ValueEnum;
 use longrun_prevention::sensor::Choice;
@@ -6,11 +6,11 @@ use longrun_prevention::sensor::Choice;
 /// The sensors, by the names that the user types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SensorName {
-    /// The best that works here
+    /// Use BPF, or fanotify where the kernel refuses BPF
     Auto,
-    /// Programs in the kernel, which cost nearly nothing
+    /// Use BPF programs in the kernel, which cost very little
     Bpf,
-    /// Notifications of writes, for kernels that refuse BPF
+    /// Use the kernel's notifications of writes, which cost each write about a microsecond
     Fanotify,
 }
 

@@ -1,25 +1,25 @@
-//! The words of `daemon`, `status`, `top` and `config`.
+//! Arguments of `daemon`, `status`, `top` and `config`.
 
 use super::sensor::SensorName;
 use crate::text::parse_duration;
 use clap::{Args, Subcommand, ValueHint};
-use longrun_service::config::DEFAULT_SOCKET;
+use longrun_api::DEFAULT_SOCKET;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Arguments of `daemon`.
 #[derive(Debug, Args)]
 pub struct DaemonArgs {
-    /// The configuration; /etc/longrun/longrun.toml otherwise, and the defaults when there is none
+    /// Read this configuration file instead of /etc/longrun/longrun.toml; without a file the defaults apply
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
-    /// Listen at this socket, whatever is configured
+    /// Listen on this socket; overrides the configuration
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket: Option<PathBuf>,
-    /// Keep journal, history and ledger here, whatever is configured
+    /// Keep the journal, the learned history and the ledger here; overrides the configuration
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state_directory: Option<PathBuf>,
-    /// How growing files are noticed
+    /// Choose the sensor that notices growing files
     #[arg(long, value_enum, value_name = "KIND", default_value_t = SensorName::Auto)]
     pub sensor: SensorName,
 }
@@ -30,7 +30,7 @@ pub struct StatusArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
-    /// The socket of the service
+    /// Connect to the service on this socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET, value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
 }
@@ -38,29 +38,29 @@ pub struct StatusArgs {
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Print one frame and end
+    /// Print one frame and exit
     #[arg(long)]
     pub once: bool,
-    /// How often to look (1s, 5s)
+    /// Update the view this often (1s, 5s)
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
     pub every: Duration,
-    /// The socket of the service
+    /// Connect to the service on this socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET, value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
 }
 
-/// What to do about the configuration.
+/// The commands of `config`.
 #[derive(Debug, Subcommand)]
 pub enum Config {
-    /// Check the configuration: every line that is wrong is named
+    /// Check the configuration and name each wrong line
     Check {
-        /// The file; /etc/longrun/longrun.toml otherwise
+        /// The configuration file; the default is /etc/longrun/longrun.toml
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },
-    /// Print every setting that holds, defaults included, as a configuration
+    /// Print the settings in effect, including defaults, as a configuration file
     Show {
-        /// The file; /etc/longrun/longrun.toml otherwise
+        /// The configuration file; the default is /etc/longrun/longrun.toml
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },

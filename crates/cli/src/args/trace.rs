@@ -8,31 +8,31 @@ use std::time::Duration;
 /// Arguments of `trace`.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// Block device, mount point, or anything on a mounted volume
+    /// Block device, mount point, or any path on a mounted volume
     #[arg(required_unless_present = "compare", value_hint = ValueHint::AnyPath)]
     pub target: Option<PathBuf>,
-    /// End after this time (30s, 5m); without it on Ctrl-C
+    /// End the trace after this time (30s, 5m) instead of on Ctrl-C
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Show what happens this often: redrawn in place on a terminal, a line each elsewhere (there only when given)
+    /// Update the view this often: a terminal is redrawn (by default every second), elsewhere a line is printed
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub interval: Option<Duration>,
-    /// Count the requests of this process apart, as ours (may be given several times)
+    /// Count the requests of this process separately, as "ours" (can be repeated)
     #[arg(long, value_name = "PID")]
     pub pid: Vec<u32>,
-    /// Trace what the file of a loop device lies on, not the loop device
+    /// Trace the device below the backing file of a loop device instead of the loop device
     #[arg(long)]
     pub below_files: bool,
-    /// Keep the recording in this file, for --compare
+    /// Write the recording to this file, for --compare
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub save: Option<PathBuf>,
-    /// Also write a page with charts
+    /// Write an HTML page with charts to this file, too
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
-    /// Trace nothing: lay two recordings side by side
+    /// Compare two recordings instead of tracing
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], value_hint = ValueHint::FilePath,
         conflicts_with_all = ["target", "duration", "interval", "pid", "below_files", "save"])]
     pub compare: Option<Vec<PathBuf>>,

@@ -7,12 +7,14 @@ use crate::report::analysis::{Analysis, Findings, Method};
 use crate::report::optimization::pauses;
 use crate::report::{print, print_json};
 use crate::survey::{Survey, is_readable_volume};
+use longrun_engine::ScanProgress;
+use longrun_engine::VolumeInfo;
 use longrun_governor::{Disks, Governor, Loads, Pace};
 use longrun_sys::DeviceNumber;
-use longrun_volume::engine::ScanProgress;
-use longrun_volume::target::{Subject, read_mounts};
+use longrun_sys::read_mounts;
+use longrun_volume::Target;
+use longrun_volume::target::Subject;
 use longrun_volume::walk::walk;
-use longrun_volume::{Target, VolumeInfo};
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -38,12 +40,12 @@ pub fn run(args: &AnalyzeArgs) -> Result<(), Failure> {
 struct Told {
     #[serde(flatten)]
     analysis: Analysis,
-    /// How reading gave way, where it was to.
+    /// How reading gave way to other I/O, if the pace asked for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     governor: Option<Loads>,
 }
 
-/// A whole volume is read from its device where that is possible and allowed; everything else is asked file by file.
+/// Reads a whole volume from its device where that is possible and permitted; walks everything else file by file.
 fn examine(args: &AnalyzeArgs, watch: &mut Watch) -> Result<Findings, Failure> {
     let (path, top) = (args.target.as_path(), args.top);
     let resolved = Target::resolve(path);
@@ -63,7 +65,7 @@ fn examine(args: &AnalyzeArgs, watch: &mut Watch) -> Result<Findings, Failure> {
         Err(error) if !path.is_file() && !path.is_dir() => Err(error.into()),
         Err(_) => by_walking(path, described(path), top, watch),
         Ok(target) => {
-            // A device is looked at where it is mounted.
+            // A device is walked at its mount point.
             let mounted = target.mount.as_ref().map_or(path, |mount| &mount.point);
             let start = if target.subject == Subject::Volume { mounted } else { path };
             let filesystem = target.mount.as_ref().map_or_else(String::new, |mount| mount.filesystem.clone());
@@ -73,7 +75,7 @@ fn examine(args: &AnalyzeArgs, watch: &mut Watch) -> Result<Findings, Failure> {
     }
 }
 
-/// What can be said of a file system without a block device of its own (tmpfs, network).
+/// The description of a file system without a block device of its own (tmpfs, network).
 fn described(path: &Path) -> VolumeInfo {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let holders = read_mounts().unwrap_or_default().into_iter().filter(|mount| real.starts_with(&mount.point));

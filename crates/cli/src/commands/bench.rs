@@ -1,4 +1,4 @@
-//! `bench`: measures what the service brings, and what it costs.
+//! `bench`: measures what Longrun gains, and what it costs.
 
 mod ageing;
 mod install;
@@ -14,7 +14,7 @@ use crate::report::prevention::{Report, page, text};
 use crate::report::{print, print_json};
 use longrun_bench::protocol::{Bench, Comparison, Settings, Side};
 use longrun_bench::{BenchError, Parameters, Profile};
-use longrun_volume::Progress as _;
+use longrun_engine::Progress as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ pub fn run(benchmark: &Benchmark) -> Result<(), Failure> {
 }
 
 fn prevention(args: &PreventionArgs) -> Result<(), Failure> {
-    refuse_without_root("the service that is measured")?;
+    refuse_without_root("this benchmark runs prevention, which")?;
     let mut profiles: Vec<Profile> = args.profiles.iter().flat_map(|profiles| profiles.list()).collect();
     profiles.sort();
     profiles.dedup();
@@ -52,7 +52,7 @@ fn prevention(args: &PreventionArgs) -> Result<(), Failure> {
             done += 1;
         });
         let comparison = compared?;
-        // One at a time: whoever waits sees what is known.
+        // Each result is printed as soon as it is known.
         if !args.output.json {
             watch.suspend(|| print(&text(&comparison)))?;
         }
@@ -89,10 +89,11 @@ const fn side_name(side: Side) -> &'static str {
     }
 }
 
-/// What runs now is what is measured.
+/// The path of this program, which is the one that is measured.
 fn this_program() -> Result<PathBuf, Failure> {
-    std::env::current_exe()
-        .map_err(|e| Failure::new(Status::Failed, format!("finding this program failed: {e}; call it by its path")))
+    std::env::current_exe().map_err(|e| {
+        Failure::new(Status::Failed, format!("finding the path of this program failed: {e}; start it by its full path"))
+    })
 }
 
 impl From<BenchError> for Failure {

@@ -15,7 +15,7 @@ pub fn run(what: &Config) -> Result<(), Failure> {
         Config::Show { .. } => print(&config::show(&read)),
         Config::Check { .. } => {
             let path = file.as_deref().unwrap_or(Path::new(DEFAULT_PATH));
-            let there = if path.exists() { "is right" } else { "is not there: the defaults hold" };
+            let there = if path.exists() { "is valid" } else { "does not exist; the defaults apply" };
             print(&format!("{} {there}\n", printable_path(path)))
         }
     }

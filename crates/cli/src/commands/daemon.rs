@@ -6,6 +6,7 @@ use longrun_service::DaemonOptions;
 
 /// Runs the service until a signal ends it.
 pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
+    longrun_sys::forgo_resource_privilege().map_err(Failure::privilege)?;
     longrun_service::run(DaemonOptions {
         config: args.config.clone(),
         socket: args.socket.clone(),

@@ -7,8 +7,8 @@ use crate::report::{json_name, print, print_json};
 use crate::signals;
 use crate::text::{count, counted, duration, percent, printable_path, size};
 use longrun_ageing::{AgeError, age, fill_block, fragment_file};
+use longrun_engine::Progress as _;
 use longrun_layout::Bytes;
-use longrun_volume::Progress as _;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,9 +17,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
-/// A volume of which less than one block in so many is used is as good as empty.
+/// A volume counts as nearly empty if less than one block in this many is used.
 const IN_USE: u64 = 20;
-/// Steps that the share of a recipe is shown in.
+/// The steps in which the progress of a recipe is shown.
 const STEPS: f64 = 1000.0;
 
 /// Fragments the file or ages the volume.
@@ -27,13 +27,13 @@ pub fn run(args: &FragmentArgs) -> Result<(), Failure> {
     match (&args.file, args.fragments, &args.volume) {
         (Some(file), Some(fragments), _) => one_file(file, fragments, args),
         (_, _, Some(directory)) => whole_volume(directory, args),
-        _ => Err(Failure::new(Status::Usage, "name a file with --fragments, or a directory with --volume")),
+        _ => Err(Failure::new(Status::Usage, "give a file and --fragments, or a directory with --volume")),
     }
 }
 
 fn one_file(path: &Path, fragments: u64, args: &FragmentArgs) -> Result<(), Failure> {
     if let Some(bytes) = args.size {
-        make(path, bytes, args.seed).map_err(|e| Failure::io(path, "making the file", &e))?;
+        make(path, bytes, args.seed).map_err(|e| Failure::io(path, "creating the file", &e))?;
     }
     signals::refuse_stops(say).map_err(Failure::signals)?;
     let result = fragment_file(path, fragments)?;
@@ -58,12 +58,12 @@ fn one_file(path: &Path, fragments: u64, args: &FragmentArgs) -> Result<(), Fail
     ))
 }
 
-/// Makes a new file of `bytes` bytes, each block of it different. A file that is there already is not touched.
+/// Makes a new file of `bytes` bytes, in which no two blocks are equal. Fails if the file exists.
 fn make(path: &Path, bytes: Bytes, seed: u64) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     let written = fill(&mut file, bytes, seed);
     if written.is_err() {
-        // Half a file is of no use, and may have filled the volume.
+        // An incomplete file serves nothing, and may have filled the volume.
         _ = fs::remove_file(path);
     }
     written
@@ -85,6 +85,10 @@ fn fill(file: &mut File, bytes: Bytes, seed: u64) -> io::Result<()> {
 }
 
 fn whole_volume(directory: &Path, args: &FragmentArgs) -> Result<(), Failure> {
+    if !directory.is_dir() {
+        let text = "is not a directory; give the mount point of a new volume, or a directory on it";
+        return Err(Failure::new(Status::Usage, format!("{}: {text}", directory.display())));
+    }
     if !args.force {
         refuse_a_volume_in_use(directory)?;
     }
@@ -112,13 +116,13 @@ fn whole_volume(directory: &Path, args: &FragmentArgs) -> Result<(), Failure> {
     ))
 }
 
-/// A recipe fills the volume: one that somebody may have a use for is not aged by mistake.
+/// A recipe fills the volume, so a volume that holds other files is refused.
 fn refuse_a_volume_in_use(directory: &Path) -> Result<(), Failure> {
-    let failed = |e| Failure::io(directory, "looking at the volume", &e);
+    let failed = |e| Failure::io(directory, "examining the volume", &e);
     if is_nearly_empty(directory).map_err(failed)? || has_only_aged_files(directory).map_err(failed)? {
         return Ok(());
     }
-    let text = "the volume is in use, and ageing would fill it; take a new one, or say --force";
+    let text = "the volume is in use, and ageing would fill it; use a new volume, or add --force";
     Err(Failure::new(Status::Refused, format!("{}: {text}", directory.display())))
 }
 
@@ -128,7 +132,7 @@ fn is_nearly_empty(directory: &Path) -> io::Result<bool> {
     Ok(used.saturating_mul(IN_USE) < capacity.total.0)
 }
 
-/// Whether the volume that holds `directory` has nothing at its root but what ageing makes.
+/// Whether the root of the volume that holds `directory` has only directories that ageing made.
 fn has_only_aged_files(directory: &Path) -> io::Result<bool> {
     let directory = fs::canonicalize(directory)?;
     let device = fs::metadata(&directory)?.dev();

@@ -1,4 +1,4 @@
-//! `map`: what lies where, drawn; or who owns a block.
+//! `map`: draws a volume, or names the owner of a block.
 
 use crate::args::MapArgs;
 use crate::exit::{Failure, Status};
@@ -9,23 +9,21 @@ use crate::map::{png, svg};
 use crate::progress::{Unit, Watch};
 use crate::report::analysis::Analysis;
 use crate::report::print;
-use crate::subvolumes;
-use crate::survey::{Picture, Survey};
-use crate::text::{count, counted, printable_path, size};
+use crate::survey::Survey;
+use crate::text::{counted, printable_path, size};
+use longrun_engine::NoProgress;
+use longrun_engine::ScanProgress;
 use longrun_governor::Governor;
-use longrun_layout::{Blocks, Extent, FileId, FileView, InodeNumber, LogicalBlock, PhysicalBlock};
-use longrun_sys::SpaceOwner;
-use longrun_volume::engine::ScanProgress;
-use longrun_volume::ext4::scan::{Area, AreaKind, Owner};
-use longrun_volume::xfs::scan::XfsScan;
-use longrun_volume::{NoProgress, Target};
+use longrun_layout::{Blocks, Extent, FileId, FileIndex, FileView, LogicalBlock, PhysicalBlock};
+use longrun_volume::Target;
+use longrun_volume::survey::{Owner, Part};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
-/// The size of pictures unless the user says otherwise, in pixels.
+/// The default size of pictures, in pixels.
 const PICTURE: (u32, u32) = (1280, 800);
-/// Columns and lines of cells where there is no terminal to fit.
+/// The default size of the map where there is no terminal: columns and lines of cells.
 const TEXT: (usize, usize) = (70, 20);
 /// Lines that the report around the map takes in a terminal.
 const LINES_AROUND: usize = 16;
@@ -91,58 +89,69 @@ fn name_owner(survey: &Survey, block: PhysicalBlock) -> Result<(), Failure> {
         return Err(Failure::new(
             Status::Usage,
             format!(
-                "{}: block {block} lies behind the end; the last block is {}",
+                "{}: block {block} is beyond the end of the volume; the last block is {}",
                 survey.target.given.display(),
                 total.0 - 1
             ),
         ));
     }
-    let text = match &survey.picture {
-        Picture::Ext4(scan, _) => match scan.owner_of(block) {
-            Some(Owner::Free(piece)) => of_free(survey, piece),
-            Some(Owner::Area(area)) => of_area(survey, area)?,
-            Some(Owner::File(file, logical)) => of_file(survey, file, logical)?,
-            Some(Owner::Unknown) | None => UNKNOWN.to_owned(),
-        },
-        Picture::Xfs(scan) => on_xfs(survey, scan, block)?,
-        Picture::Btrfs(scan, _) => subvolumes::owner(survey, scan, block)?,
+    let text = match survey.owner(block) {
+        Owner::Free { piece, note } => {
+            let note = note.map_or(String::new(), |note| format!(", {note}"));
+            format!("free; the free piece is {}{note}", range(survey, piece))
+        }
+        Owner::File { file, part, subvolume, sharers } => of_file(survey, file, part, subvolume, sharers)?,
+        Owner::Metadata { what, of, extent } => {
+            let of = of.map(|file| named(survey, file)).transpose()?;
+            let of = of.map_or(String::new(), |name| format!(" {name}"));
+            let place = extent.map_or(String::new(), |extent| format!(", {}", range(survey, extent)));
+            format!("metadata: {what}{of}{place}")
+        }
+        Owner::Unknown { note: Some(note) } => format!("in use; no file was found that owns it: {note}"),
+        Owner::Unknown { note: None } => UNKNOWN.to_owned(),
     };
     print(&format!("block {block}: {text}\n"))
 }
 
-/// What is said of a block that has an owner, but not which.
-pub(crate) const UNKNOWN: &str = "in use, by whom is not known; treated as immovable";
+/// The answer for a block that is in use by an unknown owner.
+const UNKNOWN: &str = "in use by an unknown owner; treated as immovable";
 
-fn on_xfs(survey: &Survey, scan: &XfsScan, block: PhysicalBlock) -> Result<String, Failure> {
-    let layout = survey.layout();
-    if let Some((index, run)) = layout.owner_of(block)
-        && let Some(file) = layout.file(index)
-    {
-        return of_file(survey, file, run.logical + (block - run.physical));
-    }
-    let free = layout.free();
-    let piece = free.get(free.partition_point(|piece| piece.end() <= block)).filter(|piece| piece.start <= block);
-    if let Some(piece) = piece {
-        return Ok(of_free(survey, *piece));
-    }
-    let Some(area) = scan.area_at(block) else { return Ok(UNKNOWN.to_owned()) };
-    let what = match area.owner {
-        SpaceOwner::FixedMetadata => "superblock, group headers or a copy of them",
-        SpaceOwner::Journal => "journal",
-        SpaceOwner::Inodes => "inodes",
-        SpaceOwner::Metadata => "of the file system itself",
-        _ => return Ok(UNKNOWN.to_owned()),
-    };
-    Ok(format!("metadata: {what}, {}", range(survey, area.extent)))
-}
-
-pub(crate) fn of_free(survey: &Survey, piece: Extent) -> String {
-    format!("free, in a piece of {}", range(survey, piece))
-}
-
-fn of_file(survey: &Survey, file: FileView<'_>, logical: LogicalBlock) -> Result<String, Failure> {
+fn of_file(
+    survey: &Survey,
+    file: FileIndex,
+    part: Part,
+    subvolume: Option<u64>,
+    sharers: u64,
+) -> Result<String, Failure> {
+    let Some(file) = survey.layout().file(file) else { return Ok(UNKNOWN.to_owned()) };
     let path = named(survey, file.id())?;
     let kind = if file.record.is_directory { "directory" } else { "file" };
+    let subvolume = subvolume.map_or(String::new(), |subvolume| format!(" of subvolume {subvolume}"));
+    let part = match part {
+        Part::Block(logical) => of_block(survey, file, logical),
+        Part::Extent { start, length, compressed, preallocated, at } => {
+            let end = (start + length).0.saturating_sub(1);
+            let prepared = if preallocated { ", preallocated and never written" } else { "" };
+            compressed.map_or_else(
+                || format!("\n  its byte {at}, in the extent of its bytes {start} to {end}{prepared}"),
+                |stored| {
+                    let (data, stored) = (size(length), size(stored));
+                    format!("\n  its bytes {start} to {end} ({data}), stored compressed in {stored}")
+                },
+            )
+        }
+        Part::Unknown => String::new(),
+    };
+    let shared = match sharers {
+        0 => String::new(),
+        others => format!("\n  shared with {}", counted(others, "other file", "other files")),
+    };
+    let pin = file.record.pin;
+    let pin = pin.map_or(String::new(), |pin| format!("\n  must stay in place: {}", pin.phrase()));
+    Ok(format!("{kind} {path}\n  inode {}{subvolume}{part}{shared}{pin}", file.record.inode))
+}
+
+fn of_block(survey: &Survey, file: FileView<'_>, logical: LogicalBlock) -> String {
     let mut runs = file.runs().enumerate();
     let run = runs.find(|(_, r)| r.logical <= logical && logical < r.logical_end());
     let run = run.map_or(String::new(), |(number, run)| {
@@ -154,15 +163,11 @@ fn of_file(survey: &Survey, file: FileView<'_>, logical: LogicalBlock) -> Result
             range(survey, run.extent())
         )
     });
-    let pin = file
-        .record
-        .pin
-        .map_or(String::new(), |pin| format!("\n  must stay in place: {}", crate::report::reasons::pin(pin)));
-    Ok(format!("{kind} {path}\n  its block {logical}, inode {}{run}{pin}", file.record.inode))
+    format!("\n  its block {logical}{run}")
 }
 
-/// "blocks 100 to 199 (400 KiB)" on the volume.
-pub(crate) fn range(survey: &Survey, extent: Extent) -> String {
+/// "blocks 100 to 199 of the volume (400 KiB)".
+fn range(survey: &Survey, extent: Extent) -> String {
     let bytes = size(survey.layout().block_size().to_bytes(extent.length));
     format!("blocks {} to {} of the volume ({bytes})", extent.start, extent.end().0.saturating_sub(1))
 }
@@ -174,26 +179,6 @@ fn blocks_text(start: u64, length: Blocks) -> String {
     }
 }
 
-pub(crate) fn named(survey: &Survey, file: FileId) -> Result<String, Failure> {
+fn named(survey: &Survey, file: FileId) -> Result<String, Failure> {
     Ok(survey.names(&[file], &NoProgress)?.first().map(|path| printable_path(path)).unwrap_or_default())
-}
-
-fn of_area(survey: &Survey, area: Area) -> Result<String, Failure> {
-    let by_inode = |inode: u32| named(survey, FileId { inode: InodeNumber(u64::from(inode)), generation: 0 });
-    let what = match area.kind {
-        AreaKind::Superblock => "superblock or a copy of it".to_owned(),
-        AreaKind::Descriptors => "group descriptors or a copy of them".to_owned(),
-        AreaKind::ReservedDescriptors => "room for more group descriptors".to_owned(),
-        AreaKind::BlockBitmap => "block bitmap".to_owned(),
-        AreaKind::InodeBitmap => "inode bitmap".to_owned(),
-        AreaKind::InodeTable => "inode table".to_owned(),
-        AreaKind::MountProtection => "multiple-mount protection".to_owned(),
-        AreaKind::Journal => "journal".to_owned(),
-        AreaKind::System { inode } => format!("system file, inode {inode}"),
-        AreaKind::FileMap { inode } => format!("extent tree or indirect blocks of {}", by_inode(inode)?),
-        AreaKind::Attributes { inode } => format!("extended attributes of {}", by_inode(inode)?),
-        AreaKind::BeyondEnd { inode } => format!("preallocated behind the end of {}", by_inode(inode)?),
-        AreaKind::Deleted { inode } => format!("file that was deleted while open, inode {}", count(u64::from(inode))),
-    };
-    Ok(format!("metadata: {what}, {}", range(survey, area.extent)))
 }

@@ -1,4 +1,4 @@
-//! `prevent`: keeps growing files whole, in the foreground, until it is told to end.
+//! `prevent`: prevents the fragmentation of growing files, in the foreground, until a signal ends it.
 
 use crate::args::prevent::PreventArgs;
 use crate::exit::{Failure, Status};
@@ -7,9 +7,9 @@ use crate::signals;
 use crate::text::{count, counted, printable_path, size};
 use longrun_prevention::policy::Settings;
 use longrun_prevention::{
-    FileSystem, Happening, LeaveReason, Options, Prevention, PreventionError, Sink, Swept, Totals, VolumeSnapshot,
-    Watched,
+    Happening, NoRunway, Options, Prevention, PreventionError, Sink, Swept, Totals, VolumeSnapshot, Watched,
 };
+use longrun_sys::FileSystem;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io;
@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// Looks after the volumes until SIGINT or SIGTERM: that is how this command ends, and it is no failure.
+/// Watches the volumes until SIGINT or SIGTERM. This is the normal end of the command, not a failure.
 pub fn run(args: &PreventArgs) -> Result<(), Failure> {
     if !longrun_sys::is_root() {
-        return Err(Failure::new(Status::Refused, "looking after a volume needs root; run it with sudo"));
+        return Err(Failure::new(Status::Refused, "prevention needs root; run it with sudo"));
     }
     let settings = settings(args);
     settings.validate().map_err(|e| Failure::new(Status::Usage, e.to_string()))?;
@@ -28,7 +28,8 @@ pub fn run(args: &PreventArgs) -> Result<(), Failure> {
     if args.undo_hints {
         return undo_hints(args, &volumes);
     }
-    // Before anything is held.
+    longrun_sys::forgo_resource_privilege().map_err(Failure::privilege)?;
+    // Signals are caught before any space is held.
     let (told, ended) = channel();
     signals::on_end(move || _ = told.send(())).map_err(Failure::signals)?;
     signals::refuse_stops(|_| ()).map_err(Failure::signals)?;
@@ -46,13 +47,13 @@ pub fn run(args: &PreventArgs) -> Result<(), Failure> {
     } else {
         print(&ready.text(prevention.snapshot().sensor.reason.as_deref()))?;
     }
-    // Only fails when nobody can tell any more: then it is the end, too.
+    // This fails only if the signal thread is gone, which also means the end.
     _ = ended.recv();
     let totals = prevention.stop();
     if args.json { print_json(&totals) } else { print(&text(&totals)) }
 }
 
-/// Takes back what was set on directories, and tells of it.
+/// Removes the hints that Longrun set on directories, and reports them.
 fn undo_hints(args: &PreventArgs, volumes: &[Watched]) -> Result<(), Failure> {
     let mut all = Vec::new();
     for volume in volumes {
@@ -60,7 +61,7 @@ fn undo_hints(args: &PreventArgs, volumes: &[Watched]) -> Result<(), Failure> {
         if !args.json {
             let restored = counted(undone.restored, "directory", "directories");
             print(&format!(
-                "{}: hints taken back from {restored}, {} gone or changed since\n",
+                "{}: extent-size hints removed from {restored}; {} deleted or changed since\n",
                 printable_path(&volume.point),
                 count(undone.left)
             ))?;
@@ -70,7 +71,7 @@ fn undo_hints(args: &PreventArgs, volumes: &[Watched]) -> Result<(), Failure> {
     if args.json { print_json(&all) } else { Ok(()) }
 }
 
-/// Nobody keeps books here: the totals suffice.
+/// Records nothing, because this command prints totals only.
 struct Nobody;
 
 impl Sink for Nobody {
@@ -90,15 +91,15 @@ fn settings(args: &PreventArgs) -> Settings {
     settings
 }
 
-/// What is mounted there, if it is something that can be looked after.
+/// The volume that is mounted there, if prevention supports it.
 fn volume(given: &Path) -> Result<Watched, Failure> {
     let usage = |problem: &str| Failure::new(Status::Usage, format!("{}: {problem}", given.display()));
     let refused = |problem: String| Failure::new(Status::Refused, format!("{}: {problem}", given.display()));
     let point = std::fs::canonicalize(given).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => usage("there is no such file or directory; name a mount point"),
-        _ => Failure::io(given, "looking at it", &error),
+        _ => Failure::io(given, "resolving the path", &error),
     })?;
-    let mount = Watched::mount_of(&point).map_err(|e| Failure::io(given, "asking what is mounted there", &e))?;
+    let mount = Watched::mount_of(&point).map_err(|e| Failure::io(given, "reading the mount table", &e))?;
     let Some(mount) = mount.filter(|mount| mount.point == point) else {
         return Err(usage("nothing is mounted there; name the mount point of a volume"));
     };
@@ -106,16 +107,16 @@ fn volume(given: &Path) -> Result<Watched, Failure> {
         let name = &mount.filesystem;
         // ntfs-3g and its like.
         let why = if name.starts_with("fuse") {
-            "is a file system in user space, which offers no preallocation behind the end of a file"
+            "is a file system in user space, which cannot preallocate behind the end of a file"
         } else {
-            "is no file system whose growth can be looked after"
+            "is not a supported file system"
         };
         return Err(refused(format!("{name} {why}; ext4, XFS and btrfs are supported")));
     }
-    Watched::at(&mount).ok_or_else(|| refused("mounted read-only: nothing grows there".into()))
+    Watched::at(&mount).ok_or_else(|| refused("the volume is mounted read-only; files cannot grow there".into()))
 }
 
-/// What is said when it is at work.
+/// What is printed when prevention has started.
 #[derive(Serialize)]
 struct Ready {
     ready: bool,
@@ -134,14 +135,14 @@ impl Ready {
     fn text(&self, reason: Option<&str>) -> String {
         let mut text = String::new();
         for Begun { point, filesystem, swept } in &self.volumes {
-            _ = write!(text, "{} ({filesystem}): looked after", printable_path(point));
-            if swept.files > 0 {
+            _ = write!(text, "{} ({filesystem}): watched", printable_path(point));
+            if swept.bytes.0 > 0 {
                 let files = counted(swept.files, "file", "files");
-                _ = write!(text, "; of an earlier run {files}, {} given back", size(swept.bytes));
+                _ = write!(text, "; {} of {files} given back from an earlier run", size(swept.bytes));
             }
             text.push('\n');
         }
-        _ = writeln!(text, "Growth is noticed by {}. Ctrl-C gives everything back and ends.", self.sensor);
+        _ = writeln!(text, "Sensor: {}. Ctrl-C gives back all runways and ends.", self.sensor);
         if let Some(reason) = reason {
             _ = writeln!(text, "({})", crate::text::printable(reason));
         }
@@ -158,7 +159,7 @@ fn text(totals: &Totals) -> String {
     _ = writeln!(text, "Given back at the end: {} of {}", size(back.bytes), counted(back.files, "file", "files"));
     if back.left_files > 0 {
         let files = counted(back.left_files, "file", "files");
-        _ = writeln!(text, "Open still, and given back at the next start: {} of {files}", size(back.left_bytes));
+        _ = writeln!(text, "Still open, to be given back at the next start: {} of {files}", size(back.left_bytes));
     }
     let reaction = totals.last.reaction;
     if reaction.count > 0 {
@@ -176,8 +177,14 @@ fn volume_text(volume: &VolumeSnapshot) -> String {
     let mut text = format!("{} ({})\n", printable_path(&volume.point), volume.filesystem);
     _ = writeln!(text, "  runways      {}, {}", count(volume.grants), size(volume.granted));
     _ = writeln!(text, "  given back   {}", size(volume.trimmed));
-    _ = writeln!(text, "  prevented    {}", counted(volume.prevented, "excess fragment", "excess fragments"));
-    _ = writeln!(text, "  fragmented   {}", counted(volume.excess, "excess fragment", "excess fragments"));
+    let fragments = |number| counted(number, "excess fragment", "excess fragments");
+    // Without the runway nobody knows: it is the rate of each file before its first one, continued.
+    _ = writeln!(
+        text,
+        "  prevented    about {}, by the rate of each file before its first runway",
+        fragments(volume.prevented)
+    );
+    _ = writeln!(text, "  fragmented   {} in files examined since, once closed or quiet", fragments(volume.excess));
     let left: u64 = volume.left.values().sum();
     if left > 0 {
         let reasons: Vec<String> =
@@ -187,8 +194,8 @@ fn volume_text(volume: &VolumeSnapshot) -> String {
     text
 }
 
-/// A reason as JSON calls it.
-fn name(reason: LeaveReason) -> String {
+/// The name of a reason in JSON.
+fn name(reason: NoRunway) -> String {
     serde_json::to_string(&reason).unwrap_or_default().trim_matches('"').to_owned()
 }
 

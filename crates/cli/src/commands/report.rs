@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use longrun_ledger::{LedgerError, Period, Query, Reader, Report};
 use std::io::Write as _;
 
-/// So many events are shown.
+/// The number of events shown.
 const EVENTS: usize = 50;
 /// The name of the database within the state directory.
 const DATABASE: &str = "ledger.db";
@@ -18,7 +18,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     let period = period(args, Timestamp::now())?;
     let query = Query { period, volume: args.volume.clone(), events: EVENTS };
     let report = match Reader::open(&args.state.join(DATABASE)).and_then(|reader| reader.report(&query)) {
-        // A service that has not run yet has nothing to tell, which is no failure.
+        // A service that has not run yet has no history, which is not a failure.
         Err(LedgerError::Missing { .. }) => Report::empty(period),
         read => read?,
     };

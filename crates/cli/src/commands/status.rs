@@ -4,9 +4,9 @@ use crate::args::service::StatusArgs;
 use crate::exit::Failure;
 use crate::report::{print, print_json};
 use crate::text::{count, duration, percent, printable, size};
+use longrun_api::Client;
+use longrun_api::model::{Governor, HealthLevel, Status, Volume};
 use longrun_layout::Bytes;
-use longrun_service::Client;
-use longrun_service::model::{Governor, HealthLevel, Status, Volume};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
 fn text(status: &Status) -> String {
     let mut text = String::new();
     let up = duration(Duration::from_secs(status.uptime_seconds));
-    let health = if status.healthy { "all is well" } else { "something is wrong" };
-    _ = writeln!(text, "Longrun {} has run for {up}; {health}.", printable(&status.version));
+    let health = if status.healthy { "everything works" } else { "something is wrong" };
+    _ = writeln!(text, "Longrun {} has been running for {up}; {health}.", printable(&status.version));
     for trouble in &status.troubles {
         _ = writeln!(text, "  ! {}", printable(trouble));
     }
@@ -31,7 +31,7 @@ fn text(status: &Status) -> String {
             let line = format!("{}{reason}; {signals} signals, {lost} lost", sensor.kind);
             _ = writeln!(text, "Sensor:    {}", printable(&line));
         }
-        None => text.push_str("Sensor:    none; nothing is prevented\n"),
+        None => text.push_str("Sensor:    none; prevention does not run\n"),
     }
     if status.reaction.count > 0 {
         let ms = |us: u64| us as f64 / 1000.0;
@@ -41,13 +41,13 @@ fn text(status: &Status) -> String {
     }
     let mending = &status.mending;
     let state = match (mending.at_work, mending.rests) {
-        (true, _) => "; one is being mended",
-        (false, true) => "; mending rests",
+        (true, _) => "; one file is being mended",
+        (false, true) => "; mending is paused",
         _ => "",
     };
     _ = writeln!(
         text,
-        "Waiting:   {} for a worker, {} to be looked at, {} to be mended{state}",
+        "Waiting:   {} for a worker, {} to be examined, {} to be mended{state}",
         count(status.queue),
         count(status.volumes.iter().map(|volume| volume.prevented.to_look_at).sum()),
         count(mending.queued)
@@ -58,11 +58,13 @@ fn text(status: &Status) -> String {
     let history = match (&status.history.note, status.history.recording) {
         (Some(note), _) => note.clone(),
         (None, true) => size(Bytes(status.history.bytes)),
-        (None, false) => "not begun yet".to_owned(),
+        (None, false) => "not started yet".to_owned(),
     };
     _ = writeln!(text, "History:   {}", printable(&history));
     if status.volumes.is_empty() {
-        text.push_str("\nNo volume is looked after: there is no writable ext4, XFS or btrfs on a block device.\n");
+        text.push_str(
+            "\nNo volume is watched: no ext4, XFS or btrfs volume on a block device is mounted read-write.\n",
+        );
     }
     status.volumes.iter().for_each(|volume| tell_volume(&mut text, volume));
     text
@@ -93,20 +95,21 @@ fn tell_volume(text: &mut String, volume: &Volume) {
     if volume.prevention {
         let prevented = &volume.prevented;
         let (fragments, slipped) = (count(prevented.fragments), count(prevented.slipped));
-        _ = writeln!(text, "  Prevented: {fragments} excess fragments; {slipped} came to be all the same");
-        let short = if prevented.short_of_space { "; nothing is granted for want of space" } else { "" };
+        _ = writeln!(text, "  Prevented: {fragments} excess fragments; {slipped} not prevented");
+        let short =
+            if prevented.short_of_space { "; none is granted now, because too little space is free" } else { "" };
         let held = size(Bytes(prevented.held_bytes));
         let (now, granted) = (count(prevented.runways), count(prevented.grants));
         _ = writeln!(text, "  Runways:   {now} now, holding {held}; {granted} granted so far{short}");
     } else {
-        text.push_str("  Prevented: prevention is off here\n");
+        text.push_str("  Prevented: prevention is off\n");
     }
     if volume.mending {
         let mended = &volume.mended;
         let (fragments, moved) = (count(mended.fragments), size(Bytes(mended.moved_bytes)));
         let rests = volume.mending_rests.as_ref().map_or_else(String::new, |why| format!("; {}", printable(why)));
         let files = count(mended.files);
-        _ = writeln!(text, "  Mended:    {files} files, {fragments} excess fragments, for {moved}{rests}");
+        _ = writeln!(text, "  Mended:    {files} files, {fragments} excess fragments, {moved} moved{rests}");
     }
     tell_governor(text, &volume.governor);
     if let Some(scan) = &volume.scan {
@@ -115,7 +118,7 @@ fn tell_volume(text: &mut String, volume: &Volume) {
     }
 }
 
-/// What the disk is, and since there was work whose load it had meanwhile, and how work gave way.
+/// The disk, its load while there was work, and how the work gave way to other I/O.
 fn tell_governor(text: &mut String, governor: &Governor) {
     if let Some(disk) = &governor.disk {
         _ = writeln!(text, "  Disk:      {}", printable(disk));
@@ -126,9 +129,9 @@ fn tell_governor(text: &mut String, governor: &Governor) {
     let (own, foreign) = (size(Bytes(governor.own_bytes)), size(Bytes(governor.foreign_bytes)));
     let outside = governor.probes.map_or_else(String::new, |probes| {
         let ms = |us: u64| us as f64 / 1000.0;
-        format!("; a small read takes {:.2} ms, usually {:.2} ms", ms(probes.recent_us), ms(probes.usual_us))
+        format!("; a small read takes {:.2} ms (usually {:.2} ms)", ms(probes.recent_us), ms(probes.usual_us))
     });
-    _ = writeln!(text, "  Load:      {own} by us, {foreign} by others here{outside}");
+    _ = writeln!(text, "  Load:      {own} by Longrun, {foreign} by other processes{outside}");
     let now = governor.pausing.as_ref().map_or_else(String::new, |why| format!("; paused now: {}", printable(why)));
     let (times, time) = (count(governor.pauses), duration(Duration::from_secs_f64(governor.paused_seconds)));
     let pace = printable(&governor.pace);
@@ -138,7 +141,7 @@ fn tell_governor(text: &mut String, governor: &Governor) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longrun_service::model::{Health, Mending, OwnUse, Prevented, Probes, Reaction, Scan, Sensor, Space};
+    use longrun_api::model::{Health, Mending, OwnUse, Prevented, Probes, Reaction, Scan, Sensor, Space};
 
     #[test]
     fn the_text_is_stable_and_cannot_drive_the_terminal() {
@@ -168,7 +171,7 @@ mod tests {
                 ..Space::default()
             },
             health: Health { level: HealthLevel::Alert, sentence: "3 more files can be made".into() },
-            mending_rests: Some("what may be written today has been written".into()),
+            mending_rests: Some("the daily budget (mending_budget) is used up".into()),
             governor: Governor {
                 pace: "invisible".into(),
                 devices: vec!["vda".into()],
@@ -178,7 +181,7 @@ mod tests {
                 probes: Some(Probes { usual_us: 400, recent_us: 950 }),
                 pauses: 7,
                 paused_seconds: 12.5,
-                pausing: Some("others use\tthe device".into()),
+                pausing: Some("other I/O is using\tthe device".into()),
                 ..Governor::default()
             },
             scan: Some(Scan {

@@ -1,4 +1,4 @@
-//! `trace`: what a device is asked for, until it is told to end; and two recordings side by side.
+//! `trace`: traces the requests to a device until a signal or the given time ends it, and compares two recordings.
 
 use crate::args::trace::TraceArgs;
 use crate::exit::{Failure, Status};
@@ -18,9 +18,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-/// How often the live view is drawn anew.
+/// How often the live view is redrawn.
 const REDRAW: Duration = Duration::from_secs(1);
-/// A recording is some ten kilobytes; what is larger than this is none.
+/// A recording takes about ten kilobytes; a file larger than this is not one.
 const LARGEST_RECORDING: u64 = 16 << 20;
 
 /// Traces, or compares.
@@ -28,8 +28,8 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
     match (args.compare.as_deref(), &args.target) {
         (Some([before, after]), _) => compare(args, before, after),
         (_, Some(target)) => trace(args, target),
-        // The command line does not allow it.
-        _ => Err(Failure::new(Status::Usage, "name what is to be traced")),
+        // The command line does not allow this.
+        _ => Err(Failure::new(Status::Usage, "name a target to trace")),
     }
 }
 
@@ -47,11 +47,11 @@ fn trace(args: &TraceArgs, target: &Path) -> Result<(), Failure> {
     say(&format!("tracing {} for {}; Ctrl-C ends it", traced.join(" and "), printable_path(target)));
     watch(args, &tracer, &ended)?;
     let recording = tracer.recording()?;
-    // Given back before anything can fail: the programs cost something as long as they are there.
+    // Unloaded before anything can fail: the BPF programs cost processor time as long as they are loaded.
     drop(tracer);
     if let Some(path) = &args.save {
         let json = serde_json::to_string_pretty(&recording).map_err(|e| Failure::output(e.into()))? + "\n";
-        write(path, &json, "keeping the recording")?;
+        write(path, &json, "writing the recording")?;
     }
     if let Some(path) = &args.html {
         write(path, &page(&recording), "writing the page")?;
@@ -59,7 +59,7 @@ fn trace(args: &TraceArgs, target: &Path) -> Result<(), Failure> {
     if args.json { print_json(&recording) } else { print(&text(&recording)) }
 }
 
-/// Waits until the time is over or a signal comes, and shows meanwhile what happens.
+/// Shows the live view until the time is over or a signal arrives.
 fn watch(args: &TraceArgs, tracer: &Tracer, ended: &Receiver<()>) -> Result<(), Failure> {
     let end = args.duration.map(|time| Instant::now() + time);
     let on_terminal = io::stdout().is_terminal() && !args.json;
@@ -68,7 +68,7 @@ fn watch(args: &TraceArgs, tracer: &Tracer, ended: &Receiver<()>) -> Result<(), 
     let mut live = Live::new(tracer.recording()?, on_terminal);
     loop {
         let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-        // A year stands for "for ever", which clocks cannot reckon with.
+        // A year stands for "forever", which the clock cannot represent.
         match ended.recv_timeout(left.min(each).min(Duration::from_secs(365 * 86400))) {
             Err(RecvTimeoutError::Timeout) if end.is_some_and(|end| Instant::now() >= end) => break,
             Err(RecvTimeoutError::Timeout) if shows => print(&live.next(tracer.recording()?))?,
@@ -79,17 +79,20 @@ fn watch(args: &TraceArgs, tracer: &Tracer, ended: &Receiver<()>) -> Result<(), 
     print(&live.clear())
 }
 
-/// The devices on which the volume that was named lies; mostly one.
+/// The devices of the volume that was named; usually one.
 fn tops(target: &Path) -> Result<Vec<BlockDevice>, Failure> {
     let found = Target::resolve(target)?;
     let refused = |problem: &str| Failure::new(Status::Refused, format!("{}: {problem}", target.display()));
     let number = found.device_number.ok_or_else(|| {
-        refused("an image that no device is made of; attach it (losetup) and trace the device, or trace the volume it lies on")
+        refused(
+            "a disk image without a loop device; attach it (losetup) and trace the loop device, or trace the volume that \
+             holds the image",
+        )
     })?;
     let known = |number| BlockDevice::numbered(number).ok();
     let devices: Vec<BlockDevice> = members(number).into_iter().filter_map(known).collect();
     if devices.is_empty() {
-        Err(refused("there is no block device under it that could be traced"))
+        Err(refused("it is not on a block device, so there is nothing to trace"))
     } else {
         Ok(devices)
     }
@@ -142,14 +145,14 @@ fn read(path: &Path) -> Result<Recording, Failure> {
         .and_then(|file| file.take(LARGEST_RECORDING).read_to_string(&mut text))
         .map_err(|e| Failure::io(path, "reading the recording", &e))?;
     let wrong =
-        |why: String| Failure::new(Status::Refused, format!("{}: no recording of a trace: {why}", path.display()));
+        |why: String| Failure::new(Status::Refused, format!("{}: not a recording of a trace: {why}", path.display()));
     let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
     match json.get("version").and_then(serde_json::Value::as_u64) {
         Some(version) if version == u64::from(VERSION) => {}
         Some(version) => {
-            return Err(wrong(format!("it has version {version}, and this program knows version {VERSION}")));
+            return Err(wrong(format!("its version is {version}, but this program reads version {VERSION}")));
         }
-        None => return Err(wrong("it has no version; make one with longrun trace --save".into())),
+        None => return Err(wrong("it has no version; make a recording with longrun trace --save".into())),
     }
     serde_json::from_value(json).map_err(|e| wrong(e.to_string()))
 }

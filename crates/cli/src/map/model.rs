@@ -1,4 +1,4 @@
-//! The map: the volume cut into equal cells, and what each of them holds.
+//! The map: the volume divided into equal cells, and the content of each.
 //!
 //! Owns the counting and the choice of what a cell shows. Never draws.
 
@@ -9,13 +9,13 @@ use longrun_layout::{Blocks, Extent, ExtentSet, Pin, VolumeLayout};
 pub enum State {
     /// Free.
     Free,
-    /// Data of a file that lies in one fragment.
+    /// Data of a file in one fragment.
     Contiguous,
     /// Data of a file in more than one fragment.
     Fragmented,
     /// A directory.
     Directory,
-    /// The file system's own, or a file that must not move.
+    /// Metadata of the file system, or a file that must not move.
     Fixed,
 }
 
@@ -66,8 +66,8 @@ impl Tally {
         (total - self.of(State::Free).0.min(total)) as f64 / total as f64
     }
 
-    /// What fills the cell: what most of its used blocks are, but fragmented data already from a quarter up, because
-    /// that is what one looks for. Free when nothing is used.
+    /// What the cell shows: the state of most of its used blocks, but fragmented data from a quarter up, because the map
+    /// is for finding it. Free if nothing is used.
     pub fn shown(&self) -> State {
         let used = self.total().0 - self.of(State::Free).0;
         let fragmented = self.of(State::Fragmented).0;
@@ -92,7 +92,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// Cuts the volume into `cells` cells of equal size (give or take a block), or one a block if there are fewer.
+    /// Divides the volume into `cells` cells of equal size (to within one block), or one per block if there are fewer.
     pub fn new(layout: &VolumeLayout, cells: usize) -> Self {
         let total = layout.total_blocks().0;
         let count = (cells.max(1) as u64).min(total);
@@ -127,14 +127,14 @@ impl Map {
     }
 }
 
-/// Blocks of several files, which show as what the first of these files is.
+/// Blocks of several files, shown with the state of the first of these files.
 struct Shared<'a> {
     all: &'a [Extent],
     painted: ExtentSet,
 }
 
 impl Shared<'_> {
-    /// The parts of `extent` that nothing was painted for yet.
+    /// The parts of `extent` that have not been painted yet.
     fn once(&mut self, extent: Extent) -> Vec<Extent> {
         let first = self.all.partition_point(|shared| shared.end() <= extent.start);
         let common = self.all.get(first..).unwrap_or_default().iter().map_while(|shared| shared.intersection(&extent));

@@ -156,8 +156,11 @@ impl Scene {
             self.write(x + SWATCH + 6, y, Font::Body, INK, &entry.label);
         }
         let notes = [
-            format!("One cell is {}; it shows what fills most of it (fragmented data from a quarter up),", size(cell)),
-            "the paler, the more of it is free.".to_owned(),
+            format!(
+                "One cell is {}. It shows the most frequent content (fragmented data from a quarter up);",
+                size(cell)
+            ),
+            "paler cells have more free space.".to_owned(),
         ];
         let rows = entries.last().map_or(0, |e| e.row + 1);
         for (row, note) in (rows..).zip(&notes) {

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 /// Columns taken by the address at the start of each line.
 pub const LABEL_WIDTH: usize = 9;
 
-/// What the terminal can show.
+/// What the terminal can display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// One letter a cell.
@@ -25,7 +25,7 @@ pub enum Style {
 }
 
 impl Style {
-    /// What fits the terminal (`is_terminal`), the user's wish and the environment (`get` reads a variable).
+    /// The style for the terminal (`is_terminal`), the user's choice and the environment (`get` reads a variable).
     pub fn choose(when: ColorWhen, is_terminal: bool, get: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name| get(name).filter(|value| !value.is_empty());
         let terminal = set("TERM").unwrap_or_default();
@@ -128,12 +128,12 @@ fn legend(text: &mut String, map: &Map, block_size: BlockSize, style: Style) {
     _ = writeln!(text, "{}", entries.join("   "));
     let cell = Bytes(block_size.to_bytes(total).0 / map.cells.len().max(1) as u64);
     let shade = match style {
-        Style::Letters => "in small letters when half of it or more is free",
-        Style::Colors { .. } => "the darker, the more of it is free",
+        Style::Letters => "a small letter means that at least half of it is free",
+        Style::Colors { .. } => "darker cells have more free space",
     };
     _ = writeln!(
         text,
-        "One cell is {}; it shows what fills most of it (fragmented data from a quarter up),\n{shade}.",
+        "One cell is {}. It shows the most frequent content (fragmented data from a quarter up);\n{shade}.",
         size(cell)
     );
 }

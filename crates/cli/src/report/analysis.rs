@@ -3,9 +3,9 @@
 use super::json_name;
 use super::verdict::{Verdict, judge};
 use crate::text::{count, counted, duration, percent, printable, printable_path, size};
+use longrun_engine::VolumeInfo;
 use longrun_governor::Disks;
 use longrun_layout::{Bytes, Fragmentation};
-use longrun_volume::VolumeInfo;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -23,16 +23,16 @@ pub enum Method {
     },
 }
 
-/// What was found out, before it is put into words.
+/// The findings, before they are put into words.
 #[derive(Clone, Debug)]
 pub struct Findings {
     /// Which volume.
     pub info: VolumeInfo,
-    /// What it lies on, where that is known.
+    /// The disks below it, if they are known.
     pub disks: Option<Disks>,
-    /// How.
+    /// How the figures were obtained.
     pub method: Method,
-    /// The figures; of the free space only the size counts after a walk.
+    /// The figures. After a walk only the size of the free space is valid.
     pub figures: Fragmentation,
     /// The worst files: path, fragments, size.
     pub most_fragmented: Vec<(PathBuf, u64, Bytes)>,
@@ -68,7 +68,7 @@ pub struct Analysis {
     seconds: f64,
 }
 
-/// Free space; what a walk cannot know is null.
+/// The free space. A figure that a walk cannot know is null.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct FreeSpaceFigures {
     bytes: u64,
@@ -162,10 +162,10 @@ impl Analysis {
         lines.push(("excess fragments", count(self.excess_fragments) + &pinned));
         if self.directory_excess_fragments > 0 {
             let fragments = count(self.directory_excess_fragments) + " (directories cannot be moved while mounted)";
-            lines.push(("excess in directories", fragments));
+            lines.push(("excess, directories", fragments));
         }
         if let Some(occupied) = self.occupied_bytes {
-            lines.push(("these occupy", size(Bytes(occupied))));
+            lines.push(("size of these files", size(Bytes(occupied))));
         }
         lines.push(("used", size(Bytes(self.used_bytes))));
         let free = &self.free_space;
@@ -180,10 +180,10 @@ impl Analysis {
         }
         if let Some(disks) = &self.disks {
             let whole = size(disks.policy.whole);
-            lines.push(("lies on", format!("{disks}; fragments of {whole} and more are read as fast as whole files")));
+            lines.push(("disk", format!("{disks}; fragments of {whole} and more are read as fast as whole files")));
         }
         if self.unreadable > 0 {
-            lines.push(("not examined", counted(self.unreadable, "file", "files") + " (not readable for you)"));
+            lines.push(("not examined", counted(self.unreadable, "file", "files") + " (could not be read)"));
         }
         lines
     }

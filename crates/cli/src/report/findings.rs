@@ -1,4 +1,4 @@
-//! What a benchmark found, as a page with tables and charts.
+//! The results of a benchmark, as a page with tables and charts.
 
 use super::page::chart::{Bars, bars};
 use super::page::{escape, figure, shell};
@@ -6,7 +6,7 @@ use longrun_bench::report::number;
 use longrun_bench::{Chart, Findings, Table};
 use std::fmt::Write as _;
 
-/// The page. `whereof` says where it was measured.
+/// The page. `whereof` says what was measured.
 pub fn page<F: Findings>(whereof: &str, findings: &F) -> String {
     let mut body = sentences(&findings.sentences());
     body += &charts(&findings.charts());
@@ -14,7 +14,7 @@ pub fn page<F: Findings>(whereof: &str, findings: &F) -> String {
     shell("Longrun benchmark", &format!("{whereof}: {}", findings.title()), &body)
 }
 
-/// What was found, in words.
+/// The findings, in words.
 pub fn sentences(said: &[String]) -> String {
     let mut body = "<section class=\"card\"><ul class=\"benefit\">\n".to_owned();
     for sentence in said {

@@ -1,8 +1,9 @@
-//! What the commands tell: the figures of a volume as text and as JSON, and whether it is worth optimizing.
+//! The reports of the commands, as text, JSON and HTML.
 
 pub mod analysis;
 pub mod findings;
 pub mod history;
+pub mod nothing;
 pub mod optimization;
 pub mod page;
 pub mod prevention;
@@ -31,7 +32,7 @@ pub fn print_json(report: &impl Serialize) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
-/// A name for JSON: what can be shown, and the exact bytes in hexadecimal when that is not all.
+/// A name for JSON: as text, and as hexadecimal digits of its bytes if it is not valid UTF-8.
 pub fn json_name(path: &Path) -> (String, Option<String>) {
     match path.to_str() {
         Some(name) => (name.to_owned(), None),

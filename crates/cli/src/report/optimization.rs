@@ -1,13 +1,14 @@
-//! What an optimization is going to do, and what it has done: the object that `optimize --json` prints, and its text.
+//! The plan and the result of an optimization: the object that `optimize --json` prints, and its text.
 
 use super::analysis::Analysis;
 use super::json_name;
-use super::reasons::{skip, why, word};
+use super::nothing::{NothingFigures, mode_name};
+use super::reasons::{why, word};
 use crate::text::{count, counted, duration, percent, printable_path, size};
+use longrun_engine::{Expected, Report, Stop};
 use longrun_governor::{Loads, Observed, Pace};
 use longrun_layout::{Bytes, Fragmentation, FreeSpace};
 use longrun_planner::{Mode, Why};
-use longrun_volume::engine::{Expected, Report, Stop};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ pub struct PlannedFile {
     pub fragments: u64,
     /// Fragments expected.
     pub expected_fragments: u64,
-    /// What of it is going to move.
+    /// How much of it the plan moves.
     pub bytes: Bytes,
 }
 
@@ -35,6 +36,8 @@ pub struct Plan {
     by_reason: Vec<ByReason>,
     expected: ExpectedFigures,
     files: Vec<PlannedFileFigures>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nothing: Option<NothingFigures>,
     #[serde(skip)]
     before: Fragmentation,
 }
@@ -93,28 +96,26 @@ impl Plan {
                 free_space: expected.after.free_space,
             },
             files: files.collect(),
+            nothing: None,
             before: expected.before.clone(),
         }
     }
 
-    /// Whether there is anything to do.
-    pub fn is_empty(&self) -> bool {
-        self.moves == 0
+    /// With the reason why there are no moves.
+    pub fn explained(self, nothing: Option<NothingFigures>) -> Self {
+        Self { nothing, ..self }
     }
 
     /// The plan for people.
     pub fn text(&self) -> String {
-        if self.is_empty() {
-            return "Plan: nothing to move; the volume is as good as this mode can make it.\n".to_owned();
+        if let Some(nothing) = &self.nothing {
+            return nothing.text();
         }
-        let mode = match self.mode {
-            Mode::Full => "full",
-            Mode::Efficient => "efficient",
-            Mode::Files => "files",
-        };
+        let mode = mode_name(self.mode);
         let share = percent(self.bytes, self.before.used_bytes.0);
         let moves = counted(self.moves, "move", "moves");
-        let mut text = format!("Plan ({mode}): {moves} of {}, {share} of what is used\n", size(Bytes(self.bytes)));
+        let mut text =
+            format!("Plan ({mode}): {moves}, {} in all, {share} of the used space\n", size(Bytes(self.bytes)));
         for kind in &self.by_reason {
             let moves = counted(kind.moves, "move", "moves");
             _ = writeln!(text, "  {:>14}  {:>10}  {}", moves, size(Bytes(kind.bytes)), why(kind.reason));
@@ -152,6 +153,9 @@ pub struct Optimization {
     skipped: Vec<SkippedFiles>,
     barriers: u64,
     rounds: u32,
+    capture_calls: u64,
+    capture_calls_per_mib: f64,
+    given_up: u32,
     stopped: Option<Stop>,
     seconds: f64,
     governor: Option<Loads>,
@@ -178,10 +182,13 @@ impl Optimization {
             moves: report.moves,
             bytes_moved: report.bytes_moved.0,
             skipped: skipped
-                .map(|s| SkippedFiles { reason: word(s.reason), files: s.files, phrase: skip(s.reason) })
+                .map(|s| SkippedFiles { reason: word(s.reason), files: s.files, phrase: s.reason.phrase() })
                 .collect(),
             barriers: report.barriers,
             rounds: report.rounds,
+            capture_calls: report.capture_calls,
+            capture_calls_per_mib: per_mebibyte(report.capture_calls, report.bytes_moved),
+            given_up: report.given_up,
             stopped: report.stop,
             seconds: (report.seconds * 1e4).round() / 1e4,
             governor,
@@ -189,11 +196,30 @@ impl Optimization {
         }
     }
 
-    /// The result for people.
+    /// The result for people. After an empty plan there is none: nothing changed, and the plan has said why.
     pub fn text(&self) -> String {
-        let mut text = "Result:\n".to_owned();
+        let mut text = String::new();
+        if self.plan.nothing.is_none() || self.moves > 0 {
+            self.tell_changes(&mut text);
+        }
+        text.push_str(&self.governor.as_ref().map(pauses).unwrap_or_default());
+        if !self.skipped.is_empty() {
+            text.push_str("Not moved:\n");
+        }
+        for kind in &self.skipped {
+            _ = writeln!(text, "  {:>14}: {}", counted(kind.files, "file", "files"), kind.phrase);
+        }
+        if let Some(stop) = self.stopped {
+            _ = writeln!(text, "The run was {}.", ended(stop));
+        }
+        text
+    }
+
+    /// The figures before and after, and the cost.
+    fn tell_changes(&self, text: &mut String) {
+        text.push_str("Result:\n");
         let (before, after) = &self.figures;
-        changes(&mut text, before, after.excess_fragments, &after.free_space);
+        changes(text, before, after.excess_fragments, &after.free_space);
         let rate = self.bytes_moved as f64 / self.seconds.max(0.001);
         let time = duration(Duration::from_secs_f64(self.seconds.max(0.0)));
         _ = writeln!(
@@ -204,29 +230,33 @@ impl Optimization {
             counted(self.moves, "move", "moves"),
             counted(self.barriers, "journal commit", "journal commits"),
         );
-        text.push_str(&self.governor.as_ref().map(pauses).unwrap_or_default());
-        if !self.skipped.is_empty() {
-            text.push_str("Left where they are:\n");
+        if self.capture_calls > 0 && self.bytes_moved > 0 {
+            let (calls, rate) =
+                (counted(self.capture_calls, "system call", "system calls"), self.capture_calls_per_mib);
+            _ = writeln!(text, "Obtaining free space took {calls}, {rate} per MiB moved.");
         }
-        for kind in &self.skipped {
-            _ = writeln!(text, "  {:>14}: {}", counted(kind.files, "file", "files"), kind.phrase);
+        if self.given_up > 0 {
+            let times = counted(u64::from(self.given_up), "time", "times");
+            _ = writeln!(text, "Planned again {times}, because too many target places could not be obtained.");
         }
-        if let Some(stop) = self.stopped {
-            _ = writeln!(text, "{}", ended(stop));
-        }
-        text
     }
 }
 
-/// How much time went by for the sake of others; nothing where there were none.
+/// Calls per MiB, with two decimals. Less than one MiB counts as one.
+fn per_mebibyte(calls: u64, moved: Bytes) -> f64 {
+    let mebibytes = (moved.0 as f64 / f64::from(1 << 20)).max(1.0);
+    (calls as f64 / mebibytes * 100.0).round() / 100.0
+}
+
+/// How long the work paused for other I/O; empty if it never did.
 pub fn pauses(loads: &Loads) -> String {
     match loads {
         Loads { observed: Observed::Nothing, pace, .. } if *pace != Pace::Fast => {
-            "Whether others use the device could not be seen; nothing was paused for them.\n".to_owned()
+            "Other I/O on the device could not be observed; the run did not pause for it.\n".to_owned()
         }
         Loads { pauses: 0, .. } => String::new(),
         loads => format!(
-            "Paused {} for {} in all, so as not to disturb others on {}, who moved {} meanwhile.\n",
+            "Paused {} for {} in all, to give way to other I/O on {} ({} during the run).\n",
             counted(loads.pauses, "time", "times"),
             duration(Duration::from_secs_f64(loads.paused_seconds)),
             loads.devices.join(" and "),
@@ -235,13 +265,13 @@ pub fn pauses(loads: &Loads) -> String {
     }
 }
 
-/// Why the pass ended before its plan did.
+/// Why the run ended before its plan did, after "the run was".
 pub const fn ended(stop: Stop) -> &'static str {
     match stop {
-        Stop::Cancelled => "Stopped as asked; everything that was held has been given back.",
-        Stop::Deadline => "Stopped at the deadline; everything that was held has been given back.",
-        Stop::Budget => "Stopped when the budget was spent.",
-        Stop::SpaceNeeded => "Stopped because others needed the free space; it has been given back.",
+        Stop::Cancelled => "stopped by a signal; all space that was held has been given back",
+        Stop::Deadline => "stopped at the deadline; all space that was held has been given back",
+        Stop::Budget => "stopped when the budget was used up",
+        Stop::SpaceNeeded => "stopped because other processes needed the free space; it has been given back",
     }
 }
 
@@ -249,10 +279,11 @@ pub const fn ended(stop: Stop) -> &'static str {
 mod tests {
     use super::*;
     use crate::report::analysis::tests::sample;
+    use longrun_engine::SkipReason;
+    use longrun_engine::{ExpectedMoves, Skipped};
     use longrun_governor::Latency;
-    use longrun_layout::Pin;
-    use longrun_volume::SkipReason;
-    use longrun_volume::engine::{ExpectedMoves, Skipped};
+    use longrun_layout::{BlockSize, Pin};
+    use longrun_planner::{NoPlan, Nothing};
 
     fn figures(excess: u64, pieces: u64, largest: u64) -> Fragmentation {
         let free_space =
@@ -271,6 +302,7 @@ mod tests {
             by_reason: [(Why::Defragment, kind(1299, 899)), (Why::StepAside, kind(1, 1))].into(),
             barriers: 12,
             most_improved: Vec::new(),
+            nothing: None,
         };
         let file =
             PlannedFile { path: "/mnt/a\x1b[31m".into(), fragments: 120, expected_fragments: 1, bytes: Bytes(9 << 20) };
@@ -287,6 +319,8 @@ mod tests {
             skipped: vec![skipped(SkipReason::Pinned(Pin::Immutable), 1), skipped(SkipReason::Busy, 3)],
             barriers: 15,
             rounds: 1,
+            capture_calls: 4450,
+            given_up: 2,
             seconds: 4.567_89,
             interrupted: stop.is_some(),
             stop,
@@ -317,6 +351,21 @@ mod tests {
     #[test]
     fn the_result_is_told_with_what_was_left_out() {
         insta::assert_snapshot!(optimization(Some(Stop::Deadline)).text());
+    }
+
+    #[test]
+    fn after_an_empty_plan_there_is_no_result() {
+        let nothing = Nothing { reason: NoPlan::Good, excess_fragments: 0, mode: None };
+        let nothing = NothingFigures::new(&nothing, None, BlockSize::new(4096).unwrap());
+        let done = Optimization { moves: 0, skipped: Vec::new(), governor: None, ..optimization(None) };
+        let empty =
+            |done: Optimization| Optimization { plan: done.plan.clone().explained(Some(nothing.clone())), ..done };
+        assert_eq!(empty(done).text(), "");
+        let moved = empty(optimization(None)).text();
+        assert!(moved.starts_with("Result:"), "a later plan of the same run had moves: {moved}");
+        let stopped = Optimization { moves: 0, governor: None, ..optimization(Some(Stop::Cancelled)) };
+        let told = empty(stopped).text();
+        assert!(told.starts_with("Not moved:") && told.contains("The run was stopped by a signal;"), "{told}");
     }
 
     #[test]

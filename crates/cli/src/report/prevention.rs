@@ -1,4 +1,4 @@
-//! What `bench prevention` found: text, the object of `--json`, and a page with charts.
+//! The results of `bench prevention`: text, the object of `--json`, and a page with charts.
 
 use super::findings::{charts, sentences, table};
 use super::json_name;
@@ -59,7 +59,7 @@ pub fn text(comparison: &Comparison) -> String {
     _ = writeln!(text, "  {}", work(&comparison.parameters, comparison.off.iterations));
     if !comparison.same_state {
         text +=
-            "  The free space was not the same before all iterations: something else used the volume, or it ages.\n";
+            "  The free space was not the same before each iteration: another process used the volume, or it ages.\n";
     }
     _ = writeln!(text, "  {:<42}{:>12}{:>12}{:>10}", "averages", "without", "with", "ratio");
     for Row { name, off, on, ratio } in rows(comparison) {
@@ -70,7 +70,7 @@ pub fn text(comparison: &Comparison) -> String {
 
 fn work(parameters: &Parameters, iterations: u32) -> String {
     let Parameters { writers, bytes, seed, .. } = parameters;
-    format!("{iterations} iterations each way; {writers} writers, {} each, seed {seed}", size(*bytes))
+    format!("{iterations} iterations with and without; {writers} writers, {} each, seed {seed}", size(*bytes))
 }
 
 /// A page that needs nothing else.

@@ -10,9 +10,9 @@ use serde::Serialize;
 pub enum Worth {
     /// Nothing.
     No,
-    /// Something, but nobody will notice.
+    /// Too little to be noticeable.
     Little,
-    /// Enough.
+    /// Enough to optimize.
     Yes,
 }
 
@@ -49,16 +49,16 @@ pub fn judge(figures: &Fragmentation, whole: bool) -> Verdict {
         Worth::No => "Not worth optimizing",
     };
     let mut reasons = vec![match excess {
-        0 => "no file can gain".to_owned(),
+        0 => "no movable file is fragmented".to_owned(),
         n => format!("the files have {}", counted(n, "excess fragment", "excess fragments")),
     }];
     if !whole {
-        reasons.push("the pieces of free space were not examined".to_owned());
+        reasons.push("the fragmentation of the free space was not examined".to_owned());
     } else if space == Worth::No {
         reasons.push("the free space is about as compact as the immovable areas allow".to_owned());
     } else {
         let pieces = counted(free.pieces, "piece", "pieces");
-        reasons.push(format!("the free space lies in {pieces} where {} would do", count(free.floor_pieces)));
+        reasons.push(format!("the free space is in {pieces} instead of {}", count(free.floor_pieces)));
     }
     Verdict { worth, sentence: format!("{opening}: {}.", reasons.join(", and ")) }
 }

@@ -1,6 +1,6 @@
 //! `top`: the live view of a running service.
 //!
-//! Owns the terminal while it runs, and gives it back as it was. Asks the service, never the volumes.
+//! Owns the terminal while it runs, and restores it at the end. Asks the service, never the volumes.
 
 mod model;
 mod view;
@@ -8,8 +8,8 @@ mod view;
 use crate::args::service::TopArgs;
 use crate::exit::Failure;
 use crate::report::print;
-use longrun_service::Client;
-use longrun_service::model::Status;
+use longrun_api::Client;
+use longrun_api::model::Status;
 use model::{Action, App};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -17,10 +17,10 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::io::IsTerminal as _;
 use std::time::Instant;
 
-/// Shows until the user has seen enough.
+/// Shows the view until the user quits.
 pub fn run(args: &TopArgs) -> Result<(), Failure> {
     let client = Client::new(&args.socket);
-    // Before the terminal is touched: when nobody answers, one line says so.
+    // Ask before the terminal is changed: if no service answers, one line says so.
     let mut app = App::new(client.get("/v1/status")?, std::env::var_os("NO_COLOR").is_none());
     if args.once || !std::io::stdout().is_terminal() {
         return print(&frame(&app, 120, u16::try_from(app.status().volumes.len()).unwrap_or(100).min(100) + 10));
@@ -41,7 +41,7 @@ fn show(
     loop {
         terminal.draw(|frame| view::draw(frame, app)).map_err(Failure::output)?;
         if event::poll(next.saturating_duration_since(Instant::now())).map_err(Failure::output)? {
-            // Anything but keys (a new size above all) is drawn anew.
+            // Other events (mainly a new size) only redraw the view.
             if let Event::Key(key) = event::read().map_err(Failure::output)?
                 && key.kind != KeyEventKind::Release
                 && app.press(key.code, key.modifiers) == Action::End
@@ -52,7 +52,7 @@ fn show(
         if Instant::now() >= next {
             match client.get::<Status>("/v1/status") {
                 Ok(status) => app.update(status, args.every),
-                // The service may be restarting: what was seen last stays, with the reason.
+                // The service may be restarting: the last figures stay, with the error.
                 Err(error) => app.lost(error.to_string()),
             }
             next = Instant::now() + args.every;
@@ -76,7 +76,7 @@ fn frame(app: &App, width: u16, height: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longrun_service::model::{
+    use longrun_api::model::{
         Governor, Health, HealthLevel, Mended, Mending, OwnUse, Prevented, Probes, Reaction, Sensor, Space, Volume,
     };
     use ratatui::crossterm::event::{KeyCode, KeyModifiers};
@@ -89,7 +89,7 @@ mod tests {
             enabled: true,
             prevention: true,
             prevented: Prevented { fragments, slipped: 3, runways: 8, held_bytes: 128 << 20, ..Prevented::default() },
-            mended: Mended { files: 2, fragments: 40, moved_bytes: 64 << 20 },
+            mended: Mended { files: 2, fragments: 40, moved_bytes: 64 << 20, ..Mended::default() },
             space: Space {
                 total_bytes: 1 << 40,
                 free_bytes: 300 << 30,
@@ -109,7 +109,7 @@ mod tests {
             own_bytes: signals << 20,
             foreign_bytes: 3 * (signals << 20),
             probes: Some(Probes { usual_us: 400, recent_us: 950 }),
-            pausing: Some("others use the device".into()),
+            pausing: Some("other I/O is using the device".into()),
             ..Governor::default()
         };
         Status {
@@ -147,9 +147,9 @@ mod tests {
         let mut app = App::new(status(1000, 1.0, 100), false);
         let none = KeyModifiers::NONE;
         assert_eq!(app.press(KeyCode::Char('s'), none), Action::Stay);
-        assert!(frame(&app, 110, 12).contains("sorted by prevented"));
+        assert!(frame(&app, 110, 12).contains("s sort (by prevented)"));
         assert_eq!(app.press(KeyCode::Char('?'), none), Action::Stay);
-        assert!(frame(&app, 110, 20).contains("ends"), "{}", frame(&app, 110, 20));
+        assert!(frame(&app, 110, 20).contains("show or hide this help"), "{}", frame(&app, 110, 20));
         assert_eq!(app.press(KeyCode::Esc, none), Action::Stay);
         assert_eq!(app.press(KeyCode::Char('q'), none), Action::End);
         assert_eq!(app.press(KeyCode::Char('c'), KeyModifiers::CONTROL), Action::End);

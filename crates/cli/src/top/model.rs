@@ -1,6 +1,6 @@
-//! What `top` shows: the last answer, rates from the one before, and what the user chose. No I/O.
+//! The state of `top`: the last answer, the rates since the one before, and the user's choices. No I/O.
 
-use longrun_service::model::{Status, Volume};
+use longrun_api::model::{Status, Volume};
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use std::time::Duration;
 /// What a key leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Go on.
+    /// Continue.
     Stay,
-    /// Enough.
+    /// Quit.
     End,
 }
 
-/// By what volumes are sorted.
+/// The sort order of the volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
     /// By mount point.
@@ -48,7 +48,7 @@ impl Sort {
     }
 }
 
-/// What happens each second.
+/// Rates per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
     /// Signals from the kernel.
@@ -57,9 +57,9 @@ pub struct Rates {
     pub prevented: f64,
     /// Processor time of the service, in per cent of one core.
     pub cpu_percent: f64,
-    /// Bytes that the disks did for us, while there was work.
+    /// Bytes of our own I/O on the disks, while there was work.
     pub own_bytes: f64,
-    /// And for others on this machine.
+    /// Bytes of the I/O of other processes on this machine, in the same time.
     pub foreign_bytes: f64,
 }
 
@@ -68,13 +68,13 @@ pub struct App {
     status: Status,
     /// Rates, from the second answer on.
     pub rates: Option<Rates>,
-    /// By what volumes are sorted.
+    /// The sort order of the volumes.
     pub sort: Sort,
-    /// Whether keys are explained.
+    /// Whether the help is shown.
     pub help: bool,
     /// Whether colours may be used.
     pub colors: bool,
-    /// Why the figures are old.
+    /// Why the figures are not current.
     pub trouble: Option<String>,
 }
 
@@ -96,7 +96,7 @@ impl App {
         let signals = |status: &Status| status.sensor.as_ref().map_or(0, |sensor| sensor.signals);
         let rate = |of: &dyn Fn(&Status) -> u64| of(&status).saturating_sub(of(&self.status)) as f64 / seconds;
         let cpu = (status.own.cpu_seconds - self.status.own.cpu_seconds).max(0.0);
-        // A service that was restarted counts from 0 again.
+        // A restarted service counts from 0 again.
         let same = status.uptime_seconds >= self.status.uptime_seconds;
         self.rates = same.then(|| Rates {
             signals: rate(&signals),

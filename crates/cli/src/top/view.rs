@@ -2,8 +2,8 @@
 
 use super::model::App;
 use crate::text::{count, duration, percent, printable, size};
+use longrun_api::model::{HealthLevel, Probes, Status, Volume};
 use longrun_layout::Bytes;
-use longrun_service::model::{HealthLevel, Probes, Status, Volume};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -12,15 +12,15 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table};
 use std::time::Duration;
 
 const HELP: &str = "\
-q, Esc, Ctrl-C  ends
-s               sorts by the next column
-h, ?            this
+q, Esc, Ctrl-C  quit
+s               sort by the next column
+h, ?            show or hide this help
 
-Prevented  excess fragments that did not come to be
-Slipped    excess fragments that came to be all the same
-Mended     of these, removed after the fact
-Runways    files that have space ahead of them, and how much
-disks      what they do while there is something to mend";
+Prevented  excess fragments that were prevented
+Slipped    excess fragments that were not prevented
+Mended     excess fragments that mending removed
+Runways    files with preallocated space; Held: its size
+disk load  while there is something to mend";
 
 /// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
@@ -28,7 +28,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let [head, table, foot] = areas.areas(frame.area());
     frame.render_widget(Paragraph::new(header(app)), head);
     frame.render_widget(volumes(app), table);
-    let keys = format!("q ends  s sorts (sorted by {})  h helps", app.sort.name());
+    let keys = format!("q quit  s sort (by {})  h help", app.sort.name());
     frame.render_widget(Paragraph::new(keys).style(dim(app)), foot);
     if app.help {
         let area = frame.area();
@@ -83,7 +83,7 @@ fn header(app: &App) -> Vec<Line<'static>> {
     vec![title, Line::raw(sensor), Line::raw(reaction), Line::raw(load(app)), state]
 }
 
-/// Whose load the disks have while there is something to mend; of probes those that are furthest from what is usual.
+/// The load of the disks while there is something to mend. Of the probes the slowest are shown, relative to the usual.
 fn load(app: &App) -> String {
     let megabytes = |of: fn(super::model::Rates) -> f64| {
         app.rates.map_or_else(|| "-".to_owned(), |rates| format!("{:.1} MB/s", of(rates) / 1e6))
@@ -93,15 +93,15 @@ fn load(app: &App) -> String {
     let slowest = volumes.iter().filter_map(|volume| volume.governor.probes);
     let outside = slowest
         .max_by(|a, b| slowness(a).total_cmp(&slowness(b)))
-        .map_or_else(|| "-".to_owned(), |probes| format!("reads {:.1} x usual", slowness(&probes)));
+        .map_or_else(|| "-".to_owned(), |probes| format!("reads take {:.1} x usual", slowness(&probes)));
     let (own, foreign) = (megabytes(|rates| rates.own_bytes), megabytes(|rates| rates.foreign_bytes));
-    format!("disks: ours {own}  others here {foreign}  outside {outside}")
+    format!("disk load: Longrun {own}  other processes {foreign}  outside this machine {outside}")
 }
 
-/// Why something that is to be mended waits.
+/// Why mending waits.
 fn waits(status: &Status) -> String {
     let why = |volume: &Volume| volume.mending_rests.clone().or_else(|| volume.governor.pausing.clone());
-    status.volumes.iter().find_map(why).map_or_else(String::new, |why| format!(" (waits: {})", printable(&why)))
+    status.volumes.iter().find_map(why).map_or_else(String::new, |why| format!(" (waiting: {})", printable(&why)))
 }
 
 fn volumes(app: &App) -> Table<'static> {

@@ -1,7 +1,8 @@
-//! What other processes ask of the devices, told by a BPF program at the moment when they ask: the counters of a device
-//! tell only when it has been done.
+//! Detects the requests of other processes when they arrive, by a BPF program. The counters of a device show a request
+//! only after it is complete.
 //!
-//! Owns the program and its table. What it cannot tell (I/O that kernel threads do for somebody) the counters must.
+//! Owns the program and its map. I/O that kernel threads do for other processes is not visible here; the counters show
+//! it.
 
 mod skeleton;
 
@@ -14,12 +15,12 @@ use std::mem::offset_of;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o"));
 
-/// The kernel does not let us.
+/// The kernel refused the BPF program.
 #[derive(Debug, thiserror::Error)]
 #[error("the BPF program was refused: {0:#}")]
 pub struct Refused(#[from] libbpf_rs::Error);
 
-/// What others have asked of a device so far.
+/// What other processes have requested from a device so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// How often.
@@ -28,7 +29,7 @@ pub struct Asked {
     pub bytes: Bytes,
 }
 
-/// The program, attached until this is dropped.
+/// The BPF program, attached until this value is dropped.
 pub struct Arrivals {
     // Before the object: the link first goes down, then what it leads to.
     _link: Link,

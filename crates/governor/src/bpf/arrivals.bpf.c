@@ -1,5 +1,6 @@
 /* Counts, inside the kernel, what other processes ask of the watched disks, at the moment when they ask. Kernel threads do
  * not count: they write back for anybody, and the counters of the disk tell what of that was not ours. */
+#include <kernel.h>
 #include "arrivals.h"
 
 #include <bpf/bpf_helpers.h>
@@ -11,33 +12,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 const volatile __u32 own_process = 0;
 
 #define PF_KTHREAD 0x00200000
-
-/* The kernel's own records, as far as they are read; offsets are corrected when the program is loaded. */
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct gendisk {
-	int major;
-	int first_minor;
-};
-
-struct block_device {
-	struct gendisk *bd_disk;
-};
-
-struct bvec_iter {
-	unsigned int bi_size;
-};
-
-struct bio {
-	struct block_device *bi_bdev;
-	struct bvec_iter bi_iter;
-};
-
-struct task_struct {
-	unsigned int flags;
-};
-
-#pragma clang attribute pop
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

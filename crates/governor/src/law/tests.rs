@@ -29,12 +29,12 @@ fn simulate(rules: Rules, chunk: Duration, arrivals: &[Duration], end: Duration)
         let signs = foreign(between(looked, now) as u64 * 4096);
         looked = now;
         match law.judge(now, &signs) {
-            Verdict::Go => {
+            Permission::Go => {
                 met += between(now, now + chunk);
                 worked += chunk;
                 now += chunk;
             }
-            Verdict::Wait(time) => now += time,
+            Permission::Wait(time) => now += time,
         }
     }
     Outcome { worked, met, law }
@@ -64,9 +64,9 @@ fn work_takes_no_larger_share_of_the_time_than_it_may() {
 #[test]
 fn in_a_long_rest_whoever_waits_can_ask_and_others_are_noticed() {
     let mut law = Law::new(Rules::of(Pace::Invisible, QUIET).at_most(Duty(1)));
-    assert_eq!(law.judge(ms(0), &Signs::default()), Verdict::Go);
-    assert_eq!(law.judge(ms(100), &Signs::default()), Verdict::Wait(ms(1000)));
-    assert_eq!(law.judge(ms(1100), &Signs::default()), Verdict::Wait(ms(1000)));
+    assert_eq!(law.judge(ms(0), &Signs::default()), Permission::Go);
+    assert_eq!(law.judge(ms(100), &Signs::default()), Permission::Wait(ms(1000)));
+    assert_eq!(law.judge(ms(1100), &Signs::default()), Permission::Wait(ms(1000)));
     law.judge(ms(2100), &foreign(4096));
     assert_eq!(law.pause(), Some(Pause::Foreign));
 }
@@ -74,9 +74,9 @@ fn in_a_long_rest_whoever_waits_can_ask_and_others_are_noticed() {
 #[test]
 fn a_long_time_without_a_question_counts_as_little_work() {
     let mut law = Law::new(Rules::of(Pace::Invisible, QUIET).at_most(Duty(50)));
-    assert_eq!(law.judge(ms(0), &Signs::default()), Verdict::Go);
-    assert_eq!(law.judge(ms(600_000), &Signs::default()), Verdict::Wait(ms(1000)));
-    assert_eq!(law.judge(ms(601_000), &Signs::default()), Verdict::Go);
+    assert_eq!(law.judge(ms(0), &Signs::default()), Permission::Go);
+    assert_eq!(law.judge(ms(600_000), &Signs::default()), Permission::Wait(ms(1000)));
+    assert_eq!(law.judge(ms(601_000), &Signs::default()), Permission::Go);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn the_quiet_time_doubles_with_interruptions_up_to_its_bound_and_halves_in_calm(
         now += ms(1);
         law.judge(now, &foreign(1));
         seen.push(law.quiet().as_millis());
-        while let Verdict::Wait(time) = law.judge(now, &Signs::default()) {
+        while let Permission::Wait(time) = law.judge(now, &Signs::default()) {
             now += time;
         }
     }
@@ -144,7 +144,7 @@ fn the_quiet_time_doubles_with_interruptions_up_to_its_bound_and_halves_in_calm(
     assert_eq!(law.pauses(), 6);
     for _ in 0..60_000 {
         now += ms(10);
-        assert_eq!(law.judge(now, &Signs::default()), Verdict::Go);
+        assert_eq!(law.judge(now, &Signs::default()), Permission::Go);
     }
     assert_eq!(law.quiet(), QUIET);
 }
@@ -155,22 +155,22 @@ fn other_rules_hold_at_once_and_a_pause_goes_on_under_them() {
     law.judge(ms(0), &foreign(1));
     law.set_rules(Rules::of(Pace::Invisible, 5 * QUIET));
     assert!(
-        matches!(law.judge(ms(200), &Signs::default()), Verdict::Wait(_)),
+        matches!(law.judge(ms(200), &Signs::default()), Permission::Wait(_)),
         "quiet for longer than the old rules want"
     );
-    assert_eq!((law.judge(ms(501), &Signs::default()), law.pauses()), (Verdict::Go, 1));
+    assert_eq!((law.judge(ms(501), &Signs::default()), law.pauses()), (Permission::Go, 1));
 }
 
 #[test]
 fn that_somebody_waits_makes_a_quiet_time_longer_but_is_no_reason_to_pause() {
     let pressed = Signs { pressed: true, ..Signs::default() };
     let mut law = Law::new(Rules::of(Pace::Invisible, QUIET));
-    assert_eq!(law.judge(ms(0), &pressed), Verdict::Go);
+    assert_eq!(law.judge(ms(0), &pressed), Permission::Go);
     let mut pause = |from: u64, signs: &Signs| {
         law.judge(ms(from), &foreign(1));
         let wanted = law.quiet();
         let mut now = ms(from);
-        while let Verdict::Wait(time) = law.judge(now, signs) {
+        while let Permission::Wait(time) = law.judge(now, signs) {
             now += time;
         }
         (now - ms(from)).as_secs_f64() / wanted.as_secs_f64()
@@ -183,12 +183,12 @@ fn that_somebody_waits_makes_a_quiet_time_longer_but_is_no_reason_to_pause() {
 fn requests_under_way_matter_only_while_work_is_paused() {
     let under_way = Signs { in_flight: 1, ..Signs::default() };
     let mut law = Law::new(Rules::of(Pace::Invisible, QUIET));
-    assert_eq!(law.judge(ms(0), &under_way), Verdict::Go, "they may be ours");
-    assert!(matches!(law.judge(ms(1), &foreign(1)), Verdict::Wait(_)));
+    assert_eq!(law.judge(ms(0), &under_way), Permission::Go, "they may be ours");
+    assert!(matches!(law.judge(ms(1), &foreign(1)), Permission::Wait(_)));
     let mut now = ms(1);
     for _ in 0..1000 {
         now += ms(10);
-        assert_ne!(law.judge(now, &under_way), Verdict::Go, "ours are done by now");
+        assert_ne!(law.judge(now, &under_way), Permission::Go, "ours are done by now");
     }
 }
 
@@ -196,11 +196,11 @@ fn requests_under_way_matter_only_while_work_is_paused() {
 fn whatever_holds_work_up_is_named_and_ends_with_its_reason() {
     let mut law = Law::new(Rules::of(Pace::Invisible, QUIET));
     let battery = Signs { hold: Some(Pause::Battery), ..Signs::default() };
-    assert!(matches!(law.judge(ms(0), &battery), Verdict::Wait(_)));
+    assert!(matches!(law.judge(ms(0), &battery), Permission::Wait(_)));
     assert_eq!(law.pause(), Some(Pause::Battery));
-    assert!(matches!(law.judge(ms(10), &foreign(1)), Verdict::Wait(_)));
+    assert!(matches!(law.judge(ms(10), &foreign(1)), Permission::Wait(_)));
     assert_eq!(law.pause(), Some(Pause::Foreign));
-    assert_eq!(law.judge(ms(110), &Signs::default()), Verdict::Go);
+    assert_eq!(law.judge(ms(110), &Signs::default()), Permission::Go);
     assert_eq!((law.pause(), law.pauses(), law.time_paused()), (None, 1, ms(110)));
 }
 
@@ -214,9 +214,9 @@ fn the_balanced_pace_goes_on_beside_a_light_load_and_the_fast_one_beside_any() {
     assert!(share(Pace::Invisible) < 0.01);
     assert!(share(Pace::Balanced) > 0.95, "4 KiB in 10 ms are little");
     let mut law = Law::new(Rules::of(Pace::Balanced, QUIET));
-    assert!(matches!(law.judge(ms(0), &foreign(CHUNK.0)), Verdict::Wait(_)), "as much as we move is not");
+    assert!(matches!(law.judge(ms(0), &foreign(CHUNK.0)), Permission::Wait(_)), "as much as we move is not");
     let mut law = Law::new(Rules::of(Pace::Fast, QUIET));
-    assert_eq!(law.judge(ms(0), &foreign(u64::MAX)), Verdict::Go);
+    assert_eq!(law.judge(ms(0), &foreign(u64::MAX)), Permission::Go);
 }
 
 proptest! {
@@ -230,14 +230,14 @@ proptest! {
         for (gap, bytes, in_flight) in steps {
             now += ms(gap);
             let verdict = law.judge(now, &Signs { foreign: Bytes(bytes), in_flight, ..Signs::default() });
-            prop_assert!(bytes == 0 || verdict != Verdict::Go);
+            prop_assert!(bytes == 0 || verdict != Permission::Go);
             prop_assert!(law.quiet() >= rules.quiet_first && law.quiet() <= rules.quiet_most);
-            if let Verdict::Wait(time) = verdict {
+            if let Permission::Wait(time) = verdict {
                 prop_assert!(time > Duration::ZERO && time <= rules.quiet_most / 10);
             }
         }
         let quiet_since = now;
-        while let Verdict::Wait(time) = law.judge(now, &Signs::default()) {
+        while let Permission::Wait(time) = law.judge(now, &Signs::default()) {
             now += time;
             prop_assert!(now - quiet_since <= rules.quiet_most + rules.quiet_most / 10);
         }

@@ -1,8 +1,8 @@
-//! Is the disk slow because of somebody whom we cannot see? Pure: judges the times that small reads took.
+//! Decides whether a disk is slow because of users outside this machine. Pure: judges the times of small reads.
 //!
-//! All probes are alike (one small read, while nothing of ours and nothing of this machine is under way), so that one
-//! baseline serves them all. One slow probe means nothing: disks have such moments. Most of several, one soon after the
-//! other, mean somebody.
+//! All probes are alike (one small read while neither we nor other processes on this machine have requests under way),
+//! so they share one baseline. One slow probe means nothing, because every disk is slow at times. If most of several
+//! consecutive probes are slow, others are using the disk.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,18 +23,17 @@ const TRIFLE: Duration = Duration::from_micros(200);
 /// Probes come at this distance as a rule, and at this one while the last was slow.
 const INTERVAL: Duration = Duration::from_millis(250);
 const SOON: Duration = Duration::from_millis(30);
-/// Somebody who stays for so many probes (ten minutes) is no visitor: the disk has become another one, and that is usual
-/// now.
+/// If the disk stays slow for so many probes (ten minutes), the disk itself has changed, and this is its usual time now.
 const GIVEN_UP: usize = 2400;
 
-/// What the probes say.
+/// The result of the probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Finding {
     /// The disk is as quick as ever, or that is not known.
     Nobody,
     /// The last probe was slow: better not to add to the load before more is known.
     Doubt,
-    /// Somebody else uses the disk.
+    /// Another machine uses the disk.
     Somebody,
 }
 
@@ -104,7 +103,7 @@ impl Detector {
         self.finding()
     }
 
-    /// What is usual is learned while nobody is about; slow probes among them belong to it.
+    /// What is usual is learned while no one is about; slow probes among them belong to it.
     fn learn(&mut self, time: Duration) {
         self.found_for = if self.found { self.found_for + 1 } else { 0 };
         if self.found_for > GIVEN_UP {

@@ -1,5 +1,5 @@
-//! Users of the same disk outside this machine: other virtual machines, other hosts on the same array. Nothing counts their
-//! I/O for us; that the disk is slow while nobody here uses it is all there is to see.
+//! Users of the same disk outside this machine: other virtual machines, or other hosts on the same array. Their I/O is
+//! not counted here. The only sign is that the disk is slow while no process on this machine uses it.
 
 mod detector;
 mod probe;

@@ -1,6 +1,7 @@
-//! Probes: small reads past all caches, paced, on the disk itself.
+//! Probes: small reads from the disk itself, past all caches, at intervals.
 //!
-//! Owns when and where. Only whoever has work for the disk asks for probes, so that a disk that sleeps is left asleep.
+//! Owns the time and place of each probe. Probes run only while there is work for the disk, so a sleeping disk is not
+//! woken.
 
 use super::{Detector, Finding};
 use crate::Latency;
@@ -101,7 +102,7 @@ impl Prober {
     }
 
     /// Reads after our own work has `waited` for its requests to be done, and returns how long the disk took. Whether that is
-    /// to be judged the caller knows: only when nobody on this machine used the disk meanwhile.
+    /// to be judged the caller knows: only when no process on this machine used the disk meanwhile.
     pub(crate) fn probe(&mut self, now: Duration, waited: Duration) -> io::Result<Duration> {
         (self.last, self.waited) = (Some(now), waited);
         self.place = self.place.wrapping_add(STRIDE);
@@ -109,7 +110,7 @@ impl Prober {
         // The kernel wants such buffers to begin on a page.
         let start = self.buffer.as_ptr().align_offset(SIZE);
         let target = self.buffer.get_mut(start..start + SIZE).ok_or(io::ErrorKind::OutOfMemory)?;
-        // Not kept open: whoever takes the disk away after its volume is not to find it in use.
+        // Not kept open: an administrator who removes the disk after its volume must not find it in use.
         let disk = open(&self.node)?;
         let before = wait_for_processor();
         let begun = Instant::now();

@@ -1,7 +1,7 @@
-//! The probes of all the disks below a volume that may have users outside this machine.
+//! The probes of all disks below a volume that may have users outside this machine.
 //!
-//! Owns what follows from there being several: of one disk nothing follows for another, so that each is probed for itself, and
-//! whoever uses one of them is in the way of all work. One wait for our own requests serves the probes of all.
+//! Owns the combination of several disks. Each disk is probed by itself, because one disk says nothing about another.
+//! If any disk is in use, all work pauses. All probes share one wait for the end of our own requests.
 
 use super::{Finding, Prober};
 use crate::{Device, DiskKind, Latency};
@@ -56,7 +56,7 @@ impl Probers {
                     true
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a disk cannot be probed; its users outside this machine are not seen");
+                    tracing::warn!(%error, "probing a disk failed; its use by other machines is not detected");
                     false
                 }
             }
@@ -82,7 +82,7 @@ impl Probers {
 
 fn prober_of(disk: &Device) -> Option<Prober> {
     let told = |error: &std::io::Error| {
-        tracing::info!(disk = disk.name, %error, "users of the disk outside this machine are not looked for");
+        tracing::info!(disk = disk.name, %error, "the disk cannot be probed; its use by other machines is not detected");
     };
     Prober::open(&disk.name).inspect_err(told).ok()
 }

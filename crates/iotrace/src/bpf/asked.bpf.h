@@ -1,4 +1,4 @@
-/* What file systems ask for: stretches of files, and how many pieces of the device each needs. A part of trace.bpf.c. */
+/* Requests of file systems: ranges of files, and how many ranges of the device each needs. A part of trace.bpf.c. */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -26,10 +26,10 @@ static __always_inline struct trace_task *task_of(__u64 flags)
 
 #define ANONYMOUS 3ul
 
-/* Whose pages the data of a bio come from or go to. */
+/* The owner of the pages of a bio. */
 enum owner { OF_A_FILE, OF_A_PROGRAM, OF_THE_KERNEL };
 
-/* And which place of which file, where they are a file's in the page cache. */
+/* The owner; for pages of a file in the page cache also the file and the offset in it. */
 static __always_inline enum owner place_of(struct bio *bio, __u64 *file, __u64 *at)
 {
 	struct bio_vec *first = bio->bi_io_vec;
@@ -39,10 +39,10 @@ static __always_inline enum owner place_of(struct bio *bio, __u64 *file, __u64 *
 	struct inode *inode;
 	unsigned long head, size = bpf_core_type_size(struct page);
 
-	/* As a file system makes it, not a part of another bio. */
+	/* Only complete bios of a file system, not parts of another bio. */
 	if (!first || bio->bi_iter.bi_idx || !size)
 		return OF_THE_KERNEL;
-	/* A number rather than a pointer, which the verifier would not let be reckoned with. */
+	/* Read as a number, because the verifier does not allow calculations with a pointer. */
 	page = BPF_CORE_READ(first, bv_page);
 	if (!page)
 		return OF_THE_KERNEL;
@@ -54,7 +54,7 @@ static __always_inline enum owner place_of(struct bio *bio, __u64 *file, __u64 *
 	if (!mapping)
 		return OF_THE_KERNEL;
 	inode = BPF_CORE_READ(mapping, host);
-	/* Metadata of file systems are pages of the device, or of an inode without a type. */
+	/* Metadata of file systems is in pages of the device, or of an inode without a type. */
 	if (!inode || (BPF_CORE_READ(inode, i_mode) & 0170000) != 0100000)
 		return OF_THE_KERNEL;
 	*file = (__u64)inode;
@@ -75,13 +75,13 @@ static __always_inline void count_asked(struct bio *bio, __u32 class)
 	if (!to || !task)
 		return;
 	owner = place_of(bio, &file, &at);
-	/* Maps of files are looked up during a direct transfer, too. */
+	/* Extent maps are read during a direct transfer, too. */
 	if (owner == OF_THE_KERNEL || (owner == OF_A_PROGRAM && !task->direct)) {
 		to->other_bios += 1;
 		to->other_bytes += bytes;
 		return;
 	}
-	/* A buffer may be a file's as well, as shared memory is: what is left of the transfer says where it goes. */
+	/* The buffer may belong to a file as well (shared memory). The remaining bytes of the transfer tell where it goes. */
 	if (task->direct && file != task->direct_file) {
 		file = task->direct_file;
 		at = task->direct_at;
@@ -107,7 +107,7 @@ static __always_inline void count_asked(struct bio *bio, __u32 class)
 	task->sector = sector + (bytes >> 9);
 }
 
-/* Before it is split or merged, in the context of whoever asks. */
+/* A bio is queued, before it is split or merged, in the context of the process that does the I/O. */
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(queued, struct bio *bio)
 {
@@ -129,8 +129,7 @@ int BPF_PROG(queued, struct bio *bio)
 	return 0;
 }
 
-/* A new request of a file system begins with the next bio of this task. A task that has not asked for anything yet needs no
- * reminder. */
+/* The next bio of this task begins a new request of a file system. A task without an earlier request needs no mark. */
 static __always_inline int begins(void)
 {
 	struct trace_task *task = task_of(0);

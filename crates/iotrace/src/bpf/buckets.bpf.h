@@ -1,4 +1,4 @@
-/* Which bucket of a histogram a value belongs to; the bounds are in histogram.rs, and a test compares them. */
+/* The bucket of a value in a histogram. histogram.rs has the same bounds; a test compares them. */
 /* An upper bound belongs to its bucket. */
 static __always_inline __u32 size_bucket(__u32 bytes)
 {
@@ -11,7 +11,7 @@ static __always_inline __u32 size_bucket(__u32 bytes)
 	return bytes <= 81920 ? 13 : bytes <= 131072 ? 14 : bytes <= 262144 ? 15 : bytes <= 524288 ? 16 : 17;
 }
 
-/* Up to a distance of 0 sectors the mirror image of that beyond it. */
+/* The bounds of negative distances mirror those of positive ones. */
 static __always_inline __u32 seek_bucket(__s64 sectors)
 {
 	if (sectors <= 0) {
@@ -58,7 +58,7 @@ static __always_inline __u32 time_bucket(__u64 ns)
 
 static __always_inline void add(__u64 *field, __u32 at, __u32 size)
 {
-	/* What is compared is what is used: otherwise a copy of it may be, which the verifier does not take for bounded. */
+	/* Forces the compiler to compare the value that it uses. The verifier does not accept a copy as bounded. */
 	asm volatile("" : "+r"(at));
 	if (at < size)
 		field[at] += 1;

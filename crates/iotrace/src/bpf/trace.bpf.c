@@ -1,6 +1,7 @@
-/* Counts, inside the kernel, what block devices are asked for. Owns the counters and the table of requests under way; tells
- * nothing by itself, never waits, never changes anything. */
-#include "kernel.h"
+/* Counts the requests to block devices inside the kernel. Owns the counters and the table of requests in flight. Sends
+ * nothing, never waits, and never changes anything. */
+#include <kernel.h>
+#include "trace.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
@@ -40,8 +41,8 @@ struct {
 	__type(value, struct trace_asked);
 } asked SEC(".maps");
 
-/* Requests under way, at a place that follows from the address, which is the request's own while it is under way. A table of our
- * own making: the kernel's hash tables take locks, which cost more than all the rest. */
+/* Requests in flight, as a hash table whose key is the address of the request, which is unique while it is in flight. The
+ * kernel's hash maps take locks, which would cost more than all the rest. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, REQUESTS);
@@ -49,7 +50,7 @@ struct {
 	__type(value, struct trace_request);
 } requests SEC(".maps");
 
-/* The process that made the last request on this processor: it has its place in the table already. */
+/* The process that made the last request on this processor. It is already in the table of processes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -66,11 +67,11 @@ struct {
 
 /* Shared by all processors. */
 __u64 under_way[MAX_DEVICES];
-/* Where the last request ended, in sectors: of reads, of writes, of either; 0 when there was none. */
+/* The end of the last read, of the last write and of the last of both, in sectors; 0 if there was none. */
 __u64 ended[MAX_DEVICES][3];
 
 #define NONE (~0u)
-/* So many places are tried for a request. */
+/* The number of entries that are tried for a request. */
 #define TRIES 4
 #define REQ_OP_MASK 0xff
 
@@ -83,7 +84,7 @@ static __always_inline __u32 slot_of(__u32 number)
 {
 	__u32 i;
 
-	/* One device is the rule. */
+	/* Usually there is one device. */
 	if (config.device[0] == number)
 		return 0;
 	for (i = 1; i < MAX_DEVICES && i < config.devices; i++)
@@ -160,7 +161,7 @@ static __always_inline void count_process(const struct trace_request *entry, __u
 	}
 }
 
-/* One request less is under way on a device. */
+/* Removes a request from those in flight on a device. */
 static __always_inline void leave(__u32 slot)
 {
 	asm volatile("" : "+r"(slot));
@@ -168,7 +169,8 @@ static __always_inline void leave(__u32 slot)
 		__sync_fetch_and_add(&under_way[slot], -1);
 }
 
-/* The address of the request that an event is about, its first argument, as a number that may be reckoned with. */
+/* The address of the request of an event, its first argument, as a number, which the verifier allows to be used in
+ * calculations. */
 static __always_inline __u64 address_of(unsigned long long *event)
 {
 	__u64 address = 0;
@@ -177,7 +179,7 @@ static __always_inline __u64 address_of(unsigned long long *event)
 	return address;
 }
 
-/* The nth place for a request with this address. */
+/* The nth entry for a request with this address. */
 static __always_inline struct trace_request *place_for(__u64 address, __u32 nth)
 {
 	__u32 index = (((address >> 6) * 0x9e3779b97f4a7c15ull >> 32) + nth) & (REQUESTS - 1);
@@ -198,7 +200,7 @@ static __always_inline struct trace_request *find(__u64 address)
 	return 0;
 }
 
-/* A place for a request that begins; what stands there of an earlier one with this address has ended unnoticed. */
+/* An entry for a new request. If the table has one with this address, that request has ended unnoticed. */
 static __always_inline struct trace_request *claim(__u64 address)
 {
 	struct trace_request *entry = find(address);
@@ -220,7 +222,7 @@ static __always_inline struct trace_request *claim(__u64 address)
 	return entry;
 }
 
-/* Notes who makes a request. */
+/* Records the process that makes a request. */
 static __always_inline void note_maker(struct trace_request *entry)
 {
 	__u32 process = bpf_get_current_pid_tgid() >> 32;
@@ -241,7 +243,7 @@ static __always_inline void note_maker(struct trace_request *entry)
 	}
 }
 
-/* A request has been made of a bio, in the context of whoever asks. */
+/* A request was made of a bio, in the context of the process that does the I/O. */
 SEC("tp_btf/block_io_start")
 int BPF_PROG(made, struct request *rq)
 {
@@ -249,7 +251,7 @@ int BPF_PROG(made, struct request *rq)
 
 	if (slot_of_request(rq) == NONE)
 		return 0;
-	/* Where there is no room, the issue tells. */
+	/* If there is no room, the issue counts it. */
 	entry = claim(address_of(ctx));
 	if (entry) {
 		entry->made = bpf_ktime_get_ns();
@@ -258,7 +260,7 @@ int BPF_PROG(made, struct request *rq)
 	return 0;
 }
 
-/* How far it is from where the last one ended; the first one has no distance. */
+/* Counts the distance from the end of the previous request. The first request has none. */
 static __always_inline void count_seek(struct trace_counts *to, struct request *rq, __u32 slot, __u32 class, __u32 bytes)
 {
 	__u64 begin = rq->__sector;
@@ -298,14 +300,14 @@ int BPF_PROG(issued, struct request *rq)
 	address = address_of(ctx);
 	entry = find(address);
 	if (!entry) {
-		/* Made before we came, or by the block layer itself, as flushes are. */
+		/* Made before the trace began, or by the block layer itself, like flushes. */
 		entry = claim(address);
 		note_maker(entry ? entry : &fresh);
 	}
 	if (entry) {
 		depth = __sync_fetch_and_add(&under_way[slot], 1) + 1;
 	} else {
-		/* Counted, but nobody will know when it is completed. */
+		/* Counted, but its completion will not be noticed. */
 		struct trace_device *device = device_of(slot);
 
 		if (device)
@@ -316,7 +318,7 @@ int BPF_PROG(issued, struct request *rq)
 	entry->issued = now;
 	entry->slot = slot;
 	entry->class = class;
-	/* What the device did not take comes again: it is one request all the same. */
+	/* A request that the device refused is issued again. It still counts as one. */
 	if (entry->counted)
 		return 0;
 	entry->counted = 1;
@@ -347,7 +349,7 @@ int BPF_PROG(completed, struct request *rq, __u8 error, __u32 bytes)
 
 	if (slot_of_request(rq) == NONE)
 		return 0;
-	/* A part of it: the rest is still under way. */
+	/* Only a part is completed; the rest is still in flight. */
 	if (bytes < rq->__data_len)
 		return 0;
 	entry = find(address_of(ctx));
@@ -389,7 +391,7 @@ int BPF_PROG(requeued, struct request *rq)
 	return 0;
 }
 
-/* Goes into another request, and is no more. */
+/* The request is merged into another one and ceases to exist. */
 SEC("tp_btf/block_rq_merge")
 int BPF_PROG(merged, struct request *rq)
 {

@@ -1,5 +1,5 @@
-/* What crosses between the kernel's side and ours. The only place where these layouts are written: Rust takes sizes and
- * offsets from the type information of the compiled object. Plain integers, no implicit padding. */
+/* The records shared by the BPF programs and Rust. The layouts are defined only here: Rust takes sizes and offsets from the
+ * type information of the compiled object. Plain integers, no implicit padding. */
 #ifndef LONGRUN_TRACE_H
 #define LONGRUN_TRACE_H
 
@@ -7,10 +7,10 @@
 
 #define MAX_DEVICES 16
 #define MAX_OWN 16
-/* A power of two, far above what can be under way, so that places are rarely taken. */
+/* A power of two, far above the number of requests in flight, so that collisions are rare. */
 #define REQUESTS 32768
 
-/* What a request is for. */
+/* The classes of requests. */
 enum trace_class { CLASS_READ, CLASS_WRITE, CLASS_DISCARD, CLASS_FLUSH, CLASS_OTHER, CLASSES };
 
 /* Numbers of buckets; the bounds are in histogram.rs, and the choice of the bucket in buckets.bpf.h: a test compares them. */
@@ -30,51 +30,51 @@ struct trace_config {
 	__u32 process[MAX_OWN];
 };
 
-/* What is counted for one device, class and owner, on each processor. Fields of one group are written by one program only,
- * so that plain addition is enough. */
+/* The counts of one device, class and owner, per processor. Only one program writes the fields of each group, so that
+ * plain addition is enough. */
 struct trace_counts {
 	/* issued */
 	__u64 requests;
 	__u64 bytes;
-	__u64 distances;              /* how many had one before them */
-	__u64 sequential;             /* began where the one before of the same class ended */
-	__u64 sequential_any;         /* began where the one before, read or write, ended */
+	__u64 distances;              /* requests with a predecessor */
+	__u64 sequential;             /* began where the previous one of the same class ended */
+	__u64 sequential_any;         /* began where the previous read or write ended */
 	__u64 size[SIZE_BUCKETS];
-	__u64 seek[SEEK_BUCKETS];     /* to the one before of the same class */
-	__u64 seek_any[SEEK_BUCKETS]; /* to the one before, read or write */
+	__u64 seek[SEEK_BUCKETS];     /* from the previous one of the same class */
+	__u64 seek_any[SEEK_BUCKETS]; /* from the previous read or write */
 	__u64 depth[DEPTH_BUCKETS];
-	__u64 wait[TIME_BUCKETS];     /* from its making to its issue */
+	__u64 wait[TIME_BUCKETS];     /* from creation to issue */
 	__u64 wait_ns;
 	__u64 waited;
 	/* completed */
 	__u64 completed;
 	__u64 errors;
 	__u64 latency_ns;
-	__u64 latency[TIME_BUCKETS];  /* from its issue to its completion */
+	__u64 latency[TIME_BUCKETS];  /* from issue to completion */
 	/* requeued */
 	__u64 requeued;
 };
 
-/* What became of bios on one device, on each processor, each field written by one program only. */
+/* The counts of bios of one device, per processor. Only one program writes each field. */
 struct trace_device {
 	__u64 bios;
-	__u64 splits;                 /* of bios that were longer than the device takes */
+	__u64 splits;                 /* of bios that were longer than the device's limit */
 	__u64 back_merges;            /* of a bio into a request */
 	__u64 front_merges;
 	__u64 request_merges;         /* of two requests */
-	__u64 untracked;              /* requests that found no room in the table */
-	__u64 nameless;               /* requests of processes that found no room in the table */
+	__u64 untracked;              /* requests for which the table of requests had no room */
+	__u64 nameless;               /* requests of processes for which the table of processes had no room */
 };
 
-/* What file systems asked for, on each processor: index 0 for reads, 1 for writes. */
+/* Requests of file systems, per processor: index 0 for reads, 1 for writes. */
 struct trace_asked {
-	__u64 requests;               /* stretches of a file asked for in one go */
-	__u64 split;                  /* of these, in more than one piece of the device */
-	__u64 extra;                  /* pieces beyond the first of each */
-	__u64 between;                /* steps between two requests that follow each other in the file but not on the device */
-	__u64 file_bytes;             /* that these are about */
-	__u64 direct_bytes;           /* of these, past the page cache */
-	__u64 other_bytes;            /* metadata, swap, raw access, and what could not be assigned */
+	__u64 requests;               /* ranges of a file that were requested at once */
+	__u64 split;                  /* those that needed more than one range of the device */
+	__u64 extra;                  /* ranges beyond the first of each */
+	__u64 between;                /* pairs of requests that are adjacent in the file but not on the device */
+	__u64 file_bytes;             /* bytes of these requests */
+	__u64 direct_bytes;           /* those that bypass the page cache */
+	__u64 other_bytes;            /* metadata, swap, raw access, and unassigned data */
 	__u64 other_bios;
 };
 
@@ -85,9 +85,9 @@ struct trace_probe {
 	__u32 reserved;
 };
 
-/* A request under way. */
+/* A request in flight. */
 struct trace_request {
-	__u64 address;                /* 0: the place is free */
+	__u64 address;                /* 0: the entry is free */
 	__u64 made;                   /* ns; 0 not known */
 	__u64 issued;                 /* ns; 0 not yet */
 	__u32 process;
@@ -97,7 +97,7 @@ struct trace_request {
 	__u8 class;
 };
 
-/* A process, by its number. */
+/* A process, by its id. */
 struct trace_process {
 	__u64 reads;
 	__u64 read_bytes;
@@ -107,16 +107,16 @@ struct trace_process {
 	__u8 name[16];
 };
 
-/* What a task asked for last. */
+/* The last request of a task. */
 struct trace_task {
 	__u64 file;                   /* which file; 0 none */
-	__u64 next;                   /* where in the file it ended, in bytes */
-	__u64 sector;                 /* where on the device it ended */
-	__u64 direct;                 /* bytes left of a direct transfer */
+	__u64 next;                   /* its end in the file, in bytes */
+	__u64 sector;                 /* its end on the device */
+	__u64 direct;                 /* remaining bytes of a direct transfer */
 	__u64 direct_file;
 	__u64 direct_at;
 	__u8 class;
-	__u8 fresh;                   /* what comes next is a new request */
+	__u8 fresh;                   /* the next bio begins a new request */
 	__u8 split;                   /* this request has been counted as split */
 	__u8 reserved[5];
 };

@@ -1,6 +1,6 @@
-//! The trace itself: programs in the kernel that count, and the reading of their counters.
+//! The tracer: loads the BPF programs that count, and reads their counters.
 //!
-//! Owns which devices are traced. Never sees a single request: only counters cross.
+//! Owns which devices are traced. Never sees single requests, only counters.
 
 mod programs;
 mod record;
@@ -14,45 +14,45 @@ use programs::Programs;
 use record::{MOST_DEVICES, MOST_OWN, Settings, Sums};
 use std::time::Instant;
 
-/// What can be chosen.
+/// The options of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Processes whose requests are counted as ours, beside everybody's.
+    /// Processes whose requests are counted separately, as ours.
     pub own: Vec<u32>,
-    /// Trace what the file of a loop device lies on, not the loop device.
+    /// Trace the device below the backing file of a loop device instead of the loop device.
     pub below_files: bool,
 }
 
-/// Why nothing can be traced.
+/// Why the trace failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// Loading BPF programs takes privilege.
+    /// Loading BPF programs needs privilege.
     #[error("tracing a device needs root; run it with sudo")]
     NotPermitted,
-    /// The kernel does not have what is needed.
+    /// The kernel lacks a feature.
     #[error(
-        "this kernel does not let block devices be traced; it takes Linux 5.15 or later with BPF and its type information: {detail}"
+        "this kernel cannot trace block devices: {detail}; tracing needs Linux 5.15 or later with BPF and its type information (BTF)"
     )]
     Unsupported {
-        /// What libbpf says.
+        /// The error of libbpf.
         detail: String,
     },
-    /// More devices than there is room for.
-    #[error("it lies on {devices} devices; at most {MOST_DEVICES} can be traced at once: name one of them")]
+    /// More devices than the table has room for.
+    #[error("the volume is on {devices} devices; at most {MOST_DEVICES} can be traced at once: name one of them")]
     TooManyDevices {
-        /// So many.
+        /// The number of devices.
         devices: usize,
     },
-    /// More processes than there is room for.
-    #[error("{processes} processes are to be counted apart; at most {MOST_OWN} can be")]
+    /// More processes than the table has room for.
+    #[error("--pid was given for {processes} processes; at most {MOST_OWN} can be counted separately")]
     TooManyProcesses {
-        /// So many.
+        /// The number of processes.
         processes: usize,
     },
     /// Reading the counters failed.
-    #[error("reading the counters of the trace failed: {detail}")]
+    #[error("reading the counters of the trace failed: {detail}; start the trace again")]
     Broken {
-        /// What libbpf says.
+        /// The error of libbpf.
         detail: String,
     },
 }
@@ -69,11 +69,11 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Begins to count what the lowest devices of `tops` are asked for. `tops` are the devices on which a volume lies, mostly
-    /// one; `target` is how the user calls it.
+    /// Starts to count the requests to the lowest devices of `tops`, which are the devices of a volume, usually one.
+    /// `target` is its name as given by the user.
     ///
     /// # Errors
-    /// [`TraceError`]; nothing is left behind.
+    /// [`TraceError`]. Nothing stays loaded in the kernel then.
     pub fn start(target: &str, tops: &[BlockDevice], options: Options) -> Result<Self, TraceError> {
         let mut lowest: Vec<&BlockDevice> = tops
             .iter()
@@ -105,13 +105,13 @@ impl Tracer {
         })
     }
 
-    /// What lies on what, and what of it is traced.
+    /// The layers of devices, and which are traced.
     #[must_use]
     pub fn stack(&self) -> &[Layer] {
         &self.stack
     }
 
-    /// Everything since the start.
+    /// The recording since the start.
     ///
     /// # Errors
     /// [`TraceError::Broken`].
@@ -133,7 +133,7 @@ impl Tracer {
                 bios,
             });
         }
-        // Without these hooks nobody tells where one reading-ahead ends and the next begins.
+        // Without these hooks it is not known where one read-ahead ends and the next begins.
         let told = ["page_cache_ra_unbounded", "page_cache_ra_order", "iomap_dio_rw_begin"];
         let reads_told = told.iter().all(|hook| self.programs.has(hook));
         let writes_told =
@@ -184,7 +184,7 @@ impl Tracer {
     }
 }
 
-/// The disk that a partition is of; requests are the disk's.
+/// The disk of a partition. Requests are counted for the disk.
 fn whole(device: &BlockDevice) -> &BlockDevice {
     match (&device.kind, device.below.first()) {
         (BlockDeviceKind::Partition, Some(disk)) => disk,

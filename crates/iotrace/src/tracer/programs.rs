@@ -1,4 +1,4 @@
-//! Loads and attaches the BPF programs. Owns which are needed, and which only add something where the kernel has the hook.
+//! Loads and attaches the BPF programs. Owns which are required, and which are used only if the kernel has the hook.
 
 use super::TraceError;
 use super::record::{self, Settings};
@@ -11,11 +11,11 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
 
-/// The table that is filled before loading.
+/// The map that is filled before loading.
 const CONSTANTS: &str = "rodata";
 
-/// Every program and its hook in the order in which they are attached: what ends requests before what begins them, so that
-/// none seems to be under way for ever.
+/// All programs and their hooks, in the order in which they are attached. Those for the end of requests come before those
+/// for the start, so that no request seems to be in flight forever.
 const PROGRAMS: [(&str, &str, Need); 16] = [
     ("completed", "block_rq_complete", Need::Always),
     ("requeued", "block_rq_requeue", Need::Always),
@@ -35,7 +35,7 @@ const PROGRAMS: [(&str, &str, Need); 16] = [
     ("issued", "block_rq_issue", Need::Always),
 ];
 
-/// Whether it goes without.
+/// Whether a hook is required.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
     Always,
@@ -44,7 +44,7 @@ enum Need {
 
 /// Programs that are attached until this is dropped.
 pub(super) struct Programs {
-    // Before the object: links first go down, then what they lead to.
+    // Declared before the object, so that the links are dropped first.
     _links: Vec<Link>,
     object: Object,
     hooks: Vec<&'static str>,
@@ -55,7 +55,7 @@ impl Programs {
     pub(super) fn load(settings: &Settings) -> Result<Self, TraceError> {
         quieten();
         Self::try_load(settings).map_err(|error| match error.kind() {
-            // The verifier's refusal has the same number.
+            // The verifier refuses programs with the same error number.
             libbpf_rs::ErrorKind::PermissionDenied if !longrun_sys::is_root() => TraceError::NotPermitted,
             _ => TraceError::Unsupported { detail: explained(&error) },
         })
@@ -93,29 +93,29 @@ impl Programs {
         Ok(Self { _links: links, object, hooks: chosen.into_iter().map(|(_, hook)| hook).collect() })
     }
 
-    /// Whether the kernel has this hook, and it is in use.
+    /// Whether the kernel has this hook and it is attached.
     pub(super) fn has(&self, hook: &str) -> bool {
         self.hooks.contains(&hook)
     }
 
-    /// A table by its name.
+    /// A map by its name.
     pub(super) fn table(&self, name: &str) -> Result<libbpf_rs::Map<'_>, TraceError> {
         let found = self.object.maps().find(|map| map.name() == name);
-        found.ok_or_else(|| TraceError::Broken { detail: format!("there is no table {name}") })
+        found.ok_or_else(|| TraceError::Broken { detail: format!("there is no map {name}") })
     }
 
-    /// Events that a program missed because it was at work already on that processor, as the kernel counts them.
+    /// Events that the kernel skipped because the program was running on that processor.
     pub(super) fn misses(&self) -> u64 {
         self.figure("recursion_misses")
     }
 
-    /// What the programs took, where the kernel keeps account of it.
+    /// The cost of the programs, if the kernel records it.
     pub(super) fn cost(&self) -> Option<Cost> {
         let runs = self.figure("run_cnt");
         (runs > 0).then(|| Cost { runs, seconds: self.figure("run_time_ns") as f64 / 1e9 })
     }
 
-    /// One of the kernel's figures of all programs together.
+    /// The sum of one of the kernel's figures over all programs.
     fn figure(&self, name: &str) -> u64 {
         let of_program = |program: libbpf_rs::Program<'_>| {
             let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd())).ok()?;

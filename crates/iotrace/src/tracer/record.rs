@@ -1,5 +1,5 @@
-//! Takes the kernel's counters apart, and makes the constants that the programs are loaded with. Pure; the layout is the C
-//! header's, through the type information of the compiled object.
+//! Decodes the counters of the kernel, and encodes the constants of the BPF programs. Pure. The type information of the
+//! compiled object gives the layout, which the C header defines.
 
 use super::skeleton::types;
 use crate::histogram::{Histogram, Scale};
@@ -17,29 +17,29 @@ pub(super) const MOST_OWN: usize =
 /// What a request is for, in the order of the header: read, write, discard, flush, other.
 pub(super) const CLASSES: usize = 5;
 
-/// What the programs are loaded with.
+/// The settings of the BPF programs.
 pub(super) struct Settings {
-    /// Whose requests are counted.
+    /// The devices whose requests are counted.
     pub devices: Vec<DeviceNumber>,
-    /// On which file systems lie.
+    /// The devices of the file systems.
     pub tops: Vec<DeviceNumber>,
-    /// Processes that are ours.
+    /// Our processes.
     pub own: Vec<u32>,
     /// Bytes of a page.
     pub page_size: usize,
 }
 
-/// How many places the table of counts needs.
+/// The number of entries that the map of counts needs.
 pub(super) fn places(devices: usize) -> u32 {
     u32::try_from(devices.max(1) * CLASSES * 2).unwrap_or(u32::MAX)
 }
 
-/// The place of the counts of a device, class and owner.
+/// The index of the counts of a device, class and owner.
 pub(super) fn place(device: usize, class: usize, own: bool) -> u32 {
     u32::try_from((device * CLASSES + class) * 2 + usize::from(own)).unwrap_or(u32::MAX)
 }
 
-/// The constants that the programs are loaded with.
+/// The constants of the BPF programs.
 pub(super) fn constants(current: &[u8], settings: &Settings) -> Vec<u8> {
     use types::trace_config as C;
     let mut value = current.to_vec();

@@ -1,6 +1,6 @@
-//! Curves over days as a picture in SVG that needs nothing else.
+//! Draws curves over days as a self-contained SVG picture.
 //!
-//! Owns geometry only; never what is drawn.
+//! Owns the geometry only, never the content.
 
 use std::fmt::Write as _;
 

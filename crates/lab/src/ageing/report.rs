@@ -1,16 +1,17 @@
-//! What the weeks come to: a table, the goals, a picture.
+//! The results of the simulated weeks: a table, the goals, a picture.
 
 use super::chart::{Curve, curves};
-use super::{AgeingSettings, Care, Course, Evening, PERIOD};
+use super::{AgeingSettings, Course, Evening, Maintenance};
 use crate::bench::{load, machine};
 use anyhow::{Context, Result};
 use longrun_bench::Table;
+use longrun_bench::ageing::{PERIOD, told};
 use longrun_layout::Bytes;
 use std::fmt::Write as _;
 
-/// With Longrun there shall be so much less excess than with nobody, in per cent.
+/// The goal: with Longrun the excess must be less than without maintenance by at least this, in per cent.
 const FEWER_PERCENT: f64 = 98.0;
-/// Free pieces that are at most so many times those of the seventh evening have stayed as they were.
+/// Free pieces count as unchanged if they are at most this many times those of the seventh day.
 const FLAT: f64 = 1.1;
 
 /// The report in Markdown, and its picture as SVG, which the report calls `picture`.
@@ -20,27 +21,31 @@ const FLAT: f64 = 1.1;
 pub fn report(settings: &AgeingSettings, courses: &[Course], picture: &str) -> Result<(String, String)> {
     let &AgeingSettings { kind, mebibytes, days, full_percent, daily_percent, seed } = settings;
     let mut text = format!(
-        "# Weeks of ageing: {}\n\nWritten by `make bench-ageing`; do not edit. The same days (seed {seed}) on volumes of \
-         {mebibytes} MiB that begin byte-identical, on a loop device with direct I/O: files come, eight of them growing beside \
-         each other by direct, synchronous or buffered writes of 4 to 64 KiB, as many of about the same sizes are deleted at random, six \
-         logs are added to; {full_percent} % of the volume is in files, and {daily_percent} % is written each day. A day takes seconds, so that the \
-         service is told to wait for a second where it would for five, and to give way to nobody (`pace = \"fast\"`). Figures of \
-         the evenings are `longrun analyze`'s; \"moved\" is the service's own count, and of what runs once a week what the device \
-         wrote meanwhile; \"more written\" is what the device wrote beyond that of the volume that nobody looks after.\n\n\
-         Machine: {}. Processes that wanted to run: {}.\n\n",
+        "# Weeks of ageing: {}\n\nWritten by `make bench-ageing`; do not edit. The same days (seed {seed}) are \
+         simulated on volumes of {mebibytes} MiB that are byte-identical at the start, on a loop device with direct \
+         I/O. New files are written, eight at a time, by direct, synchronous or buffered writes of 4 to 64 KiB. As \
+         many files of similar sizes are deleted at random, and six logs are appended to. {full_percent} % of the \
+         volume is in use, and {daily_percent} % is written each day. A day takes seconds, so the service waits for \
+         one second instead of five until a file is quiet, and does not give way to other I/O (`pace = \"fast\"`). \
+         The figures at the end of each day are those of `longrun analyze`. \"Moved\" is the count of the service; \
+         for a tool that runs once a week it is what the device wrote meanwhile. \"Additional writes\" are the \
+         writes of the device beyond those of the volume without maintenance.\n\nMachine: {}. Processes that wanted \
+         to run: {}.\n\n",
         kind.name(),
         machine(),
         load(),
     );
-    let of = |care| courses.iter().find(|course| course.care == care).context("a course is missing");
-    let (nobody, peer) = (of(Care::Nobody)?, of(Care::Peer)?);
+    let of =
+        |maintenance| courses.iter().find(|course| course.maintenance == maintenance).context("a course is missing");
+    let (nobody, peer) = (of(Maintenance::Nobody)?, of(Maintenance::Peer)?);
     text += &table(courses, nobody, days).markdown();
     writeln!(text, "\n![the same as curves]({picture})\n")?;
     for course in courses {
         writeln!(
             text,
-            "- {}: {:.0} excess fragments on average over all evenings, the table having those on which something ran; in the end \
-             filefrag finds {}, the file system's own tool {} free pieces; the volume is clean. All of it took {:.0} s.",
+            "- {}: {:.0} excess fragments on average at the end of all days (the table lists only days on which \
+             something ran). At the end filefrag finds {}, and the file system's own tool {} free pieces; the \
+             volume is clean. The run took {:.0} s.",
             course.name,
             average_excess(course),
             course.judged_excess,
@@ -49,7 +54,7 @@ pub fn report(settings: &AgeingSettings, courses: &[Course], picture: &str) -> R
         )?;
     }
     text.push('\n');
-    for ours in [of(Care::Longrun)?, of(Care::LongrunAndPass)?] {
+    for ours in [of(Maintenance::Longrun)?, of(Maintenance::LongrunAndPass)?] {
         for (holds, what) in claims(nobody, peer, ours) {
             writeln!(
                 text,
@@ -69,27 +74,23 @@ fn average_excess(course: &Course) -> f64 {
 
 fn more_written(evening: &Evening, nobody: &Course, day: usize) -> f64 {
     let without = nobody.evenings.get(day).map_or(Bytes(0), |evening| evening.written);
-    mebibytes(evening.written) - mebibytes(without)
-}
-
-fn mebibytes(bytes: Bytes) -> f64 {
-    bytes.0 as f64 / f64::from(1 << 20)
+    evening.written.mebibytes() - without.mebibytes()
 }
 
 /// A row for each week and care.
 fn table(courses: &[Course], nobody: &Course, days: u32) -> Table {
     let mut table = Table::with_columns(&[
-        "looked after by",
+        "maintenance",
         "day",
         "files",
         "excess fragments",
         "free pieces",
         "largest free, MiB",
         "moved, MiB",
-        "more written, MiB",
+        "additional writes, MiB",
     ]);
     for course in courses {
-        for day in (0..=days).filter(|day| day.is_multiple_of(PERIOD) || *day == days) {
+        for day in told(days) {
             let Some(evening) = course.evenings.get(day as usize) else { continue };
             table.rows.push(vec![
                 course.name.clone(),
@@ -97,8 +98,8 @@ fn table(courses: &[Course], nobody: &Course, days: u32) -> Table {
                 evening.files.to_string(),
                 evening.excess_fragments.to_string(),
                 evening.free_pieces.to_string(),
-                format!("{:.1}", mebibytes(evening.largest_free)),
-                format!("{:.0}", mebibytes(evening.moved)),
+                format!("{:.1}", evening.largest_free.mebibytes()),
+                format!("{:.0}", evening.moved.mebibytes()),
                 format!("{:.0}", more_written(evening, nobody, day as usize)),
             ]);
         }
@@ -115,22 +116,24 @@ fn claims(nobody: &Course, peer: &Course, longrun: &Course) -> Vec<(bool, String
     let (then, now) = (pieces(PERIOD as usize), last(longrun).free_pieces);
     let end = nobody.evenings.len().saturating_sub(1);
     let (ours, theirs) = (more_written(&last(longrun), nobody, end), more_written(&last(peer), nobody, end));
-    let (moved, moved_by_peer) = (mebibytes(last(longrun).moved), mebibytes(last(peer).moved));
+    let (moved, moved_by_peer) = (last(longrun).moved.mebibytes(), last(peer).moved.mebibytes());
     vec![
         (
             fewer >= FEWER_PERCENT,
             format!(
-                "at least {FEWER_PERCENT} % less excess than with nobody: {with} against {without} ({fewer:.1} % less)"
+                "at least {FEWER_PERCENT} % fewer excess fragments than without maintenance: {with} against {without} \
+                 ({fewer:.1} % fewer)"
             ),
         ),
         (
             with <= last(peer).excess_fragments,
-            format!("no more excess than with {}: {with} against {}", peer.name, last(peer).excess_fragments),
+            format!("no more excess fragments than with {}: {with} against {}", peer.name, last(peer).excess_fragments),
         ),
         (
             now as f64 <= then as f64 * FLAT,
             format!(
-                "free pieces stay as they were on day {PERIOD}: {then} then, {now} in the end ({} with nobody, {} with the peer)",
+                "no more free pieces than on day {PERIOD}: {then} then, {now} at the end ({} without maintenance, {} \
+                 with the peer)",
                 last(nobody).free_pieces,
                 last(peer).free_pieces
             ),
@@ -154,9 +157,12 @@ fn drawn(courses: &[Course], nobody: &Course) -> String {
         courses.iter().map(curve).collect()
     };
     curves(&[
-        ("Excess fragments, each evening", lines(&|_, evening| evening.excess_fragments as f64)),
+        ("Excess fragments at the end of each day", lines(&|_, evening| evening.excess_fragments as f64)),
         ("Pieces of free space", lines(&|_, evening| evening.free_pieces as f64)),
-        ("MiB written beyond that with nobody", lines(&|day, evening| more_written(evening, nobody, day))),
+        (
+            "MiB written in addition to the volume without maintenance",
+            lines(&|day, evening| more_written(evening, nobody, day)),
+        ),
     ])
 }
 
@@ -165,7 +171,7 @@ mod tests {
     use super::*;
     use crate::FileSystemKind;
 
-    fn course(care: Care, excess: [u64; 9], pieces: u64, written: u64) -> Course {
+    fn course(maintenance: Maintenance, excess: [u64; 9], pieces: u64, written: u64) -> Course {
         let evening = |excess_fragments| Evening {
             excess_fragments,
             free_pieces: pieces + excess_fragments / 10,
@@ -174,8 +180,8 @@ mod tests {
             ..Evening::default()
         };
         Course {
-            care,
-            name: format!("{care:?}"),
+            maintenance,
+            name: format!("{maintenance:?}"),
             evenings: excess.into_iter().map(evening).collect(),
             judged_excess: excess[8],
             judged_pieces: pieces,
@@ -192,16 +198,16 @@ mod tests {
 
     #[test]
     fn goals_are_told_as_they_are() {
-        let nobody = course(Care::Nobody, GROWING, 10, 100);
-        let peer = course(Care::Peer, [5; 9], 10, 400);
-        let good = claims(&nobody, &peer, &course(Care::Longrun, [4; 9], 10, 200));
+        let nobody = course(Maintenance::Nobody, GROWING, 10, 100);
+        let peer = course(Maintenance::Peer, [5; 9], 10, 400);
+        let good = claims(&nobody, &peer, &course(Maintenance::Longrun, [4; 9], 10, 200));
         assert!(good.iter().all(|(holds, _)| *holds), "{good:?}");
-        assert!(good[0].1.contains("4 against 800 (99.5 % less)"), "{good:?}");
-        let bad = claims(&nobody, &peer, &course(Care::Longrun, GROWING, 10, 500));
+        assert!(good[0].1.contains("4 against 800 (99.5 % fewer)"), "{good:?}");
+        let bad = claims(&nobody, &peer, &course(Maintenance::Longrun, GROWING, 10, 500));
         assert!(bad.iter().all(|(holds, _)| !*holds), "{bad:?}");
-        let none = course(Care::Nobody, [0; 9], 10, 100);
+        let none = course(Maintenance::Nobody, [0; 9], 10, 100);
         assert!(
-            !claims(&none, &peer, &course(Care::Longrun, [0; 9], 10, 200))[0].0,
+            !claims(&none, &peer, &course(Maintenance::Longrun, [0; 9], 10, 200))[0].0,
             "nothing to prevent is no success"
         );
     }
@@ -209,10 +215,10 @@ mod tests {
     #[test]
     fn the_report_has_each_week_and_a_picture() {
         let courses = [
-            course(Care::Nobody, GROWING, 10, 100),
-            course(Care::Peer, [5; 9], 10, 400),
-            course(Care::Longrun, [4; 9], 10, 200),
-            course(Care::LongrunAndPass, [0; 9], 10, 300),
+            course(Maintenance::Nobody, GROWING, 10, 100),
+            course(Maintenance::Peer, [5; 9], 10, 400),
+            course(Maintenance::Longrun, [4; 9], 10, 200),
+            course(Maintenance::LongrunAndPass, [0; 9], 10, 300),
         ];
         let (text, picture) = report(&settings(), &courses, "ageing-xfs.svg").unwrap();
         assert!(

@@ -1,5 +1,6 @@
-//! How fast a volume is analyzed: `longrun analyze` as root, which reads it as a whole, against asking each file (what
-//! `longrun analyze` does without privilege) and, on ext4, `e4defrag -c`; each cold, in turn.
+//! The speed of the analysis: `longrun analyze` as root, which reads a whole volume, compared with mapping each file
+//! (as `longrun analyze` does without privilege) and, on ext4, with `e4defrag -c`. Each runs from a cold cache, in
+//! turn.
 
 use super::measure::{LIMIT, median};
 use crate::{FileSystemKind, LoopVolume, Running, VolumeSpec, drop_caches, longrun_binary, tool};

@@ -1,8 +1,9 @@
-//! The judgement: one line for each goal on each volume: met or not, better than the peer or not.
+//! The judgement: one line for each goal on each volume. It states whether the goal was met, and whether the result is
+//! better than that of the peer.
 
 use super::report::MIB;
 use super::{AnalysisResult, Optimized, RecipeResult};
-use crate::FileSystemKind;
+use crate::{FileSystemKind, Medium};
 use anyhow::Result;
 use longrun_ageing::Recipe;
 use std::fmt::Write as _;
@@ -56,7 +57,7 @@ pub(super) fn claims(text: &mut String, result: &RecipeResult) -> Result<()> {
     else {
         return Ok(());
     };
-    let volume = format!("{} {}", result.kind.name(), result.recipe);
+    let volume = format!("{} {} ({})", result.kind.name(), result.recipe, result.medium.name());
     full_pass(text, &volume, result, full)?;
     for other in result.optimized.iter().filter(|other| !other.is_ours) {
         claim(
@@ -94,6 +95,24 @@ pub(super) fn claims(text: &mut String, result: &RecipeResult) -> Result<()> {
                 peer.traffic.written as f64 / MIB
             ),
         )?;
+    }
+    Ok(())
+}
+
+/// The lines about each volume that was measured on both media: the devices are as fast, so a full pass must be, too.
+pub(super) fn media_claims(text: &mut String, results: &[RecipeResult]) -> Result<()> {
+    const GOAL: f64 = 1.1;
+    for rotating in results.iter().filter(|result| result.medium == Medium::Rotating) {
+        let same = |other: &&RecipeResult| (other.kind, other.recipe) == (rotating.kind, rotating.recipe);
+        let solid = results.iter().filter(same).find(|other| other.medium == Medium::SolidState);
+        let per_byte = |result: &RecipeResult| {
+            let full = result.of("longrun full")?;
+            Some(full.seconds / full.bytes_moved.filter(|bytes| *bytes > 0)? as f64)
+        };
+        let Some((solid, rotating_time)) = solid.and_then(per_byte).zip(per_byte(rotating)) else { continue };
+        let (ratio, volume) = (solid / rotating_time, format!("{} {}", rotating.kind.name(), rotating.recipe));
+        let what = "full: for each byte at most 1.1 of the time where the device does not rotate as where it does";
+        claim(text, ratio <= GOAL, &format!("{volume}, {what}: {ratio:.2}"))?;
     }
     Ok(())
 }
@@ -201,7 +220,7 @@ pub(super) fn analysis_claims(text: &mut String, result: &AnalysisResult) -> Res
         )?;
     }
     let times = a.walk_seconds / a.longrun_seconds;
-    claim(text, times > 1.0, &format!("{volume}: analysis faster than asking each file: {times:.1} times"))?;
+    claim(text, times > 1.0, &format!("{volume}: analysis faster than mapping each file: {times:.1} times"))?;
     let agrees = a.claimed == (judged.excess + judged.directory_excess, Some(judged.free.pieces));
     claim(text, agrees, &format!("{volume}: our figures agree with filefrag and the file system's own tool"))
 }

@@ -1,4 +1,4 @@
-//! What tools that we did not write say about a volume: filefrag about files, the file system's own about free space.
+//! The figures of independent tools about a volume: filefrag for files, the file system's own tool for the free space.
 
 use crate::oracle::{FreeFragments, btrfs_usage, filefrag, free_space, longest_possible_on_xfs};
 use crate::{FileSystemKind, LoopVolume};

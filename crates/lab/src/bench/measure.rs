@@ -1,4 +1,5 @@
-//! The measurements: each on a fresh copy, cold, alternating between the tools, so that drift of the machine meets all.
+//! The measurements. Each runs on a fresh copy with a cold cache, and the tools take turns, so that a drift of the
+//! machine affects all equally.
 
 use super::{Judged, judge};
 use crate::oracle::{Dump, dump};
@@ -21,6 +22,8 @@ pub(super) struct Optimized {
     pub(super) after: Judged,
     /// Bytes that the tool says it moved.
     pub(super) bytes_moved: Option<u64>,
+    /// System calls for each MiB moved that it took to get hold of free space, by our own report.
+    pub(super) capture_calls: Option<f64>,
     /// Bytes that the device transferred.
     pub(super) traffic: DeviceTraffic,
     /// The most memory that the tool's process had, in bytes.
@@ -110,6 +113,7 @@ fn optimize_once(base: &LoopVolume, optimizer: &Optimizer, verify: Option<&Dump>
         seconds,
         after: judge(&volume)?,
         bytes_moved: report.as_ref().and_then(|r| number(r, "bytes_moved")),
+        capture_calls: report.as_ref().and_then(|r| r.get("capture_calls_per_mib")?.as_f64()),
         traffic,
         peak_memory: finished.peak_memory,
         skipped: skipped.iter().filter_map(|s| number(s, "files")).sum(),

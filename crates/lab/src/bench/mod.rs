@@ -1,5 +1,5 @@
-//! The benchmark: the same aged image, byte-identical copies of it, every tool on a copy of its own, cold; judged by
-//! tools that we did not write, and written down whether it flatters us or not.
+//! The benchmark: every tool works on its own byte-identical copy of the same aged image, from a cold cache.
+//! Independent tools judge the results, and all results are recorded, good or bad.
 
 mod analysis;
 mod claims;
@@ -8,7 +8,7 @@ mod measure;
 mod report;
 pub(crate) use report::{load, machine};
 
-use crate::{FileSystemKind, LoopVolume, Optimizer, VolumeSpec, snapshots};
+use crate::{FileSystemKind, LoopVolume, Medium, Optimizer, VolumeSpec, snapshots};
 use analysis::Analysis;
 use anyhow::Result;
 use judge::{Judged, judge, used_bytes};
@@ -42,6 +42,8 @@ pub struct BenchSettings {
     pub kinds: Vec<FileSystemKind>,
     /// Which volumes; none for those that suit each file system.
     pub recipes: Vec<Recipe>,
+    /// On devices that say this of themselves: file systems allocate otherwise on what does not rotate.
+    pub media: Vec<Medium>,
     /// Size of each volume in MiB.
     pub mebibytes: u64,
     /// Runs of each measurement; the median counts.
@@ -66,8 +68,8 @@ impl BenchSettings {
     }
 
     /// What the volumes are made as.
-    fn spec(&self, kind: FileSystemKind) -> VolumeSpec {
-        let spec = VolumeSpec::of(kind, self.mebibytes);
+    fn spec(&self, kind: FileSystemKind, medium: Medium) -> VolumeSpec {
+        let spec = VolumeSpec::of(kind, self.mebibytes).on(medium);
         match kind {
             FileSystemKind::Ext4 => spec.mkfs(&["-b", "4096"]),
             // The reverse map tells what cannot move: the bound of what can be reached comes from it.
@@ -81,6 +83,7 @@ impl BenchSettings {
 struct RecipeResult {
     kind: FileSystemKind,
     recipe: Recipe,
+    medium: Medium,
     before: Judged,
     used_bytes: u64,
     optimized: Vec<Optimized>,
@@ -107,8 +110,8 @@ struct AnalysisResult {
     analysis: Analysis,
 }
 
-/// How much of the bytes that the peer wrote the second efficient pass may move, in percent, and how it is called. What it
-/// writes is more than what it moves, by what the file system writes for itself.
+/// How much of the bytes that the peer wrote the second efficient pass may move, in percent, and how it is called.
+/// What it writes is more than what it moves, by what the file system writes for itself.
 const fn share_of_peer(kind: FileSystemKind) -> (u64, &'static str) {
     match kind {
         FileSystemKind::Ext4 => (80, "longrun efficient, within 4/5 of the peer's bytes"),
@@ -116,7 +119,7 @@ const fn share_of_peer(kind: FileSystemKind) -> (u64, &'static str) {
     }
 }
 
-/// Measures, and returns the report as Markdown. `progress` is told what is being done.
+/// Measures, and returns the report as Markdown. `progress` receives the current step.
 ///
 /// # Errors
 /// When a tool fails, or an optimizer changes what it must not change.
@@ -129,10 +132,12 @@ pub fn bench(settings: &BenchSettings, progress: &mut dyn FnMut(&str)) -> Result
         let (_, within) = share_of_peer(kind);
         commands.insert(within.to_owned(), "longrun optimize --json --mode efficient --budget N".to_owned());
         for recipe in settings.recipes(kind) {
-            let mut say = |text: &str| progress(&format!("{} {recipe}: {text}", kind.name()));
-            let (result, analysis) = one_volume(settings, kind, recipe, &tools, &mut say)?;
-            results.push(result);
-            analyses.extend(analysis);
+            for &medium in &settings.media {
+                let mut say = |text: &str| progress(&format!("{} {recipe}, {}: {text}", kind.name(), medium.name()));
+                let (result, analysis) = one_volume(settings, (kind, recipe, medium), &tools, &mut say)?;
+                results.push(result);
+                analyses.extend(analysis);
+            }
         }
         if settings.phases.contains(&Phase::Analyze) && settings.many_files > 0 {
             analyses.push(many(kind, settings.many_files, settings.runs, progress)?);
@@ -162,19 +167,18 @@ fn many(kind: FileSystemKind, files: u64, runs: u32, progress: &mut dyn FnMut(&s
 
 fn one_volume(
     settings: &BenchSettings,
-    kind: FileSystemKind,
-    recipe: Recipe,
+    (kind, recipe, medium): (FileSystemKind, Recipe, Medium),
     tools: &[Optimizer],
     progress: &mut dyn FnMut(&str),
 ) -> Result<(RecipeResult, Option<AnalysisResult>)> {
     progress(&format!("ageing {} MiB", settings.mebibytes));
-    let (base, _) = LoopVolume::aged(&settings.spec(kind), recipe, settings.seed)?;
+    let (base, _) = LoopVolume::aged(&settings.spec(kind, medium), recipe, settings.seed)?;
     if kind == FileSystemKind::Btrfs && settings.snapshots > 0 {
         snapshots(&base, settings.snapshots, settings.seed)?;
         base.remount()?;
     }
     let (before, used_bytes) = (judge(&base)?, used_bytes(&base)?);
-    let mut result = RecipeResult { kind, recipe, before, used_bytes, optimized: Vec::new(), copy: None };
+    let mut result = RecipeResult { kind, recipe, medium, before, used_bytes, optimized: Vec::new(), copy: None };
     if settings.phases.contains(&Phase::Optimize) {
         result.optimized = measure::optimize(&base, tools, settings.runs, progress)?;
         // What do we leave when we may write less than the peer did?
@@ -192,7 +196,8 @@ fn one_volume(
         result.copy = Some(measure::copy_speed(bytes, settings.runs)?);
     }
     let mut analyzed = None;
-    if settings.phases.contains(&Phase::Analyze) {
+    // How a volume is read does not depend on what its device says of itself: once is enough.
+    if settings.phases.contains(&Phase::Analyze) && settings.media.first() == Some(&medium) {
         progress("analysis");
         let analysis = analysis::analyze(&base, settings.runs)?;
         analyzed = Some(AnalysisResult { volume: recipe.to_string(), kind, judged: result.before, analysis });

@@ -1,7 +1,7 @@
-//! The report: tables of what was measured.
+//! The report: tables of the measurements.
 
-use super::claims::{analysis_claims, claims};
-use super::{AnalysisResult, BenchSettings, Judged, RecipeResult};
+use super::claims::{analysis_claims, claims, media_claims};
+use super::{AnalysisResult, BenchSettings, Judged, Optimized, RecipeResult};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,8 +23,9 @@ pub(super) fn markdown(
     writeln!(text, "- Processes that wanted to run: {}", load())?;
     writeln!(
         text,
-        "- Volumes: {} MiB, on a loop device with direct I/O, as mkfs makes them (ext4 with 4 KiB blocks, XFS with a reverse \
-         map); aged by `longrun fragment --volume DIR --recipe NAME --seed {}`{}.",
+        "- Volumes: {} MiB, on a loop device with direct I/O that reports the medium in each heading (rotating or \
+         solid-state; both are equally fast), with the defaults of mkfs (but ext4 with 4 KiB blocks, XFS with a \
+         reverse map); aged by `longrun fragment --volume DIR --recipe NAME --seed {}`{}.",
         settings.mebibytes,
         settings.seed,
         match settings.snapshots {
@@ -34,13 +35,13 @@ pub(super) fn markdown(
     )?;
     writeln!(
         text,
-        "- Each tool works on a byte-identical copy of the same image, caches dropped before; median of {} runs, the tools \
-         taking turns. Time is wall time until everything is on the device; traffic is the block device's, so that what the \
-         file system writes for itself counts. Fragments are filefrag's (physically contiguous runs; adjoining extent records \
-         are one; of btrfs' snapshots only the live tree). Free space is told by e2freefrag, xfs_spaceman, and on btrfs by a \
-         dump of the extent tree (the gaps in block groups for data). After the first run of each tool every file's SHA-256, \
-         times, owner, mode, attributes and holes were compared with the original, and `e2fsck -fn`, `xfs_repair -n` or `btrfs \
-         check` was clean.",
+        "- Each tool works on a byte-identical copy of the same image with a cold cache; median of {} runs, the \
+         tools taking turns. Time is wall time until all data is on the device. Traffic is that of the block \
+         device, so it includes the writes of the file system itself. Fragments are counted by filefrag (physically \
+         contiguous runs; adjoining extent records are one; of btrfs snapshots only the live tree). Free space is \
+         reported by e2freefrag and xfs_spaceman, and on btrfs by a dump of the extent tree (the gaps in block \
+         groups for data). After the first run of each tool every file's SHA-256, times, owner, mode, attributes \
+         and holes were compared with the original, and `e2fsck -fn`, `xfs_repair -n` or `btrfs check` was clean.",
         settings.runs
     )?;
     for (name, command) in commands {
@@ -55,6 +56,7 @@ pub(super) fn markdown(
     }
     writeln!(text, "\n## What holds, and what does not\n")?;
     results.iter().try_for_each(|result| claims(&mut text, result))?;
+    media_claims(&mut text, results)?;
     analyses.iter().try_for_each(|result| analysis_claims(&mut text, result))?;
     Ok(text)
 }
@@ -66,7 +68,8 @@ pub(super) fn scan(analyses: &[AnalysisResult], runs: u32) -> Result<String> {
     writeln!(text, "- Processes that wanted to run: {}", load())?;
     writeln!(
         text,
-        "- Medians of {runs} runs, the ways taking turns, caches dropped before each; one file in 100 was added to later.\n"
+        "- Medians of {runs} runs, the methods taking turns, with a cold cache; one file in 100 was extended \
+         later.\n"
     )?;
     analysis(&mut text, analyses)?;
     writeln!(text)?;
@@ -78,9 +81,10 @@ fn optimized(text: &mut String, result: &RecipeResult) -> Result<()> {
     let before = result.before;
     writeln!(
         text,
-        "\n## {}, {}: {} files, {:.0} MiB used\n",
+        "\n## {}, {}, {} device: {} files, {:.0} MiB used\n",
         result.kind.name(),
         result.recipe,
+        result.medium.name(),
         before.files,
         result.used_bytes as f64 / MIB
     )?;
@@ -106,14 +110,14 @@ fn optimized(text: &mut String, result: &RecipeResult) -> Result<()> {
             o.after.excess,
             o.after.free.pieces,
             o.after.free.largest_bytes as f64 / MIB,
-            moved.map_or("not told".to_owned(), |b| format!("{:.0}", b / MIB)),
+            moved.map_or("not reported".to_owned(), |b| format!("{:.0}", b / MIB)),
             moved.map_or(String::new(), |b| format!("{:.2}", b / result.used_bytes as f64)),
             o.traffic.written as f64 / MIB,
             o.traffic.written as f64 / result.used_bytes as f64,
             o.traffic.read as f64 / MIB,
             o.seconds,
             o.peak_memory as f64 / MIB,
-            if o.bytes_moved.is_some() { o.skipped.to_string() } else { "not told".to_owned() }
+            if o.bytes_moved.is_some() { o.skipped.to_string() } else { "not reported".to_owned() }
         )?;
     }
     beside(text, result)?;
@@ -134,10 +138,15 @@ fn beside(text: &mut String, result: &RecipeResult) -> Result<()> {
     if let Some(possible) = result.before.longest_possible {
         writeln!(
             text,
-            "\nWhat cannot move (headers, trees, inodes, the log), as it lay before, leaves room for one piece of at most \
-             {:.1} MiB.",
+            "\nThe immovable areas (headers, trees, inodes, the log), at their places before the pass, allow a free \
+             piece of at most {:.1} MiB.",
             possible as f64 / MIB
         )?;
+    }
+    let of_ours = |o: &Optimized| Some(format!("{} {:.1}", o.name, o.capture_calls.filter(|calls| *calls > 0.0)?));
+    let captured: Vec<_> = result.optimized.iter().filter_map(of_ours).collect();
+    if !captured.is_empty() {
+        writeln!(text, "\nSystem calls to capture free space, per MiB moved: {}.", captured.join("; "))?;
     }
     let told = |judged: &Judged| {
         let (data, unallocated) = (judged.data?, judged.unallocated?);
@@ -147,7 +156,7 @@ fn beside(text: &mut String, result: &RecipeResult) -> Result<()> {
         let after = result.optimized.iter().filter_map(|o| Some(format!("{} {}", o.name, told(&o.after)?)));
         writeln!(
             text,
-            "\nIn data extents (what is shared once), and in no block group: before {before}; {}.",
+            "\nIn data extents (shared extents counted once), and outside of block groups: before {before}; {}.",
             after.collect::<Vec<_>>().join("; ")
         )?;
     }
@@ -155,7 +164,7 @@ fn beside(text: &mut String, result: &RecipeResult) -> Result<()> {
         writeln!(text, "\n{name} ended with {failed}.")?;
     }
     for (name, changed) in result.optimized.iter().filter_map(|o| Some((&o.name, o.changed.as_ref()?))) {
-        writeln!(text, "\n{name} left files otherwise than they were, the first of them: `{changed}`.")?;
+        writeln!(text, "\n{name} changed files; the first of them: `{changed}`.")?;
     }
     Ok(())
 }
@@ -163,14 +172,15 @@ fn beside(text: &mut String, result: &RecipeResult) -> Result<()> {
 fn analysis(text: &mut String, analyses: &[AnalysisResult]) -> Result<()> {
     writeln!(
         text,
-        "Excess fragments are those of files, and of directories where these can \
-         be seen; these cannot be moved while mounted. \"Asking each file\" is `longrun analyze` as a user without privilege: a \
-         walk, and FIEMAP for each file.\n"
+        "Excess fragments are those of files, and of directories where they are visible; directories cannot be \
+         moved while mounted. \"Mapping each file\" is `longrun analyze` as an unprivileged user: a walk, with \
+         FIEMAP for each file.\n"
     )?;
     writeln!(
         text,
-        "| volume | files | `longrun analyze`, s | how | peak memory, MiB | asking each file, s | times as fast | `e4defrag \
-         -c`, s | times as fast | excess: longrun / walk / filefrag | pieces: longrun / judge |\n|---|---|---|---|---|---|---|---|---|---|---|"
+        "| volume | files | `longrun analyze`, s | method | peak memory, MiB | mapping each file, s | times as fast \
+         | `e4defrag -c`, s | times as fast | excess: longrun / walk / filefrag | pieces: longrun / judge \
+         |\n|---|---|---|---|---|---|---|---|---|---|---|"
     )?;
     for AnalysisResult { volume, kind, judged, analysis: a } in analyses {
         writeln!(

@@ -1,6 +1,6 @@
-//! Crashes: an optimizer is cut off at a random moment by a file-system shutdown that flushes nothing, by a device whose
-//! power goes and takes its write cache with it, by kill −9, or by two of these; after journal recovery every file, the file
-//! system and the amount of free space must be as before.
+//! Crash tests. An optimizer is interrupted at a random moment by a file-system shutdown that flushes nothing, by a
+//! device that loses its power and its write cache, by kill -9, or by two of these. After journal recovery every file,
+//! the file system and the amount of free space must be as before.
 
 mod space;
 
@@ -16,8 +16,8 @@ use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::time::Duration;
 
-/// So long a commit interval that only barriers commit: what lies between two of them is really at risk. XFS writes its log
-/// each 30 s, which is longer than a run takes.
+/// So long a commit interval that only barriers commit: what lies between two of them is really at risk. XFS writes
+/// its log each 30 s, which is longer than a run takes.
 const fn mount_options(kind: FileSystemKind) -> &'static str {
     match kind {
         FileSystemKind::Xfs => "",
@@ -106,7 +106,7 @@ struct Base {
     full_run: Duration,
 }
 
-/// Crashes an optimizer again and again; `report` is told about each run that was survived.
+/// Crashes an optimizer repeatedly; `report` receives each run that was survived.
 ///
 /// # Errors
 /// The first run that was not, with the command that replays it.
@@ -140,7 +140,8 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
     Ok(())
 }
 
-/// The volumes to crash. ext4's allocator leaves enough to do of any; the others keep files whole that are written in one go.
+/// The volumes to crash. ext4's allocator leaves enough to do of any; the others keep files whole that are written
+/// in one go.
 const fn recipes(kind: FileSystemKind) -> [Recipe; 4] {
     match kind {
         FileSystemKind::Ext4 => [Recipe::Aged, Recipe::Server, Recipe::Office, Recipe::Git],
@@ -148,7 +149,8 @@ const fn recipes(kind: FileSystemKind) -> [Recipe; 4] {
     }
 }
 
-/// Ages and furnishes an image, and lets the optimizer run once undisturbed on a copy: the files must be as before then, too.
+/// Ages and furnishes an image, and lets the optimizer run once undisturbed on a copy: the files must be as before
+/// then, too.
 fn prepare(settings: &CrashSettings, recipe: Recipe, optimizer: &Optimizer) -> Result<Base> {
     let spec = VolumeSpec::of(settings.kind, settings.mebibytes);
     let spec = match settings.kind {
@@ -201,14 +203,15 @@ fn one_run(base: &Base, optimizer: &Optimizer, run: &mut CrashRun, rng: &mut fas
     Ok(())
 }
 
-/// A pass that reports success has committed what it tells of, whenever the volume is taken away: even in the moment between
-/// its last commit and its end, when nothing is left that could fail.
+/// A pass that reports success has committed what it tells of, whenever the volume is taken away: even in the moment
+/// between its last commit and its end, when nothing is left that could fail.
 fn success_was_true(report: &str, excess: u64) -> Result<()> {
     let told: serde_json::Value = serde_json::from_str(report)?;
     let told_excess = told["after"]["excess_fragments"].as_u64().context("a report without what is left")?;
     ensure!(
         told["after"]["unreadable"] == 0 && excess <= told_excess,
-        "the optimizer reports success, but what it tells of is not on the disk, which has {excess} excess fragments:\n{report}"
+        "the optimizer reports success, but its result is not on the disk, which has {excess} excess \
+         fragments:\n{report}"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Whether space was lost: what files and free space make together, whatever moved.
+//! Checks that no space was lost: the sum of the space of files and the free space, independent of what moved.
 
 use crate::oracle::{allocated_blocks, btrfs_usage, e2freefrag};
 use crate::{FileSystemKind, LoopVolume};
@@ -6,12 +6,12 @@ use anyhow::{Result, ensure};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Blocks that XFS may have turned to its own use, after an undisturbed run and after one that was cut off: inodes of nameless
-/// files come in chunks that stay; and files that share blocks take their copy one after the other, at most 4 MiB at a time, so
-/// that a cut between two of them leaves that much twice.
+/// Blocks that XFS may have turned to its own use, after an undisturbed run and after one that was cut off: inodes
+/// of nameless files come in chunks that stay; and files that share blocks take their copy one after the other, at
+/// most 4 MiB at a time, so that a cut between two of them leaves that much twice.
 const XFS_TOLERANCE: [u64; 2] = [64, 64 + 1024];
-/// What data may take more on btrfs after an undisturbed run, and after one that was cut off, in bytes: of a file that was
-/// half-way to its new place the old extents and the whole new one stay as long as either is needed.
+/// What data may take more on btrfs after an undisturbed run, and after one that was cut off, in bytes: of a file
+/// that was half-way to its new place the old extents and the whole new one stay as long as either is needed.
 const BTRFS_TOLERANCE: [u64; 2] = [256 << 10, 48 << 20];
 /// What a crash left without a name is freed in the background after the mount, and btrfs goes on with a balance.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,9 +1,9 @@
-//! A disk as slow as real ones: a block device whose requests take what a model says. Every figure measured on one is
+//! A modelled disk: a block device whose requests take as long as a model says. Every figure that is measured on it is
 //! modelled.
 //!
-//! Owns the server's process, its file system and the loop devices on it. The model sits below the block layer: it sees
-//! requests after they have been merged, queued and split, as a disk does. The bytes lie in sparse files, from the page
-//! cache as a rule, so that the machine's own disk is not measured with it.
+//! Owns the process of the server, its file system, and the loop devices on it. The model is below the block layer:
+//! like a disk, it sees requests after they have been merged, queued and split. The data is in sparse files, usually
+//! in the page cache, so that the disk of the machine is not measured, too.
 
 pub mod model;
 mod server;
@@ -19,6 +19,7 @@ pub use validate::{Validation, validate};
 use crate::{cleanup, tool};
 use anyhow::{Context, Result, ensure};
 use longrun_layout::Bytes;
+use model::Access;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -33,7 +34,7 @@ const LARGEST_KIB: &str = "1024";
 /// How far the kernel reads ahead: what disks have by default. A loop device gets something else on some kernels.
 pub const READ_AHEAD_KIB: u32 = 128;
 
-/// What the server is told.
+/// The input of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DiskSpec {
     /// How long everything takes.
@@ -44,6 +45,15 @@ pub(crate) struct DiskSpec {
     backing: Vec<PathBuf>,
     /// Where its files appear.
     mount_point: PathBuf,
+}
+
+/// Where requests of one client fail.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Failing {
+    client: usize,
+    access: Access,
+    /// Start and length in bytes, from where the client's part begins.
+    ranges: Vec<(Bytes, Bytes)>,
 }
 
 /// A modelled disk, with one block device for each of its clients.
@@ -196,6 +206,29 @@ impl ModelledDisk {
         fs::write(&path, word).with_context(|| format!("cannot write {word} to {}", path.display()))
     }
 
+    /// From now on every write of `client` that touches one of `ranges` (start and length) fails with an I/O error
+    /// and leaves what is there; reads answer what was written before. These replace the ranges of an earlier call.
+    ///
+    /// # Errors
+    /// When the server does not answer or there is no such client.
+    pub fn fail_writes(&self, client: usize, ranges: &[(Bytes, Bytes)]) -> Result<()> {
+        self.fail(&Failing { client, access: Access::Write, ranges: ranges.to_vec() })
+    }
+
+    /// As [`Self::fail_writes`], for reads.
+    ///
+    /// # Errors
+    /// When the server does not answer or there is no such client.
+    pub fn fail_reads(&self, client: usize, ranges: &[(Bytes, Bytes)]) -> Result<()> {
+        self.fail(&Failing { client, access: Access::Read, ranges: ranges.to_vec() })
+    }
+
+    fn fail(&self, failing: &Failing) -> Result<()> {
+        let told = serde_json::to_string(failing)?;
+        let path = self.spec.mount_point.join(server::CONTROL);
+        fs::write(&path, format!("{}{told}", server::FAIL)).context("the disk does not take which requests fail")
+    }
+
     /// Does something while requests take no time.
     ///
     /// # Errors
@@ -225,8 +258,8 @@ fn set_queue(device: &Path, name: &str, value: &str) -> Result<()> {
     fs::write(&path, value).with_context(|| format!("cannot write {value} to {}", path.display()))
 }
 
-/// A command that is scheduled before everything ordinary, where that is allowed: on a busy machine a disk that waits for the
-/// processor is slower than it should be.
+/// A command that is scheduled before everything ordinary, where that is allowed: on a busy machine a disk that
+/// waits for the processor is slower than it should be.
 fn before_others(program: &Path) -> Command {
     const FIFO: [&str; 2] = ["--fifo", "10"];
     if tool::run("chrt", FIFO.into_iter().chain(["true"])).is_err() {
@@ -237,13 +270,14 @@ fn before_others(program: &Path) -> Command {
     command
 }
 
-/// The `longrun-lab` binary, which serves disks: this program, `LONGRUN_LAB_BIN`, or the one built beside this program.
-fn lab_binary() -> Result<PathBuf> {
+/// The `longrun-lab` binary, which serves disks and is the hostile user: this program, `LONGRUN_LAB_BIN`, or the one
+/// built beside this program.
+pub(crate) fn lab_binary() -> Result<PathBuf> {
     const NAME: &str = "longrun-lab";
     if let Some(path) = std::env::var_os("LONGRUN_LAB_BIN") {
         return Ok(path.into());
     }
-    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let own = std::env::current_exe().context("cannot find the path of this program")?;
     if own.file_name().is_some_and(|name| name == NAME) {
         return Ok(own);
     }

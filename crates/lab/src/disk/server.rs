@@ -1,12 +1,12 @@
-//! The disk as files of a FUSE file system: bytes from backing files, times from a model.
+//! The disk as files of a FUSE file system: data from backing files, times from a model.
 //!
-//! Owns the moment at which a request is answered. Runs in a process of its own: if it were a thread of the one that uses
-//! the volume, a kill would wait for requests that nobody answers any more. The bytes are moved when a request comes, from
-//! the page cache as a rule; the answer waits until the model says that it is complete.
+//! Owns the moment at which a request is answered. It runs in a process of its own: if it were a thread of the process
+//! that uses the volume, a kill would wait for requests that are no longer answered. The data is moved when a request
+//! arrives, usually from the page cache; the answer waits until the model says that the request is complete.
 
-use super::DiskSpec;
 use super::model::{Access, Request as Asked};
 use super::station::{Answer, Station};
+use super::{DiskSpec, Failing};
 use anyhow::{Context, Result};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -21,7 +21,7 @@ use std::io::{self, BufRead, Read, Write};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// What can be read in the file system: what the disk has done so far, as JSON.
@@ -32,6 +32,8 @@ pub(super) const CONTROL: &str = "control";
 pub(super) const MODEL: &str = "model";
 /// Requests are answered at once, for preparing a volume.
 pub(super) const BYPASS: &str = "bypass";
+/// Followed by a [`Failing`] as JSON: such requests for these places fail from now on.
+pub(super) const FAIL: &str = "fail ";
 /// What it says when it serves.
 pub(super) const READY: &str = "ready";
 
@@ -90,6 +92,8 @@ struct Disk {
     /// Where it begins on the device.
     base: Bytes,
     length: Bytes,
+    /// Which requests fail.
+    failing: Mutex<Vec<Failing>>,
 }
 
 #[derive(Debug)]
@@ -150,7 +154,13 @@ impl Disk {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;
         let length = Bytes(file.metadata()?.len());
-        Ok(Self { file, base, length })
+        Ok(Self { file, base, length, failing: Mutex::default() })
+    }
+
+    fn fails(&self, access: Access, offset: u64, length: u64) -> bool {
+        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let ranges = failing.iter().filter(|failing| failing.access == access).flat_map(|failing| &failing.ranges);
+        ranges.copied().any(|(start, failing)| offset < start.0 + failing.0 && start.0 < offset + length)
     }
 
     fn asked(&self, access: Access, offset: u64, length: u64) -> Asked {
@@ -243,6 +253,9 @@ impl Filesystem for Disks {
         let Some(disk) = self.disk(inode) else { return reply.error(Errno::EINVAL) };
         let length = u64::from(size).min(disk.length.0.saturating_sub(offset));
         let ticket = self.station.arrive(disk.asked(Access::Read, offset, length));
+        if disk.fails(Access::Read, offset, length) {
+            return self.station.expect(ticket, Answer::FailedRead(reply));
+        }
         let mut buffer = self.station.buffer();
         buffer.resize(length as usize, 0);
         match disk.file.read_exact_at(&mut buffer, offset) {
@@ -268,6 +281,7 @@ impl Filesystem for Disks {
             return match std::str::from_utf8(data).map(str::trim) {
                 Ok(MODEL) => self.answer_control(true, length, reply),
                 Ok(BYPASS) => self.answer_control(false, length, reply),
+                Ok(word) if self.let_fail(word).is_some() => reply.written(length),
                 _ => reply.error(Errno::EINVAL),
             };
         }
@@ -276,6 +290,9 @@ impl Filesystem for Disks {
             return reply.error(Errno::ENOSPC);
         }
         let ticket = self.station.arrive(disk.asked(Access::Write, offset, data.len() as u64));
+        if disk.fails(Access::Write, offset, data.len() as u64) {
+            return self.station.expect(ticket, Answer::FailedWrite(reply));
+        }
         match disk.file.write_all_at(data, offset) {
             Ok(()) => self.station.expect(ticket, Answer::Written(reply, length)),
             Err(_) => self.station.expect(ticket, Answer::FailedWrite(reply)),
@@ -319,6 +336,15 @@ impl Filesystem for Disks {
 }
 
 impl Disks {
+    fn let_fail(&self, word: &str) -> Option<()> {
+        let told: Failing = serde_json::from_str(word.strip_prefix(FAIL)?).ok()?;
+        let disk = self.disks.get(told.client)?;
+        let mut failing = disk.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        failing.retain(|before| before.access != told.access);
+        failing.push(told);
+        Some(())
+    }
+
     fn answer_control(&self, modelled: bool, length: u32, reply: ReplyWrite) {
         self.station.set_modelled(modelled);
         reply.written(length);

@@ -1,6 +1,6 @@
-//! Where requests wait for the moment at which the model has them complete.
+//! The requests that wait for the moment at which the model completes them.
 //!
-//! Owns the clock, the line of answers, and the count of what was done. Never decides how long something takes.
+//! Owns the clock, the queue of answers, and the counters. Never decides how long a request takes.
 
 use super::model::{Access, Completion, Device, Nanos, Request};
 use super::statistics::{Counts, Statistics};
@@ -206,7 +206,7 @@ impl Station {
 }
 
 impl Line {
-    /// Lets the model come to this moment.
+    /// Advances the model to this moment.
     fn advance(&mut self, now: Nanos) {
         for completion in self.device.take_done(now) {
             self.under_way = self.under_way.saturating_sub(1);

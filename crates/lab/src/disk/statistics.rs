@@ -1,4 +1,4 @@
-//! What a modelled disk has done.
+//! The counters of a modelled disk.
 
 use super::model::Access;
 use serde::{Deserialize, Serialize};

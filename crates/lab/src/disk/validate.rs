@@ -1,7 +1,7 @@
-//! Does a modelled disk, measured by fio, do what its model says?
+//! Checks with fio that a modelled disk does what its model predicts.
 //!
-//! Owns the loads and the comparison. The model's word is the same load in virtual time, by a host that takes no time: what
-//! fio falls short of that is what this machine adds.
+//! Owns the loads and the comparison. The prediction is the same load in virtual time, by a host that takes no time.
+//! The difference to the result of fio is what this machine adds.
 
 use super::ModelledDisk;
 use super::model::{Access, DiskModel, Request, closed_loop};
@@ -120,5 +120,5 @@ fn measure(disk: &ModelledDisk, load: Load, seed: u64) -> Result<f64> {
     let said = tool::run("fio", arguments)?;
     let json: serde_json::Value = serde_json::from_str(&said).with_context(|| format!("fio said {said:?}"))?;
     let rate = json.pointer(&format!("/jobs/0/{field}/iops")).and_then(serde_json::Value::as_f64);
-    rate.with_context(|| format!("fio told no {field} rate: {said}"))
+    rate.with_context(|| format!("the output of fio has no {field} rate: {said}"))
 }

@@ -1,5 +1,6 @@
-//! The free space for data on btrfs: the gaps between extents in the block groups for data, by a dump of the extent tree
-//! (the dump of the free-space tree does not show what its bitmaps hold). Addresses are btrfs' own, as filefrag's are there.
+//! The free space for data on btrfs: the gaps between extents in the data block groups, from a dump of the extent tree
+//! (a dump of the free-space tree does not show the content of its bitmaps). Addresses are those of btrfs itself, as
+//! filefrag reports them.
 
 use super::FreeFragments;
 use crate::tool;
@@ -18,7 +19,7 @@ pub(super) fn free_space(device: &Path) -> Result<FreeFragments> {
     )?)
 }
 
-/// What `btrfs filesystem usage` tells of a mounted volume, in bytes.
+/// The output of `btrfs filesystem usage` for a mounted volume, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BtrfsUsage {
     /// In data extents: shared ones once, whole ones even where only a part is referenced.

@@ -1,4 +1,4 @@
-//! Everything that must be the same before and after: a dump of a tree, and the first differences between two.
+//! Everything that must not change: a dump of a tree, and the first differences between two dumps.
 
 use anyhow::{Context, Result, ensure};
 use longrun_sys::{ByteRange, Mapping};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Differences shown at most.
 const SHOWN: usize = 12;
 
-/// The inode number that a snapshot shows in the place of a subvolume that is not part of it: made up anew each time.
+/// The inode number that a snapshot shows in the place of a subvolume that is not part of it. It is invented each time.
 const BTRFS_NOTHING: u64 = 2;
 
 /// One file, directory or other node: its properties by name, in a readable form.
@@ -134,7 +134,7 @@ fn collect(path: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 fn is_btrfs(directory: &Path) -> Result<bool> {
-    Ok(longrun_sys::file_system_magic(File::open(directory)?)? == longrun_sys::FileSystemMagic::BTRFS)
+    Ok(longrun_sys::FileSystem::of(File::open(directory)?)? == Some(longrun_sys::FileSystem::Btrfs))
 }
 
 fn describe(path: &Path) -> Result<Entry> {

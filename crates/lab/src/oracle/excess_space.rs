@@ -1,4 +1,4 @@
-//! What a file holds behind its end, which nobody can read.
+//! The content of a file beyond its end, which cannot be read normally.
 
 use anyhow::{Context, Result};
 use longrun_sys::{ByteRange, Mapping};

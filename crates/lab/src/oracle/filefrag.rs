@@ -1,5 +1,5 @@
-//! filefrag's view of every file of a tree, reduced to physically contiguous fragments: extent records that adjoin are
-//! one fragment, and so are the two sides of a hole whose blocks adjoin.
+//! The fragments of every file of a tree according to filefrag: extent records that adjoin are one fragment, and so
+//! are the two sides of a hole whose blocks adjoin.
 
 use crate::tool;
 use anyhow::{Context, Result};
@@ -35,8 +35,8 @@ pub fn filefrag(root: &Path) -> Result<FileFragments> {
     let mut paths = Vec::new();
     let device = fs::metadata(root).with_context(|| format!("cannot stat {}", root.display()))?.dev();
     collect(root, device, &mut BTreeSet::new(), &mut paths)?;
-    let magic = longrun_sys::file_system_magic(fs::File::open(root)?)?;
-    if [longrun_sys::FileSystemMagic::XFS, longrun_sys::FileSystemMagic::BTRFS].contains(&magic) {
+    let filesystem = longrun_sys::FileSystem::of(fs::File::open(root)?)?;
+    if matches!(filesystem, Some(longrun_sys::FileSystem::Xfs | longrun_sys::FileSystem::Btrfs)) {
         // XFS does not tell where directories lie; on btrfs they have no place.
         paths.retain(|path| !path.is_dir());
     }

@@ -1,4 +1,5 @@
-//! The free space of a volume, by the file system's own tool; and on XFS the best that its immovable parts allow.
+//! The free space of a volume according to the file system's own tool; on XFS also the best state that its immovable
+//! parts allow.
 
 use super::{FreeFragments, e2freefrag};
 use crate::{FileSystemKind, LoopVolume, tool};
@@ -24,9 +25,10 @@ pub fn free_space(volume: &LoopVolume) -> Result<FreeFragments> {
     free
 }
 
-/// The bytes of the longest range of a mounted XFS that holds nothing but file data and free space, or of all free space
-/// when that is less: no optimizer can make a longer free piece. Directories count as movable, which they are not: the bound
-/// is one from above. `None` when the volume was made without a reverse map (rmapbt), from which alone this can be told.
+/// The bytes of the longest range of a mounted XFS that holds nothing but file data and free space, or of all free
+/// space when that is less: no optimizer can make a longer free piece. Directories count as movable, which they are
+/// not: the bound is one from above. `None` when the volume was made without a reverse map (rmapbt), from which
+/// alone this can be told.
 ///
 /// # Errors
 /// When the tool fails or says something unexpected.

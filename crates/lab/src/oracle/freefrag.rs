@@ -1,4 +1,4 @@
-//! e2freefrag's view of the free space.
+//! The free space according to e2freefrag.
 
 use crate::tool;
 use anyhow::{Context, Result};

@@ -1,5 +1,5 @@
-//! Judges: what filefrag, the file systems' own tools and a full dump of every file say about a volume. None of this uses our
-//! own scan.
+//! Judges: what filefrag, the file systems' own tools and a full dump of every file report about a volume. They do not
+//! use our scan.
 
 mod btrfs_space;
 mod dump;
@@ -7,6 +7,7 @@ mod excess_space;
 mod filefrag;
 mod free_space;
 mod freefrag;
+mod used_space;
 
 pub use btrfs_space::{BtrfsUsage, btrfs_usage};
 pub use dump::{Dump, Entry, allocated_blocks, compare, dump, file_hash};
@@ -14,3 +15,4 @@ pub use excess_space::bytes_beyond_end;
 pub use filefrag::{FileFragments, excess_of, filefrag};
 pub use free_space::{free_space, longest_possible_on_xfs};
 pub use freefrag::{FreeFragments, e2freefrag};
+pub use used_space::used_space;

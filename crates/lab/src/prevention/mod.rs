@@ -1,8 +1,8 @@
-//! The campaign that shows prevention: every file system and way of writing, with the service and without it, on volumes
-//! whose free space is whole or in pieces.
+//! The campaign that demonstrates prevention: every file system and workload, with the service and without it, on
+//! volumes with contiguous or fragmented free space.
 //!
-//! Owns the volumes and the order. What is measured, and how, is `longrun-bench`'s, so that a user's own measurement and
-//! this one are the same.
+//! Owns the volumes and the order. `longrun-bench` owns the measurement, so that a user's measurement and this one are
+//! the same.
 
 mod report;
 mod space;
@@ -13,7 +13,7 @@ pub use space::FreeSpaceKind;
 use crate::{FileSystemKind, LoopVolume, VolumeSpec};
 use anyhow::{Context, Result};
 use longrun_bench::protocol::{Bench, Comparison, Iteration, Settings};
-use longrun_bench::workload::{Pace, paced};
+use longrun_bench::workload::{Rate, paced};
 use longrun_bench::{Job, Parameters, Profile, Scratch, Service};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -141,7 +141,7 @@ fn watch(settings: &PreventionSettings, volume: &LoopVolume) -> Result<Watching>
     let job = Job { directory: &directory, parameters: settings.parameters, stop: &stop };
     let mut service = Service::start(&settings.program, &volume.mount_point())?;
     let (before, start) = (service.usage()?, Instant::now());
-    let done = paced(&job, Pace { per_second: 5000, time: settings.paced })?;
+    let done = paced(&job, Rate { per_second: 5000, time: settings.paced })?;
     let (after, seconds) = (service.usage()?, start.elapsed().as_secs_f64());
     let (processor_percent, in_kernel_percent) = after.percent_since(&before, seconds);
     service.stop()?;

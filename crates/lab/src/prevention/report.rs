@@ -1,4 +1,4 @@
-//! The results as a document: what was measured, and what of the goals holds.
+//! The results as a document: the measurements, and which goals were met.
 
 use super::{FreeSpaceKind, Measured, PreventionResults, PreventionSettings};
 use crate::FileSystemKind;
@@ -25,15 +25,17 @@ pub fn report(settings: &PreventionSettings, results: &PreventionResults) -> Res
     writeln!(text, "- Machine: {}", machine())?;
     writeln!(
         text,
-        "- Volumes: {} MiB (half of it where free space is in pieces) on a loop device with direct I/O, as mkfs makes them. Free space `whole`: new. `half-in-pieces`: \
-         filled to 60 % by files of 16–256 KiB, every other deleted. `in-pieces`: the same to 97 %.",
+        "- Volumes: {} MiB (half of it where free space is in pieces) on a loop device with direct I/O, with the \
+         defaults of mkfs. Free space `whole`: a new volume. `half-in-pieces`: filled to 60 % with files of 16–256 \
+         KiB, of which every other one was deleted. `in-pieces`: the same, filled to 97 %.",
         settings.mebibytes
     )?;
     writeln!(
         text,
-        "- Work: {} writers, {} MiB each, seed {}; {} iterations each way in turn ({} for controls), each from the same free \
-         space, the service freshly started. Figures are averages, times are medians, the time ratio is the median of the \
-         ratios of neighbouring iterations. `longrun bench prevention DIR --profile NAME` measures the same elsewhere.",
+        "- Work: {} writers, {} MiB each, seed {}; {} iterations with the service and without it in turn ({} for \
+         controls), each on the same free space and with a freshly started service. Figures are averages, times are \
+         medians, and the time ratio is the median of the ratios of neighbouring iterations. `longrun bench \
+         prevention DIR --profile NAME` measures the same on your disk.",
         parameters.writers,
         parameters.bytes.0 >> 20,
         parameters.seed,
@@ -42,11 +44,11 @@ pub fn report(settings: &PreventionSettings, results: &PreventionResults) -> Res
     )?;
     writeln!(
         text,
-        "- Excess: physically contiguous ranges beyond one per file (FIEMAP), after the service has given everything back, \
-         without mending. Split writes: requests of the work that lie in more than one place. Split reads and MB/s: a cold \
-         re-read in order, in direct requests of 256 KiB. Processor: of the service, in per cent of one core. In the kernel: \
-         what its programs there took of the writers' time, in per cent of one core, by the kernel's own clock, which costs \
-         them some 20 ns a run.\n"
+        "- Excess: physically contiguous ranges beyond one per file (FIEMAP), after the service has given back all \
+         runways, without mending. Split writes: requests of the workload that span more than one contiguous range. \
+         Split reads and MB/s: a cold re-read in order, with direct requests of 256 KiB. Processor: use by the \
+         service, in per cent of one core. In the kernel: time of the service's BPF programs within the writers, in \
+         per cent of one core, measured by the kernel; this measurement costs about 20 ns per run.\n"
     )?;
     growing(&mut text, &results.measured)?;
     device(&mut text, &results.measured)?;
@@ -235,8 +237,8 @@ fn claims(text: &mut String, results: &PreventionResults) -> Result<()> {
     Ok(())
 }
 
-/// Puts `text` into the document at `path`, in place of what stands between the marks of `section`; at the end when there are
-/// none. What else is in the document stays.
+/// Puts `text` into the document at `path`, in place of what stands between the marks of `section`; at the end when
+/// there are none. What else is in the document stays.
 ///
 /// # Errors
 /// When the document cannot be read or written, or its marks are not a pair.
@@ -248,14 +250,14 @@ pub fn replace_section(path: &Path, section: &str, text: &str) -> Result<()> {
     };
     let new = match (old.split_once(&begin), old.split_once(&end)) {
         (Some((before, _)), Some((up_to_end, after))) => {
-            ensure!(before.len() < up_to_end.len(), "{}: {end} stands before {begin}", path.display());
+            ensure!(before.len() < up_to_end.len(), "{}: {end} is before {begin}", path.display());
             format!("{before}{begin}\n{}\n{end}{after}", text.trim_end())
         }
         (None, None) => {
             let space = if old.is_empty() || old.ends_with("\n\n") { "" } else { "\n" };
             format!("{old}{space}{begin}\n{}\n{end}\n", text.trim_end())
         }
-        _ => anyhow::bail!("{}: only one of {begin} and {end} is there", path.display()),
+        _ => anyhow::bail!("{}: only one of {begin} and {end} is present", path.display()),
     };
     fs::write(path, new).with_context(|| format!("writing {}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! Free space as the years make it: whole, half of it in pieces, or all of it.
+//! Makes free space as years of use would: contiguous, half of it in pieces, or all of it.
 
 use crate::LoopVolume;
 use anyhow::{Context, Result};
@@ -64,7 +64,7 @@ impl FromStr for FreeSpaceKind {
         Self::ALL
             .into_iter()
             .find(|kind| kind.name() == name)
-            .with_context(|| format!("'{name}' is no state of free space"))
+            .with_context(|| format!("'{name}' is not a state of the free space"))
     }
 }
 

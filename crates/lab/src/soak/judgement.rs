@@ -1,6 +1,6 @@
-//! The verdict on a series of samples: has the service grown?
+//! The verdict on a series of samples: whether the service has grown.
 //!
-//! Owns which part of the series is compared with which, and how much more is allowed. Pure: no clock, no I/O.
+//! Owns which parts of the series are compared, and how much growth is allowed. Pure: no clock, no I/O.
 
 use super::Sample;
 use anyhow::{Context, Result, ensure};
@@ -29,8 +29,9 @@ const FIGURES: [Figure; 6] = [
     Figure { name: "files in the journal", of: |sample| sample.in_journal, part: 4, slack: 64 },
 ];
 
-/// Compares the second quarter of the samples with the last: in the first, caches and pools fill. By their medians, since a
-/// single look can meet a moment at which files are open that are closed at the next, and a peak is no growth.
+/// Compares the second quarter of the samples with the last: in the first, caches and pools fill. By their medians,
+/// since a single look can meet a moment at which files are open that are closed at the next, and a peak is no
+/// growth.
 ///
 /// # Errors
 /// What has grown, and from what to what; or that the samples tell nothing.
@@ -43,7 +44,7 @@ pub(super) fn judge(samples: &[Sample]) -> Result<()> {
     for Figure { name, of, part, slack } in FIGURES {
         let median = |window: &[Sample]| {
             let known: Vec<u64> = window.iter().filter_map(of).collect();
-            ensure!(known.len() * 2 > window.len(), "{name}: the service has not told at most looks");
+            ensure!(known.len() * 2 > window.len(), "{name}: the service has not reported at most looks");
             median(known).context("no samples")
         };
         let (before, after) = (median(early)?, median(late)?);
@@ -61,7 +62,7 @@ fn median(mut values: Vec<u64>) -> Option<u64> {
     values.get(values.len().checked_sub(1)? / 2).copied()
 }
 
-/// At most so many of the samples, evenly spread, for a message that can be read.
+/// At most this many of the samples, evenly spread, for a readable message.
 fn table(samples: &[Sample]) -> String {
     const LINES: usize = 40;
     let lines = samples.iter().step_by(samples.len().div_ceil(LINES).max(1)).map(|sample| format!("{sample:?}"));
@@ -146,7 +147,7 @@ mod tests {
     fn too_few_samples_or_a_service_that_does_not_answer_are_no_success() {
         let samples = series(|_, _| {});
         assert!(judge(&samples[..11]).unwrap_err().to_string().contains("too few"));
-        assert!(grown(|_, sample| sample.queued = None).contains("has not told"));
+        assert!(grown(|_, sample| sample.queued = None).contains("has not reported"));
         judge(&series(|number, sample| sample.queued = (number % 3 != 0).then_some(1))).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! The load: what prevention answers to. Direct writers that grow files beside each other, scattered writes, short files,
-//! deletions, and the volume unmounted and mounted again. Never looks at the service.
+//! The load to which prevention reacts: direct writers that grow files beside each other, scattered writes, short
+//! files, deletions, and a volume that is unmounted and mounted again. Never examines the service.
 
 use crate::LoopVolume;
 use anyhow::{Context, Result};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const O_DIRECT: i32 = 0o40000;
 
-/// Works on one volume until it is told to stop; files grown, and remounts.
+/// Works on one volume until it is asked to stop. Returns the number of files grown, and of remounts.
 pub(super) fn load(volume: &LoopVolume, stop: &AtomicBool) -> Result<(u64, u64)> {
     let (mut files, mut remounts) = (0, 0);
     let mut round = 0u64;

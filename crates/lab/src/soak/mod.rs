@@ -1,6 +1,6 @@
-//! Soaking: the service under mixed load for long, with volumes mounted and unmounted, must not grow.
+//! The soak test: the service must not grow under a long mixed load, with volumes mounted and unmounted.
 //!
-//! Owns how it goes: [`load`] makes the work, the service is sampled, [`judgement`] says whether it grew.
+//! Owns the sequence: [`load`] makes the work, the service is sampled, and [`judgement`] decides whether it grew.
 
 mod judgement;
 mod load;

@@ -1,22 +1,22 @@
-//! Cutting files into pieces under the hands of those who use them, so that an optimizer has something to do.
+//! Fragments files while they are in use, so that an optimizer has work to do.
 
 use anyhow::Result;
 use longrun_ageing::AgeError;
 use longrun_layout::Bytes;
-use longrun_sys::{ByteRange, Errno, FileSystemMagic, share_if_same};
+use longrun_sys::{ByteRange, Errno, FileSystem, share_if_same};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Cuts a file into about so many pieces, and leaves those alone that change too fast. Its content stays.
+/// Divides a file into about this many pieces, and leaves files alone that change too fast. The content stays.
 pub(super) fn cut(path: &Path, pieces: u64) -> Result<()> {
     let file = match File::open(path) {
         // Replaced by another since the directory was read.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    if longrun_sys::file_system_magic(&file)? != FileSystemMagic::EXT4 {
+    if FileSystem::of(&file)? != Some(FileSystem::Ext4) {
         return cut_by_sharing(&file, path, pieces);
     }
     match longrun_ageing::fragment_file(path, pieces) {

@@ -1,4 +1,5 @@
-//! Files written in every way that a process can write: each writer keeps what its file must hold in memory.
+//! Files that are written in every way that a process can use: each writer keeps the expected content of its file in
+//! memory.
 
 use super::Participant;
 use anyhow::{Context, Result, ensure};

@@ -1,5 +1,6 @@
-//! Writers' torture: processes' ways of using files, all at once and each knowing what its file must hold, beside an
-//! optimizer that runs again and again. Nothing may be lost, nothing may fail that would not fail alone.
+//! The torture test for writers: processes use files in many ways at the same time and know the expected content,
+//! while an optimizer runs repeatedly. No data may be lost, and nothing may fail that would not fail without the
+//! optimizer.
 
 mod cutting;
 mod data;
@@ -32,7 +33,7 @@ const KEPT: usize = 20;
 /// file open for a moment, and executing it would fail through no fault of the optimizer.
 static SPAWNING: Mutex<()> = Mutex::new(());
 
-/// Passes that may give way to writers that fill the volume before one must come to its end.
+/// The number of passes that may give way to writers that fill the volume, before one must complete.
 const MOST_YIELDED: u64 = 50;
 
 /// Odd while the harness itself cuts files into pieces: what is slow or refused then is not the optimizer's doing.
@@ -194,7 +195,7 @@ fn one_pass(mount: &Path, directory: &Path, optimizer: &Optimizer, report: &mut 
     let finished = running.wait(LIMIT)?;
     if optimizer.is_ours() {
         // The writers may fill the volume: then it is right to leave the space to them, and to try again later.
-        let yielded = ["others needed the free space", "too little free space"];
+        let yielded = ["needed the free space", "too little free space"];
         if !finished.status.success() && yielded.iter().any(|reason| finished.stderr.contains(reason)) {
             report.yielded += 1;
             anyhow::ensure!(report.yielded < MOST_YIELDED, "the optimizer never had space to work with");

@@ -1,5 +1,5 @@
-//! Programs that are copied and executed at once, executed again and again, and kept running: an optimizer that holds a
-//! file open for writing makes executing it fail.
+//! Programs that are copied and executed at once, executed repeatedly, and kept running. An optimizer that holds a
+//! file open for writing makes its execution fail.
 
 use super::{Participant, SPAWNING};
 use crate::Running;

@@ -1,4 +1,4 @@
-//! Reading files that nobody writes to, from memory or from the device, while they are being moved.
+//! Readers of files without writers, from memory or from the device, while these files are moved.
 
 use super::Participant;
 use crate::oracle::{Dump, file_hash};

@@ -1,8 +1,8 @@
-//! Torture of runways: files grow in every way while their runways come and go at the worst moments, and every byte is
-//! compared.
+//! The torture test of runways: files grow in many ways while their runways are granted and given back at the worst
+//! moments, and every byte is compared.
 //!
-//! Growth is not noticed here but told, so that there are far more grants and trims than real growth would cause; everything
-//! behind the sensor is what is shipped.
+//! Growth is reported by the test instead of a real sensor, so that there are far more grants and trims than real
+//! growth would cause. Everything behind the sensor is the product's.
 
 mod told;
 mod writer;
@@ -23,7 +23,7 @@ use writer::{Grower, Habit};
 const MEBIBYTES: u64 = 2048;
 /// Appends of one file, at most.
 const APPENDS: u64 = 300;
-/// One file in so many is kept, and compared once more when nothing of it is in memory.
+/// One file in this many is kept, and compared once more when it is no longer in memory.
 const KEPT: u64 = 16;
 
 /// What to do.

@@ -1,4 +1,4 @@
-//! A sensor that hears what tests tell it.
+//! A sensor that reports what a test tells it.
 
 use longrun_layout::Bytes;
 use longrun_prevention::sensor::{Sensor, SensorError};
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A sensor that hears what it is told, and notices nothing itself.
+/// A sensor that delivers the signals of a test, and detects nothing itself.
 #[derive(Default)]
 pub struct Told {
     signals: Mutex<VecDeque<Signal>>,

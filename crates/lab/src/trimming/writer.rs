@@ -1,4 +1,4 @@
-//! Files that grow in every way there is, and know what must be in them.
+//! Writers that make files grow in every possible way and know the expected content.
 
 use super::Told;
 use anyhow::{Context, Result, ensure};

@@ -1,9 +1,10 @@
 //! A volume with some files, opened for moving: what the tests of the primitives share.
 
+use longrun_engine::{NoProgress, Placed, Volume};
 use longrun_lab::{LoopVolume, VolumeSpec, drop_caches};
 use longrun_layout::{Blocks, Extent, ExtentSet, FileId, PhysicalBlock, Run};
+use longrun_volume::Target;
 use longrun_volume::ext4::Ext4Volume;
-use longrun_volume::{NoProgress, Target, Volume};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The thread that writes: opens, writes, keeps house, and waits out what cannot be helped.
+//! The thread that writes: it opens the database, writes, removes old data, and waits after failures.
 
 use super::Settings;
 use super::pending::{Shared, Wake};
@@ -9,20 +9,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Keeps the books until it is told to stop.
+/// Writes the history until it is told to stop.
 pub struct Keeper {
     path: PathBuf,
     settings: Settings,
     shared: Arc<Shared>,
-    /// Whether the database was checked when it was opened before. It is open only while it is written.
+    /// Whether the database has been checked since the last failure. It is open only during a write.
     checked: bool,
     /// When to try again after a failure.
     retry: Option<Instant>,
-    /// Whether what was spent before this process is known.
+    /// Whether the bytes spent by earlier processes have been read.
     knows_spent: bool,
-    /// The hour in which it last kept house.
+    /// The hour in which old data was last removed.
     kept_house: Option<Hour>,
-    /// The failure that has been said, so that it is said once.
+    /// The failure that has been logged, so that it is logged once.
     said: Option<String>,
 }
 
@@ -31,9 +31,9 @@ impl Keeper {
         Self { path, settings, shared, checked: false, retry: None, knows_spent: false, kept_house: None, said: None }
     }
 
-    /// Until told to stop; then once more.
+    /// Writes periodically until told to stop, and a last time then.
     pub fn run(mut self) {
-        // At once, so that the status tells how the books stand before anything has happened.
+        // The first turn comes at once, so that the status is known before the first record.
         self.turn();
         loop {
             match self.shared.wait(self.settings.flush_every) {
@@ -53,7 +53,7 @@ impl Keeper {
         }
     }
 
-    /// Writes what is pending; whether nothing is left to write.
+    /// Writes what is pending. Returns whether nothing is left to write.
     fn turn(&mut self) -> bool {
         if self.retry.is_some_and(|retry| Instant::now() < retry) {
             return false;
@@ -80,7 +80,7 @@ impl Keeper {
         }
     }
 
-    /// Opens, writes, keeps house, and closes; tells the size of the database. `batch` is taken once it is written.
+    /// Opens, writes, removes old data and closes. Returns the size of the database. `batch` is taken once it is written.
     fn write(&mut self, batch: &mut Option<Batch>) -> Result<Option<u64>, LedgerError> {
         let now = self.shared.now();
         let idle = batch.as_ref().is_none_or(Batch::is_empty);
@@ -124,18 +124,18 @@ impl Keeper {
     fn recovered(&mut self) {
         self.retry = None;
         if self.said.take().is_some() {
-            tracing::info!("history is written again");
+            tracing::info!("the history is being written again");
             self.shared.tell(|status| status.note = None);
         }
     }
 
     fn failed(&mut self, error: &LedgerError) {
-        // Whatever it was, the next attempt begins by opening and checking.
+        // The next attempt opens and checks the database again.
         self.checked = false;
         self.retry = Some(Instant::now() + self.settings.retry_every.max(Duration::from_millis(1)));
         let told = error.to_string();
         if self.said.as_ref() != Some(&told) {
-            tracing::warn!("history is not written: {told}");
+            tracing::warn!("the history is not being written: {told}");
         }
         self.shared.tell(|status| {
             status.recording = false;
@@ -145,7 +145,7 @@ impl Keeper {
     }
 }
 
-/// What the database says was spent that day, of all volumes.
+/// The bytes spent that day on each volume, from the database.
 fn spent(ledger: &Ledger, day: Day) -> Result<BTreeMap<(Account, Day), u64>, LedgerError> {
     let all = ledger.spent_on(day)?;
     Ok(all.into_iter().map(|(account, bytes)| ((account, day), bytes.0)).collect())

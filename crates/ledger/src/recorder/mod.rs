@@ -1,8 +1,8 @@
-//! Keeps the books for a program that must never wait for a disk.
+//! Records the history for a program that must never wait for a disk.
 //!
-//! Owns the thread that writes. Callers add to what is pending and go on; when nothing can be written (no space,
-//! read-only, damaged), that is said once, what fits is kept in memory, and writing is tried again now and then. Reads no
-//! clock of its own: the caller gives it one.
+//! Owns the thread that writes. Callers queue records and continue at once. If the database cannot be written (no space,
+//! read-only, damaged), this is logged once, records stay in memory up to a limit, and writing is repeated periodically.
+//! Reads no clock of its own: the caller provides one.
 
 mod keeper;
 mod pending;
@@ -19,17 +19,17 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// So long the end waits for what is pending to be written.
+/// How long dropping the recorder waits for the last write.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// How a recorder works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// At most this long after it was given, something is written.
+    /// The longest time between queueing and writing a record.
     pub flush_every: Duration,
-    /// How long to wait after a failure.
+    /// The time to wait after a failure.
     pub retry_every: Duration,
-    /// How many rows may be pending; what is beyond that is dropped, and counted.
+    /// The most rows that may be pending. Further rows are dropped and counted.
     pub pending: usize,
     /// How much history is kept.
     pub limits: Limits,
@@ -46,24 +46,24 @@ impl Default for Settings {
     }
 }
 
-/// How the books stand, for `status`.
+/// The state of the recorder, for `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecorderStatus {
     /// Whether history is being written.
     pub recording: bool,
-    /// Why not, or what happened at the start (a damaged database set aside).
+    /// Why it is not being written, or what happened at the start (a damaged database was renamed).
     pub note: Option<String>,
-    /// When something was last written.
+    /// The time of the last write.
     pub written: Option<Timestamp>,
     /// Rows that wait to be written.
     pub pending: u64,
     /// Rows that were dropped because too many waited.
     pub dropped: u64,
-    /// How large the database is.
+    /// The size of the database.
     pub bytes: u64,
 }
 
-/// Keeps the books. Ends, having written what is pending, when dropped.
+/// Records the history. When dropped, it writes what is pending and ends.
 pub struct Recorder {
     path: PathBuf,
     shared: Arc<Shared>,
@@ -71,10 +71,11 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts the thread that writes to the database at `path`, which is opened by and by: nothing fails here for its sake.
+    /// Starts the thread that writes to the database at `path`. The thread opens the database, so that a faulty database
+    /// causes no error here.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// If the thread cannot be started.
     pub fn start(
         path: &Path,
         settings: Settings,
@@ -90,54 +91,55 @@ impl Recorder {
         Ok(Self { path: path.to_owned(), shared, thread: Some(thread) })
     }
 
-    /// Where the database is: for [`crate::Reader::open`].
+    /// The path of the database, for [`crate::Reader::open`].
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Notes that a volume is there, and what it is called now.
+    /// Notes that a volume is present, with its current names.
     pub fn saw(&self, volume: VolumeIdentity) {
         let now = self.shared.now();
         self.shared.add(|batch| batch.saw(volume, now));
     }
 
-    /// Counts, in the present hour.
+    /// Adds to a counter, in the current hour.
     pub fn count(&self, account: &Account, counter: Counter, amount: u64) {
         if amount > 0 {
             self.shared.count(account, counter, amount);
         }
     }
 
-    /// Keeps the figures of a scan.
+    /// Records the figures of a scan.
     pub fn scanned(&self, account: &Account, gauge: Gauge) {
         let now = self.shared.now();
         self.shared.add(|batch| batch.gauges.push((account.clone(), now, gauge)));
     }
 
-    /// Keeps an event.
+    /// Records an event.
     pub fn event(&self, event: Event) {
         self.shared.add(|batch| batch.events.push(event));
     }
 
-    /// Notes that `bytes` were written to a volume at our instance.
+    /// Notes that Longrun wrote `bytes` to a volume.
     pub fn spend(&self, account: &Account, bytes: Bytes) {
         self.shared.spend(account, bytes);
     }
 
-    /// How much was spent on a volume today (UTC), also before this process began, and also while nothing can be written.
+    /// The bytes that Longrun wrote to a volume today (UTC). Includes earlier processes, and works without the database.
     #[must_use]
     pub fn spent_today(&self, account: &Account) -> Bytes {
         self.shared.spent_today(account)
     }
 
-    /// How the books stand.
+    /// The state of the recorder.
     #[must_use]
     pub fn status(&self) -> RecorderStatus {
         self.shared.status()
     }
 
-    /// Writes what is pending; whether that worked within `patience`. A failure that is waited out is not waited for.
+    /// Writes what is pending. Returns whether this succeeded within `patience`; while the recorder waits after a failure,
+    /// it returns false at once.
     pub fn flush(&self, patience: Duration) -> bool {
         self.shared.flush(patience)
     }
@@ -146,13 +148,13 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take().filter(|_| self.shared.stop(LAST_WORDS)) {
-            // It has said what there was to say; a panic in it is not worth another one here.
+            // The thread has logged its errors. A panic in it must not cause another one here.
             _ = thread.join();
         }
     }
 }
 
-/// Tells that the thread has ended, however it ended.
+/// Reports the end of the thread, also after a panic.
 struct End(Arc<Shared>);
 
 impl Drop for End {

@@ -1,6 +1,6 @@
-//! What waits to be written, shared between callers and the thread that writes.
+//! The records that wait to be written, shared between callers and the thread that writes.
 //!
-//! Owns the bound on it. Nothing that takes long is ever done under its lock, so that callers pass at once.
+//! Owns the limit on them. Holds its lock for short operations only, so that callers never wait.
 
 use super::RecorderStatus;
 use crate::{Account, Batch, Counter, Day, Hour};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What callers and the writing thread share.
+/// The state that callers and the writing thread share.
 pub struct Shared {
     limit: usize,
     clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
@@ -22,14 +22,14 @@ pub struct Shared {
 struct State {
     batch: Batch,
     status: RecorderStatus,
-    /// What this process has spent, by day: known whether or not it can be written.
+    /// Bytes that this process has spent, by day. Does not depend on the database.
     spent: BTreeMap<(Account, Day), u64>,
-    /// What others spent before, from the database.
+    /// Bytes that earlier processes spent, from the database.
     spent_before: BTreeMap<(Account, Day), u64>,
-    /// How many times it was asked to write at once, and up to which of these it has tried.
+    /// The number of requests to write at once, and the last request that was tried.
     asked: u64,
     tried: u64,
-    /// Up to which of these it succeeded.
+    /// The last request that succeeded.
     served: u64,
     stopping: bool,
     ended: bool,
@@ -44,11 +44,11 @@ impl State {
 /// Why the writing thread was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// The time is over.
+    /// The interval has passed.
     Time,
-    /// Somebody waits for the outcome of the request of this number.
+    /// A caller waits for the result of the request with this number.
     Asked(u64),
-    /// It is the end.
+    /// The recorder ends.
     Stop,
 }
 
@@ -58,12 +58,12 @@ impl Shared {
         Self { limit, clock, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// The present, as the caller's clock shows it.
+    /// The current time of the caller's clock.
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
-    /// A thread that died with the lock held leaves figures that are still better than none.
+    /// Ignores poisoning: the figures that a panicked thread left are still usable.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,7 +78,7 @@ impl Shared {
         }
     }
 
-    /// Counts. What is counted already in this hour takes no further room, and is never dropped.
+    /// Adds to a counter. A counter that has a row for this hour takes no further room, and is never dropped.
     pub fn count(&self, account: &Account, counter: Counter, amount: u64) {
         let now = self.now();
         let mut state = self.lock();
@@ -97,7 +97,7 @@ impl Shared {
         state.spent.retain(|(_, day), _| *day >= today);
         let spent = state.spent.entry((account.clone(), today)).or_default();
         *spent = spent.saturating_add(bytes.0);
-        // A budget is a promise: it is bounded by volumes and days, and never dropped.
+        // Never dropped, because the daily budget depends on it. There is one row per volume and day.
         state.batch.spend(account, bytes, now);
     }
 
@@ -114,17 +114,18 @@ impl Shared {
         RecorderStatus { pending, ..state.status.clone() }
     }
 
-    /// Changes what is told about the books.
+    /// Changes the status.
     pub fn tell(&self, change: impl FnOnce(&mut RecorderStatus)) {
         change(&mut self.lock().status);
     }
 
-    /// What had been spent before this process began.
+    /// Sets the bytes that earlier processes spent.
     pub fn learn_spent(&self, spent: BTreeMap<(Account, Day), u64>) {
         self.lock().spent_before = spent;
     }
 
-    /// Tells the writing thread to end; whether it did within `patience`. A disk that answers nothing may keep it for ever.
+    /// Tells the writing thread to end. Returns whether it did within `patience`: a disk that does not answer can block it
+    /// forever.
     pub fn stop(&self, patience: Duration) -> bool {
         let mut state = self.lock();
         state.stopping = true;
@@ -149,7 +150,7 @@ impl Shared {
         let mut state = self.lock();
         state.batch.take_over(batch);
         let excess = state.batch.len().saturating_sub(self.limit);
-        // The oldest goes first. Counts are the smallest and say the most: they go last.
+        // The oldest rows are dropped first. Counts are dropped last, because they are small and tell the most.
         let events = excess.min(state.batch.events.len());
         state.batch.events.drain(..events);
         let gauges = (excess - events).min(state.batch.gauges.len());
@@ -158,7 +159,7 @@ impl Shared {
         state.dropped(events + gauges + tallies);
     }
 
-    /// Waits for `time`, or for somebody who wants something sooner.
+    /// Waits for `time`, or until a caller asks for a write or the end.
     pub fn wait(&self, time: Duration) -> Wake {
         let woken = |state: &mut State| !state.stopping && state.asked == state.tried;
         let state = self.lock();
@@ -170,7 +171,7 @@ impl Shared {
         }
     }
 
-    /// The request of this number, and all before it, had this outcome.
+    /// Reports the result of the request with this number and of all before it.
     pub fn answer(&self, request: u64, written: bool) {
         let mut state = self.lock();
         state.tried = state.tried.max(request);
@@ -181,7 +182,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Asks for writing at once, and waits for the outcome.
+    /// Asks for a write at once, and waits for the result.
     pub fn flush(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         let mut state = self.lock();

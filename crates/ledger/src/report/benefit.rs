@@ -1,9 +1,9 @@
-//! What it was good for: only what the counted figures show, and "none" where they show nothing.
+//! The benefit: only what the counted figures show, and "none" if they show nothing.
 
 use super::{Benefit, GaugeShown, Tallies};
 use crate::Counter;
 
-/// The benefit of what was counted, and of what scans show, volume by volume.
+/// The benefit, from the counters and from the scans of each volume.
 pub fn of<'a>(totals: &Tallies, scans: impl Iterator<Item = &'a [GaugeShown]>) -> Benefit {
     let prevented = totals.get(Counter::FragmentsPrevented);
     let mended = totals.get(Counter::FragmentsMended);
@@ -12,7 +12,7 @@ pub fn of<'a>(totals: &Tallies, scans: impl Iterator<Item = &'a [GaugeShown]>) -
     let share = (would_have > 0).then(|| per_mille(prevented, would_have));
     let mut statements = Vec::new();
     if prevented > 0 {
-        let share = share.map_or_else(String::new, |share| format!(", {} of those that were coming", percent(share)));
+        let share = share.map_or_else(String::new, |share| format!(", {} of those that were expected", percent(share)));
         statements.push(format!("{} excess {} prevented{share}.", grouped(prevented), fragments(prevented)));
     }
     if mended > 0 {
@@ -28,19 +28,19 @@ pub fn of<'a>(totals: &Tallies, scans: impl Iterator<Item = &'a [GaugeShown]>) -
     if avoided > 0 {
         let noun = if avoided == 1 { "request" } else { "requests" };
         statements.push(format!(
-            "Reading all these files once from end to end takes up to {} device {noun} fewer.",
+            "Reading all these files once from end to end takes up to {} fewer device {noun}.",
             grouped(avoided)
         ));
     }
     statements.extend(scanned(scans));
     if statements.is_empty() {
-        statements.push("Benefit: none that the figures of this period show.".to_owned());
+        statements.push("Benefit: none in the figures of this period.".to_owned());
     }
     Benefit { excess_avoided: avoided, prevented_per_mille: share, requests_saved_per_full_read: avoided, statements }
 }
 
-/// The excess of the volumes that were scanned twice, at the first scan and at the last. Nothing when it has not fallen:
-/// that is no benefit, and the figures are there to be seen.
+/// The excess fragments at the first and at the last scan, of the volumes that were scanned at least twice. `None` if they
+/// have not fallen: this is not a benefit, and the report shows the figures anyway.
 fn scanned<'a>(scans: impl Iterator<Item = &'a [GaugeShown]>) -> Option<String> {
     let (mut first, mut last) = (0u64, 0u64);
     for scans in scans {
@@ -58,7 +58,7 @@ fn per_mille(part: u64, whole: u64) -> u64 {
     u64::try_from(u128::from(part) * 1000 / u128::from(whole).max(1)).unwrap_or_default()
 }
 
-/// Rounded down: what is not all is never called 100 %.
+/// Rounded down, so that only the whole is 100 %.
 fn percent(per_mille: u64) -> String {
     match per_mille % 10 {
         0 => format!("{} %", per_mille / 10),
@@ -70,7 +70,7 @@ fn fragments(count: u64) -> &'static str {
     if count == 1 { "fragment" } else { "fragments" }
 }
 
-/// With its thousands set apart.
+/// With commas between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::new();
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn nothing_to_show_is_reported_as_none() {
         let benefit = of(&Tallies::default(), [[scan(5), scan(9)].as_slice()].into_iter());
-        assert_eq!(benefit.statements, ["Benefit: none that the figures of this period show."]);
+        assert_eq!(benefit.statements, ["Benefit: none in the figures of this period."]);
         assert_eq!((benefit.excess_avoided, benefit.prevented_per_mille), (0, None));
     }
 

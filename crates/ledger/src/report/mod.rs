@@ -1,7 +1,7 @@
-//! What the history tells about a period.
+//! The report on a period of the history.
 //!
-//! Owns the form of a report and how it is read from the database. Never writes, and never claims a benefit that the
-//! figures do not show.
+//! Owns the type of a report and reads it from the database. Never writes, and never claims a benefit that the figures do
+//! not show.
 
 mod benefit;
 pub(crate) mod read;
@@ -11,27 +11,27 @@ use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// From when to when.
+/// A period of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Period {
     /// Its beginning.
     pub from: Timestamp,
-    /// Its end, which does not belong to it.
+    /// Its end, exclusive.
     pub to: Timestamp,
 }
 
-/// What is asked.
+/// What a report is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Which time.
+    /// The period.
     pub period: Period,
-    /// Only this volume: a UUID, a label, a mount point or a device, as last seen. All of them otherwise.
+    /// Only this volume: a UUID, a label, a mount point or a device, as last seen. All volumes if `None`.
     pub volume: Option<String>,
     /// At most this many events, the most severe and then the latest first.
     pub events: usize,
 }
 
-/// Sums of counters; what is not there is 0.
+/// Sums of counters. A counter without an entry is 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Tallies(pub BTreeMap<Counter, u64>);
@@ -107,37 +107,37 @@ pub struct VolumeReport {
     pub series: Vec<SeriesPoint>,
     /// Scans within the period, oldest first.
     pub scans: Vec<GaugeShown>,
-    /// What it was good for.
+    /// The benefit.
     pub benefit: Benefit,
 }
 
-/// What it was good for, by figures that can be checked. Each is absent where it cannot be told.
+/// The benefit, as figures that can be checked. A figure that is not known is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Benefit {
-    /// Excess fragments that did not come to be or do not exist any more.
+    /// Excess fragments that were prevented or mended.
     pub excess_avoided: u64,
-    /// Of the excess fragments that would have come to be, how many in a thousand did not.
+    /// The share of the expected excess fragments that was prevented, per thousand.
     pub prevented_per_mille: Option<u64>,
-    /// At most this many requests fewer go to the device whenever all these files are read once from end to end.
+    /// How many device requests are saved, at most, when all these files are read once from end to end.
     pub requests_saved_per_full_read: u64,
-    /// Sentences for people. One that says "none" when nothing shows.
+    /// Sentences for people. If there is no benefit, one says "none".
     pub statements: Vec<String>,
 }
 
-/// What the history tells about a period.
+/// The report on a period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Which time.
+    /// The period.
     pub period: Period,
     /// The length of the steps of all series.
     pub step: Step,
-    /// Whether there is any history at all, of any time.
+    /// Whether there is any history, of any time.
     pub has_history: bool,
     /// All volumes of the report together, and the service itself.
     pub totals: Tallies,
     /// The same in steps.
     pub series: Vec<SeriesPoint>,
-    /// What it was good for.
+    /// The benefit.
     pub benefit: Benefit,
     /// Each volume.
     pub volumes: Vec<VolumeReport>,
@@ -148,7 +148,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What there is to tell before there is any history.
+    /// The report before there is any history.
     #[must_use]
     pub fn empty(period: Period) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Reads a report from the database, as of one moment, beside whoever writes.
+//! Reads a report from the database in one snapshot, also while another process writes.
 
 use super::{EventShown, GaugeShown, Period, Query, Report, SeriesPoint, Tallies, VolumeReport, benefit};
 use crate::{Counter, Gauge, LedgerError, Severity, Step, VolumeIdentity};
@@ -9,17 +9,17 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// So long a period is shown by the hour.
+/// The longest period that is shown by the hour.
 const BY_HOURS: SignedDuration = SignedDuration::from_hours(3 * 24);
-/// So long a period is shown by the day.
+/// The longest period that is shown by the day.
 const BY_DAYS: SignedDuration = SignedDuration::from_hours(120 * 24);
-/// So many volumes are named when the one that is asked for is not known.
+/// The most volumes that the error for an unknown volume names.
 const NAMED: usize = 8;
 
-/// What the database tells about the period of `query`.
+/// The report on the period of `query`.
 pub fn report(connection: &Connection, path: &Path, query: &Query) -> Result<Report, LedgerError> {
     let failed = |e| LedgerError::sqlite(path, "read it", e);
-    // One transaction: what is written meanwhile is in all of the report or in none of it.
+    // One transaction, so that all parts of the report are of the same moment.
     let snapshot = connection.unchecked_transaction().map_err(failed)?;
     let mut volumes = volumes(&snapshot).map_err(failed)?;
     if let Some(asked) = &query.volume {
@@ -123,7 +123,7 @@ struct Tally {
     value: u64,
 }
 
-/// All counts of steps that the period touches: a step cannot be cut.
+/// All counts of the steps that overlap the period. A step cannot be divided.
 fn tallies(connection: &Connection, period: Period, of: &BTreeMap<i64, Known>) -> rusqlite::Result<Vec<Tally>> {
     let question = "SELECT at, volume, counter, value FROM tally WHERE step = ?1 AND at >= ?2 AND at < ?3";
     let mut statement = connection.prepare(question)?;
@@ -133,7 +133,7 @@ fn tallies(connection: &Connection, period: Period, of: &BTreeMap<i64, Known>) -
         let mut rows = statement.query(bounds)?;
         while let Some(row) = rows.next()? {
             let counter: String = row.get(2)?;
-            // A later version of the same format may count what is unknown here.
+            // A later version of the same format may have further counters.
             let (Some(at), Some(counter), Some(value)) = (time(row, 0)?, Counter::from_name(&counter), figure(row, 3)?)
             else {
                 continue;
@@ -161,7 +161,7 @@ fn series<'a>(rows: impl Iterator<Item = &'a Tally>, step: Step) -> Vec<SeriesPo
     points.into_iter().map(|(at, tallies)| SeriesPoint { at, tallies }).collect()
 }
 
-/// By the time of which something is known: a year is asked for on the second day, too.
+/// The step that fits the time with figures, which may be much shorter than the period.
 fn step_for(period: Period, rows: &[Tally]) -> Step {
     let oldest = rows.iter().map(|row| row.at).min().unwrap_or(period.from);
     let latest = rows.iter().map(|row| row.at).max().unwrap_or(period.to);
@@ -172,7 +172,7 @@ fn step_for(period: Period, rows: &[Tally]) -> Step {
     }
 }
 
-/// The volumes of which the period knows something; one that was asked for is shown in any case.
+/// The volumes with figures in the period. A volume that was asked for is always shown.
 fn volume_reports(
     connection: &Connection,
     query: &Query,

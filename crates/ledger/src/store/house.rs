@@ -1,7 +1,7 @@
-//! Keeping the house: hours become days, days become months, and the file stays below its limit.
+//! Housekeeping: rolls hours up into days and days into months, and keeps the file below its limit.
 //!
-//! Owns what is given up, and in which order. Sums are conserved by rolling up; only what exceeds the size of the file is
-//! given up, the oldest first. Everything is bounded by the time that is passed in; no clock is read.
+//! Owns what is removed, and in which order. Rolling up conserves the sums. Data is removed only if the file would exceed
+//! its limit, the oldest first. The caller passes the time; no clock is read.
 
 use super::Limits;
 use super::write::ADD_TALLY;
@@ -9,16 +9,16 @@ use crate::{Severity, Step};
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-/// Budgets are asked for today; a month of them is kept to be looked at.
+/// Days of spent bytes that are kept. Only today's are needed; the others are for inspection.
 const SPENT_DAYS: i64 = 31;
-/// Below this the empty tables would not fit.
+/// The smallest limit; the empty tables need about this much.
 const LEAST_BYTES: u64 = 256 << 10;
-/// So many events of a severity are kept as long as anything is.
+/// The number of events of each severity that shrinking keeps.
 const FEW_EVENTS: u32 = 16;
-/// Free pages that are worth giving back.
+/// The file is truncated when it has at least this many free pages.
 const SPARE_PAGES: i64 = 64;
 
-/// What is kept how long.
+/// How long data is kept.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
     hours: Timestamp,
@@ -40,8 +40,8 @@ fn before(now: Timestamp, days: i64) -> Timestamp {
     now.checked_sub(SignedDuration::from_hours(days * 24)).unwrap_or(Timestamp::MIN)
 }
 
-/// One step of time into the next longer one, in the words of SQLite, whose calendar is that of UTC. Beyond the years
-/// that it knows nothing is rolled up; no clock shows them either.
+/// Rolls one time step up into the next longer one, in SQL. SQLite's calendar is UTC. Times beyond its range of years are
+/// not rolled up.
 #[derive(Clone, Copy)]
 struct RollUp {
     from: Step,
@@ -78,7 +78,7 @@ pub fn keep(connection: &mut Connection, limits: &Limits, now: Timestamp) -> rus
     Ok(())
 }
 
-/// Whether the file has outgrown its limit.
+/// Whether the file is larger than its limit.
 pub fn is_too_large(connection: &Connection, limits: &Limits) -> rusqlite::Result<bool> {
     let bytes = number(connection, "PRAGMA page_count")? * number(connection, "PRAGMA page_size")?;
     Ok(u64::try_from(bytes).unwrap_or_default() > limits.max.0.max(LEAST_BYTES))
@@ -104,7 +104,7 @@ fn roll_up(connection: &mut Connection, reach: Reach, now: Timestamp) -> rusqlit
         transaction.execute(&insert, params![roll.into.code(), roll.from.code(), end.as_second()])?;
         let delete = "DELETE FROM tally WHERE step = ?1 AND at < ?2";
         transaction.execute(delete, params![roll.from.code(), end.as_second()])?;
-        // Of the scans of such a time, the last one stays.
+        // Of the scans in each longer step, the last one stays.
         let thin = format!(
             "DELETE FROM gauge WHERE at < ?1 AND EXISTS (SELECT 1 FROM gauge AS later
              WHERE later.volume = gauge.volume AND later.at > gauge.at AND later.at < min(?1, {}))",
@@ -124,7 +124,7 @@ fn roll_up(connection: &mut Connection, reach: Reach, now: Timestamp) -> rusqlit
     transaction.commit()
 }
 
-/// Volumes of which nothing is left: a machine that mounts a new one for each job would gather them for ever.
+/// Removes volumes without data. Otherwise they would accumulate on a machine that mounts a new volume for each job.
 fn forget_volumes(connection: &Connection, unseen_since: Timestamp) -> rusqlite::Result<()> {
     connection.execute(
         "DELETE FROM volume WHERE id <> 0 AND coalesce(last_seen, 0) < ?1
@@ -135,7 +135,7 @@ fn forget_volumes(connection: &Connection, unseen_since: Timestamp) -> rusqlite:
     Ok(())
 }
 
-/// Gives up detail, and then the oldest, until a quarter of the limit is free.
+/// Removes detail, and then the oldest data, until a quarter of the limit is free.
 fn shrink(connection: &mut Connection, limits: &Limits, now: Timestamp) -> rusqlite::Result<()> {
     let goal = limits.max.0.max(LEAST_BYTES) / 4 * 3;
     let few = limits.events.min(FEW_EVENTS);
@@ -165,12 +165,12 @@ fn shrink(connection: &mut Connection, limits: &Limits, now: Timestamp) -> rusql
     Ok(())
 }
 
-/// Gives the pages that are free back to the file system.
+/// Returns free pages to the file system.
 fn give_back(connection: &Connection) -> rusqlite::Result<()> {
     let mut vacuum = connection.prepare("PRAGMA incremental_vacuum")?;
     let mut steps = vacuum.query([])?;
     while steps.next()?.is_some() {}
     drop(steps);
-    // A reader may keep it from being truncated now: it is tried again next time.
+    // A reader may prevent the truncation; it is repeated next time.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }

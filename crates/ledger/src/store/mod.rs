@@ -1,6 +1,6 @@
-//! The database: opened, written by one process, read by any.
+//! The database: one process writes it, any process may read it.
 //!
-//! Owns what may be done with it. The format is [`schema`]'s, the ways of opening it [`open`]'s, its size [`house`]'s.
+//! Owns the operations on it. [`schema`] has the format, [`open`] opens it, [`house`] limits its size.
 
 mod house;
 mod open;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use turn::Turn;
 
-/// How long another process is waited for.
+/// How long to wait for another process.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The file beside the database at `path` that has its name and `suffix`.
@@ -36,9 +36,9 @@ pub struct Limits {
     pub hours_for_days: u32,
     /// Days become months when they are older than this many days.
     pub days_for_days: u32,
-    /// Of each severity, this many events.
+    /// The most events of each severity.
     pub events: u32,
-    /// The file is kept below this size, by giving up the oldest.
+    /// The largest size of the file. The oldest data is removed to keep it.
     pub max: Bytes,
 }
 
@@ -48,14 +48,14 @@ impl Default for Limits {
     }
 }
 
-/// Something to tell the user about an opening that worked.
+/// A message for the user about a successful opening.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// The database was damaged; it is kept under another name, and a new one was begun.
+    /// The database was damaged. It was renamed, and a new one was started.
     SetAside {
-        /// Where it is kept.
+        /// The new path of the damaged database.
         kept: PathBuf,
-        /// What was found.
+        /// The damage that was found.
         detail: String,
     },
 }
@@ -63,44 +63,44 @@ pub enum Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::SetAside { kept, detail } = self;
-        write!(f, "the history was damaged ({detail}); it is kept as {}, and a new one was begun", kept.display())
+        write!(f, "the history was damaged ({detail}); it was renamed to {}, and a new one was started", kept.display())
     }
 }
 
 /// An opened database.
 #[derive(Debug)]
 pub struct Opened {
-    /// It.
+    /// The database.
     pub ledger: Ledger,
-    /// Something to tell the user.
+    /// A message for the user.
     pub note: Option<Note>,
 }
 
-/// The database, for writing. Nobody else reads or writes it meanwhile: it is to be dropped when the work is done.
+/// The database, for writing. It is locked exclusively, so drop it when the work is done.
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
     limits: Limits,
     connection: Connection,
-    // After the connection, so that it ends later.
+    // Declared after the connection, so that it is dropped later.
     _turn: Turn,
 }
 
 impl Ledger {
-    /// Opens or begins a database. `now` names what must be set aside.
+    /// Opens or creates a database. A damaged one is renamed; `now` is part of its new name.
     ///
     /// # Errors
-    /// [`LedgerError`]: the caller goes on without history.
+    /// [`LedgerError`]. The caller continues without history.
     pub fn open(path: &Path, limits: Limits, now: Timestamp) -> Result<Opened, LedgerError> {
         let turn = Turn::take(path);
         let (connection, note) = open::for_writing(path, now)?;
         Ok(Opened { ledger: Self { path: path.to_owned(), limits, connection, _turn: turn }, note })
     }
 
-    /// Opens again what [`Self::open`] has checked; begins a database where that has been removed.
+    /// Opens a database again that [`Self::open`] has checked, or creates it if it has been removed.
     ///
     /// # Errors
-    /// As [`Self::open`], and [`LedgerError::Damaged`]: then that is to be called.
+    /// As [`Self::open`], and [`LedgerError::Damaged`], after which `open` must be called.
     pub fn open_again(path: &Path, limits: Limits) -> Result<Self, LedgerError> {
         let turn = Turn::take(path);
         Ok(Self { path: path.to_owned(), limits, connection: open::again(path)?, _turn: turn })
@@ -114,7 +114,7 @@ impl Ledger {
         write::write(&mut self.connection, batch).map_err(|e| LedgerError::sqlite(&self.path, "write it", e))
     }
 
-    /// What was spent on a volume on a day.
+    /// The bytes spent on a volume on a day.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -125,7 +125,7 @@ impl Ledger {
         Ok(Bytes(bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default()))
     }
 
-    /// What was spent on each volume on a day.
+    /// The bytes spent on each volume on a day.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -142,26 +142,25 @@ impl Ledger {
         read().map_err(|e| LedgerError::sqlite(&self.path, "read it", e))
     }
 
-    /// How large the file is.
+    /// The size of the file.
     ///
     /// # Errors
     /// [`LedgerError`].
     pub fn bytes(&self) -> Result<u64, LedgerError> {
-        let found = self.path.metadata().map_err(|e| LedgerError::io(&self.path, "look at it", e))?;
+        let found = self.path.metadata().map_err(|e| LedgerError::io(&self.path, "read its size", e))?;
         Ok(found.len())
     }
 
-    /// Rolls up what is old, and keeps the file below its limit. To be done now and then, and when
-    /// [`Self::is_too_large`].
+    /// Rolls up old data, and keeps the file below its limit. Call it every hour, and when [`Self::is_too_large`].
     ///
     /// # Errors
     /// [`LedgerError`].
     pub fn keep_house(&mut self, now: Timestamp) -> Result<(), LedgerError> {
         house::keep(&mut self.connection, &self.limits, now)
-            .map_err(|e| LedgerError::sqlite(&self.path, "roll up what is old", e))
+            .map_err(|e| LedgerError::sqlite(&self.path, "roll up its old data", e))
     }
 
-    /// Whether the file has outgrown its limit.
+    /// Whether the file is larger than its limit.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -169,7 +168,7 @@ impl Ledger {
         house::is_too_large(&self.connection, &self.limits).map_err(|e| LedgerError::sqlite(&self.path, "read it", e))
     }
 
-    /// What it tells about a period.
+    /// The report on a period.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -178,26 +177,26 @@ impl Ledger {
     }
 }
 
-/// The database, for reading beside a process that writes it.
+/// The database, for reading. Another process may write it between two accesses.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
     connection: Connection,
-    // After the connection, so that it ends later.
+    // Declared after the connection, so that it is dropped later.
     _turn: Turn,
 }
 
 impl Reader {
-    /// Opens a database that is there.
+    /// Opens an existing database.
     ///
     /// # Errors
-    /// [`LedgerError`]; [`LedgerError::Missing`] when there is no history yet.
+    /// [`LedgerError`]; [`LedgerError::Missing`] if there is no history yet.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
         let turn = Turn::take(path);
         Ok(Self { path: path.to_owned(), connection: open::for_reading(path)?, _turn: turn })
     }
 
-    /// What it tells about a period.
+    /// The report on a period.
     ///
     /// # Errors
     /// [`LedgerError`].

@@ -1,9 +1,9 @@
-//! Opening the file: new, as it should be, of another version, damaged, or not to be had.
+//! Opening the database file, whether it is new, intact, of another version, damaged or inaccessible.
 //!
-//! Owns the rule that no history is ever deleted for being damaged: it is set aside under a name that says when; and that
-//! the writer maps no file into its memory. What SQLite shares between processes otherwise, the index of its log, is such
-//! a map, and on a full volume that copies on write (btrfs with snapshots) a store to it kills the process by SIGBUS. So the
-//! writer locks the database for itself while it has it open, which it has for moments only, and readers come between.
+//! Owns two rules. A damaged history is never deleted: it is renamed, with the date in its name. And the writer maps no
+//! file into memory: SQLite normally shares the index of its log between processes by such a mapping, and on a full volume
+//! with copy on write (btrfs with snapshots) a store to it kills the process by SIGBUS. So the writer holds an exclusive
+//! lock while it has the database open, which is for moments only, and readers get their turn in between.
 
 use super::{Note, PATIENCE, schema, with_suffix};
 use crate::LedgerError;
@@ -15,15 +15,15 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What SQLite keeps beside a database.
+/// The suffixes of the files that SQLite keeps beside a database.
 const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
-/// Small things are cached only: the service shall stay small.
+/// A small page cache, so that the service stays small.
 const CACHE_KIB: i64 = 512;
 
-/// After so many pages the log beside the database is worked into it: a small log, for small disks.
+/// The write-ahead log is checkpointed after this many pages, so that it stays small.
 const LOG_PAGES: i64 = 256;
 
-/// Opens for writing, checks all of it, brings the format up to date, and begins anew where the file is damaged.
+/// Opens for writing, checks the whole file, migrates the format, and starts a new file if it is damaged.
 pub fn for_writing(path: &Path, now: Timestamp) -> Result<(Connection, Option<Note>), LedgerError> {
     match attempt(path, Check::All) {
         Err(LedgerError::Damaged { detail, .. }) => {
@@ -34,12 +34,12 @@ pub fn for_writing(path: &Path, now: Timestamp) -> Result<(Connection, Option<No
     }
 }
 
-/// Opens for writing what has been checked before.
+/// Opens a database for writing that has been checked before.
 pub fn again(path: &Path) -> Result<Connection, LedgerError> {
     attempt(path, Check::Format)
 }
 
-/// How much is looked at when opening.
+/// How much is checked when opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
     /// Every page.
@@ -60,7 +60,7 @@ fn attempt(path: &Path, how: Check) -> Result<Connection, LedgerError> {
         return Err(LedgerError::io(path, "write to it", source));
     }
     connection.pragma_update_and_check(None, "locking_mode", "EXCLUSIVE", |_| Ok(())).map_err(&settle)?;
-    // What turns out to be of a newer version is left exactly as it is.
+    // A database of a newer version must not be changed.
     let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(keep, true).map_err(&settle)?;
     let version = schema::version(&connection, path, schema::STEPS).map_err(|e| refine(path, e))?;
@@ -71,7 +71,7 @@ fn attempt(path: &Path, how: Check) -> Result<Connection, LedgerError> {
     let prepare = || {
         // Takes effect only before the first table is made.
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-        // Answers with the mode it took, which is none of ours to insist on.
+        // SQLite answers with the mode that it uses; another mode is not an error.
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.pragma_update(None, "foreign_keys", true)?;
@@ -84,16 +84,16 @@ fn attempt(path: &Path, how: Check) -> Result<Connection, LedgerError> {
     Ok(connection)
 }
 
-/// Makes the file, for the eyes of its owner and group only: it holds names of other people's files.
+/// Creates the file, readable by its owner and group only, because it contains names of users' files.
 fn begin(path: &Path) -> Result<(), LedgerError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o640).open(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(LedgerError::io(path, "make it", error)),
+        Err(error) => Err(LedgerError::io(path, "create it", error)),
         Ok(_) => Ok(()),
     }
 }
 
-/// SQLite says "unable to open" for most of what a system can say: asks the system itself.
+/// SQLite says "unable to open" for most errors of the system. This asks the system for the actual error.
 fn refine(path: &Path, error: LedgerError) -> LedgerError {
     match &error {
         LedgerError::Sqlite { source, act, .. } if source.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
@@ -114,8 +114,8 @@ fn check(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
     }
 }
 
-/// Gives a damaged database another name. Its companions go first: left beside a new database of the old name, they
-/// would be taken for its own.
+/// Renames a damaged database. Its companions are renamed first, because SQLite would use them for a new database with
+/// the old name.
 fn set_aside(path: &Path, now: Timestamp) -> Result<PathBuf, LedgerError> {
     let date = now.strftime("%Y-%m-%d");
     let named = |number: u32| match number {
@@ -129,7 +129,7 @@ fn set_aside(path: &Path, now: Timestamp) -> Result<PathBuf, LedgerError> {
     for companion in COMPANIONS.into_iter().chain([""]) {
         match fs::rename(with_suffix(path, companion), with_suffix(&kept, companion)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(LedgerError::io(path, "set the damaged history aside", error));
+                return Err(LedgerError::io(path, "rename the damaged history", error));
             }
             _ => {}
         }
@@ -137,7 +137,7 @@ fn set_aside(path: &Path, now: Timestamp) -> Result<PathBuf, LedgerError> {
     Ok(kept)
 }
 
-/// Opens for reading, beside whoever writes. Changes nothing in the database.
+/// Opens for reading, also while another process writes. Changes nothing in the database.
 pub fn for_reading(path: &Path) -> Result<Connection, LedgerError> {
     match path.metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -145,7 +145,7 @@ pub fn for_reading(path: &Path) -> Result<Connection, LedgerError> {
         }
         Err(error) => return Err(LedgerError::io(path, "open it", error)),
         Ok(found) if !found.is_file() => {
-            let source = std::io::Error::other("it is no regular file");
+            let source = std::io::Error::other("it is not a regular file");
             return Err(LedgerError::io(path, "open it", source));
         }
         Ok(found) if found.len() == 0 => return Err(LedgerError::Missing { path: path.to_owned() }),
@@ -153,7 +153,7 @@ pub fn for_reading(path: &Path) -> Result<Connection, LedgerError> {
     }
     let connection = match alone(path) {
         Ok(Some(connection)) => connection,
-        // Whoever may not write cannot lock either.
+        // A process without write permission cannot lock it.
         Ok(None) => beside_others(path)?,
         Err(error) if cannot_share(&error) => beside_others(path)?,
         Err(error) => return Err(LedgerError::sqlite(path, "open it", error)),
@@ -169,8 +169,8 @@ pub fn for_reading(path: &Path) -> Result<Connection, LedgerError> {
     }
 }
 
-/// For reading, locked like a writer, so that no file is mapped here either; none when that is not permitted. The database
-/// stays as it is, be it that of a writer that was killed.
+/// Opens for reading with the lock of a writer, so that no file is mapped here either. `None` if that is not permitted.
+/// The database stays as it is, even if its writer was killed.
 fn alone(path: &Path) -> rusqlite::Result<Option<Connection>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
@@ -185,7 +185,7 @@ fn alone(path: &Path) -> rusqlite::Result<Option<Connection>> {
     Ok(Some(connection))
 }
 
-/// For reading, by those who may do no more.
+/// Opens for reading without write permission.
 fn beside_others(path: &Path) -> Result<Connection, LedgerError> {
     let failed = |e| LedgerError::sqlite(path, "open it", e);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -197,7 +197,7 @@ fn beside_others(path: &Path) -> Result<Connection, LedgerError> {
     };
     let log_is_empty = with_suffix(path, "-wal").metadata().map_or(true, |log| log.len() == 0);
     match open(path, flags) {
-        // Reading beside a writer takes a file of shared memory. Where none can be made and none is, nobody writes.
+        // Reading beside a writer needs a shared-memory file. If none exists and none can be made, there is no writer.
         Err(error) if cannot_share(&error) && log_is_empty => {
             open(&as_unchanging(path), flags | OpenFlags::SQLITE_OPEN_URI).map_err(failed)
         }
@@ -213,7 +213,7 @@ fn cannot_share(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(CannotOpen | ReadOnly | DiskFull | SystemIoFailure))
 }
 
-/// As the kind of name by which SQLite takes options. Every byte that could mean something there is escaped.
+/// The path as a URI with the option "immutable". All bytes with a meaning in a URI are escaped.
 fn as_unchanging(path: &Path) -> PathBuf {
     use std::fmt::Write as _;
     use std::os::unix::ffi::OsStrExt as _;

@@ -1,7 +1,7 @@
-//! The format of the database, and the way to it from every older one.
+//! The format of the database, and the migrations from all older formats.
 //!
-//! Owns the steps. A step that has been released is never changed: a new format is a new step, with a test that begins
-//! from a database of the step before.
+//! Owns the migration steps. A released step is never changed: a new format is a new step, with a test that starts from a
+//! database of the step before.
 
 use crate::LedgerError;
 use rusqlite::{Connection, TransactionBehavior};
@@ -10,9 +10,9 @@ use std::path::Path;
 /// Marks the file as ours: "lrun".
 pub const APPLICATION: i64 = 0x6c72_756e;
 
-/// Step n makes format n + 1 of format n; format 0 is the empty database. Times are seconds since 1970, UTC.
+/// Step n migrates format n to format n + 1; format 0 is the empty database. Times are seconds since 1970, UTC.
 pub const STEPS: &[&str] = &[
-    // 1. Row 0 of the volumes is the service itself. Names of places are bytes: they need not be UTF-8.
+    // 1. Row 0 of the volumes is the service itself. Paths are bytes, because they need not be UTF-8.
     "CREATE TABLE volume (
         id INTEGER PRIMARY KEY,
         uuid TEXT NOT NULL UNIQUE,
@@ -83,14 +83,14 @@ pub fn version(connection: &Connection, path: &Path, steps: &[&str]) -> Result<u
     }
 }
 
-/// Brings a database up to the last of `steps`, each of them whole or not at all.
+/// Migrates a database to the last of `steps`. Each step is one transaction.
 ///
 /// # Errors
 /// As [`version`].
 pub fn migrate(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), LedgerError> {
     let from = version(connection, path, steps)?;
     for (at, step) in steps.iter().enumerate().skip(from) {
-        let act = "bring it up to the present format";
+        let act = "convert it to the current format";
         let mut carry_out = || {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             transaction.execute_batch(step)?;

@@ -1,7 +1,7 @@
-//! One at a time: who opens the database waits here for those who have it open.
+//! A lock file, so that only one process at a time opens the database.
 //!
-//! Why beside SQLite's own locks: whoever has the database for himself takes its lock in two steps, and two who have both
-//! taken the first wait for each other until both give up.
+//! It is needed in addition to SQLite's own locks: an exclusive lock is taken in two steps, and two processes that have
+//! both taken the first step wait for each other until both give up.
 
 use super::{PATIENCE, with_suffix};
 use std::fs::{File, OpenOptions};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// A turn with the database, until it is dropped. Advisory: who may not make the lock's file goes without.
+/// Holds the lock file until it is dropped. Advisory: a process that cannot create the file continues without it.
 #[derive(Debug)]
 pub(super) struct Turn(#[allow(dead_code, reason = "its lock ends with it")] Option<File>);
 
 impl Turn {
-    /// Waits for a turn with the database at `path`; after a while SQLite's own locks decide.
+    /// Waits for the lock of the database at `path`. After [`PATIENCE`] it returns anyway, and SQLite's own locks decide.
     pub(super) fn take(path: &Path) -> Self {
         let name = with_suffix(path, ".lock");
-        // Nothing is begun where there is no database and only a reader comes.
+        // A reader creates no lock file where there is no database.
         let options = OpenOptions::new().write(true).create(path.exists()).mode(0o640).open(name);
         let Ok(file) = options else { return Self(None) };
         let until = Instant::now() + PATIENCE;

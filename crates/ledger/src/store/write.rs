@@ -1,4 +1,4 @@
-//! Writing a batch: one transaction, whose rows are bounded in length however long the names are that they hold.
+//! Writing a batch in one transaction. Long names are truncated, so that rows have a maximum length.
 
 use crate::{Account, Batch, Event, Gauge, VolumeIdentity};
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Adds up without ever overflowing: what is beyond the largest number stays there.
+/// Adds without overflow: sums stop at the largest number.
 pub const ADD_TALLY: &str = "ON CONFLICT DO UPDATE SET value =
     CASE WHEN value > 9223372036854775807 - excluded.value THEN 9223372036854775807 ELSE value + excluded.value END";
 
@@ -48,7 +48,7 @@ pub fn write(connection: &mut Connection, batch: &Batch) -> rusqlite::Result<()>
     transaction.commit()
 }
 
-/// The rows of volumes that the batch speaks of.
+/// The rows of the volumes in the batch.
 struct Rows<'a> {
     transaction: &'a Transaction<'a>,
     known: BTreeMap<Account, i64>,
@@ -122,7 +122,7 @@ fn insert_event(transaction: &Transaction<'_>, volume: i64, event: &Event) -> ru
     Ok(())
 }
 
-/// A count as the database can hold it.
+/// A count in the range of the database.
 fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -132,7 +132,7 @@ fn path_bytes(path: &Path) -> &[u8] {
     bytes.get(..LONGEST_PATH).unwrap_or(bytes)
 }
 
-/// The beginning of a text, not cut within a character.
+/// The beginning of a text, cut between characters.
 fn clipped(text: &str, longest: usize) -> &str {
     let end = (0..=longest.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     text.get(..end).unwrap_or_default()

@@ -1,14 +1,14 @@
-//! Which units are written anew: those that gain most, in such sets that areas become free in one piece.
+//! Chooses the units to rewrite: those that gain most, in sets that free whole areas in one piece.
 
 use super::room::Room;
 use super::wide::Wide;
 use super::{AreaIndex, ChunkLimits, ChunkMap, Portion, Unit, UnitIndex};
 use crate::Mode;
 
-/// What has less than this part of it in an area lies mostly elsewhere.
+/// A unit with less than this fraction of its blocks in an area is mostly elsewhere.
 const MOSTLY: u64 = 2;
 
-/// The units to write anew, those that gain most for what they cost first. In efficient mode no more than the goal asks for.
+/// The units to rewrite, the best ratio of gain to cost first. In efficient mode only as many as the goal requires.
 pub(super) fn wanted(map: &ChunkMap, limits: &ChunkLimits) -> Vec<UnitIndex> {
     let mut units: Vec<(UnitIndex, u64, u64)> = map
         .units
@@ -35,7 +35,7 @@ pub(super) fn wanted(map: &ChunkMap, limits: &ChunkLimits) -> Vec<UnitIndex> {
         .collect()
 }
 
-/// Those of `wanted` for which there is a place in `room` as things are.
+/// The units of `wanted` that fit into `room` now.
 pub(super) fn that_fit(
     map: &ChunkMap,
     limits: &ChunkLimits,
@@ -54,9 +54,9 @@ pub(super) fn that_fit(
     (!chosen.is_empty()).then_some(chosen)
 }
 
-/// All that lies in some areas, with or without excess, so that these become free in one piece: where least is to be written
-/// for that first, as far as there is room. Of what lies mostly elsewhere only the part here is moved: it would take more
-/// room than it makes.
+/// All data of some areas, with or without excess, so that these areas become free in one piece. The areas that cost
+/// least are chosen first, as far as there is room. Of units that are mostly elsewhere only the part in these areas
+/// is moved, because whole units would take more room than it makes.
 pub(super) fn clearing_areas(map: &ChunkMap, limits: &ChunkLimits, aim: Aim) -> Option<Vec<Portion>> {
     let wide = Wide::of(map);
     let mut sweep = Sweep::new(&wide.map, limits, aim);
@@ -65,15 +65,18 @@ pub(super) fn clearing_areas(map: &ChunkMap, limits: &ChunkLimits, aim: Aim) -> 
         let Some(area) = sweep.cheapest() else { break };
         chosen.extend(sweep.clear(area).into_iter().map(|portion| wide.apart(portion)));
     }
-    (!chosen.is_empty()).then_some(chosen)
+    // What an area was chosen for may find no place in one piece, though there is room for it in several: then what lies beside it
+    // would be written for nothing.
+    let gains = |portion: &Portion| map.unit(portion.unit).is_some_and(|unit| unit.excess > 0);
+    (if limits.mode == Mode::Full { !chosen.is_empty() } else { chosen.iter().any(gains) }).then_some(chosen)
 }
 
-/// What areas are cleared for.
+/// The purpose of clearing areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// Files in one piece, and room for more of them.
+    /// Contiguous files, and room for more of them.
     Files,
-    /// The same with as little writing as can be.
+    /// The same with as little writing as possible.
     Cheaply,
     /// Free space in fewer pieces.
     Space,
@@ -85,13 +88,13 @@ struct Sweep<'a> {
     limits: &'a ChunkLimits,
     room: Room,
     spent: u64,
-    /// The excess that is left.
+    /// The remaining excess.
     left: u64,
-    /// Which units lie in each area.
+    /// The units in each area.
     tenants: Vec<Vec<UnitIndex>>,
-    /// What is to be written so that an area is free, and the excess that this takes away.
+    /// The blocks to write to free an area, and the excess that this removes.
     cost: Vec<(u64, u64)>,
-    /// What of an area cannot be moved.
+    /// The immovable blocks of an area.
     fixed: Vec<u64>,
     closed: Vec<bool>,
     taken: Vec<bool>,
@@ -132,7 +135,7 @@ impl<'a> Sweep<'a> {
         sweep
     }
 
-    /// The area for which least is to be written for what becomes free in one piece.
+    /// The area with the least writing per block that becomes free in one piece.
     fn cheapest(&self) -> Option<AreaIndex> {
         let affordable = |cost: u64| self.limits.affords(self.spent + cost) && cost <= self.room.total();
         self.map
@@ -157,7 +160,7 @@ impl<'a> Sweep<'a> {
             .map(|(_, number)| AreaIndex(number as u32))
     }
 
-    /// Takes all that lies in an area and finds room elsewhere.
+    /// Takes all data of an area, and finds room for it elsewhere.
     fn clear(&mut self, area: AreaIndex) -> Vec<Portion> {
         let at = area.0 as usize;
         if let Some(closed) = self.closed.get_mut(at) {
@@ -198,7 +201,7 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// What is to be written so that a unit leaves an area in which it has `here`, and the excess that goes with it.
+/// The blocks to write so that a unit leaves an area in which it has `here` blocks, and the excess that this removes.
 fn price(unit: &Unit, here: u64) -> (u64, u64) {
     if unit.divisible && here * MOSTLY < unit.written.0 { (here, 0) } else { (unit.written.0, unit.excess) }
 }

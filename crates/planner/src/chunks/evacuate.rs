@@ -1,25 +1,25 @@
-//! Which chunks are emptied by the volume itself.
+//! Chooses the chunks that the volume itself empties.
 
 use super::room::LEAST;
 use super::{Chunk, ChunkIndex, ChunkLimits, ChunkMap};
 
-/// Emptying a chunk is worth while when it makes room for this part of one.
+/// Emptying a chunk is worthwhile if it makes room of at least this fraction of a chunk.
 const WORTH: u64 = 4;
-/// This part of the free space elsewhere stays unused when a chunk's content goes there.
+/// This fraction of the free space elsewhere stays unused when the content of a chunk moves there.
 const FITS: u64 = 20;
-/// With so many free pieces a chunk is as good as one that is emptied.
+/// A chunk with this many free pieces counts as emptied.
 const FEW: usize = 2;
 
-/// What emptying a chunk may cost.
+/// The permitted cost of emptying a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Price {
-    /// Whatever it is.
+    /// Any cost.
     Any,
-    /// As much writing as room comes of it.
+    /// At most as many blocks written as room made.
     NoMoreThanItMakes,
 }
 
-/// The chunk that makes most room for what it holds.
+/// The chunk that makes the most room per used block.
 pub(super) fn for_room(map: &ChunkMap, limits: &ChunkLimits, price: Price) -> Option<ChunkIndex> {
     let large = |chunk: &Chunk| chunk.free.iter().map(|piece| piece.0).filter(|piece| *piece >= LEAST).sum::<u64>();
     let small = |chunk: &Chunk| chunk.free_blocks().0 - large(chunk);
@@ -36,14 +36,16 @@ pub(super) fn for_room(map: &ChunkMap, limits: &ChunkLimits, price: Price) -> Op
         .map(|(_, index)| index)
 }
 
-/// The chunk with most free pieces for what it holds, where each that goes costs no more than `price`, and how many go.
+/// The chunk with the most free pieces per used block, if each removed piece costs at most `price`, and the number
+/// of removed pieces.
 pub(super) fn consolidate(map: &ChunkMap, limits: &ChunkLimits, price: u64) -> Option<(ChunkIndex, u64)> {
     in_pieces(map, limits, price)
         .min_by_key(|(index, chunk)| (chunk.used().0 / pieces_less(chunk), *index))
         .map(|(index, chunk)| (index, pieces_less(chunk)))
 }
 
-/// The same of the chunks that are mostly free: what was moved out of one by one might come back to it.
+/// The same among the chunks that are mostly free. They are emptied as a whole, because data moved out of them file
+/// by file could come back.
 pub(super) fn sparse(map: &ChunkMap, limits: &ChunkLimits, price: u64) -> Option<(ChunkIndex, u64)> {
     in_pieces(map, limits, price)
         .filter(|(_, chunk)| chunk.used().0 * 2 <= chunk.length.0)
@@ -64,7 +66,7 @@ fn pieces_less(chunk: &Chunk) -> u64 {
     (chunk.free.len() as u64).saturating_sub(1).max(1)
 }
 
-/// Chunks whose content has place elsewhere.
+/// Chunks whose content fits elsewhere.
 fn candidates<'a>(map: &'a ChunkMap, limits: &'a ChunkLimits) -> impl Iterator<Item = (ChunkIndex, &'a Chunk)> {
     let free = map.free_blocks();
     map.chunks.iter().enumerate().map(|(number, chunk)| (ChunkIndex(number as u32), chunk)).filter(move |(_, chunk)| {

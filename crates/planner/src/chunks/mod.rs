@@ -1,7 +1,8 @@
-//! Plans for volumes that cannot be told a place, but hand out their space in chunks that can be emptied.
+//! Plans for volumes on which places cannot be chosen, but whose space is allocated in chunks that can be emptied.
 //!
-//! Owns what is gathered and which chunks are emptied, in stages: behind each the volume is read again, since where things
-//! come to lie is its own decision. Never looks at addresses: a chunk is so long, so full, and free in such pieces.
+//! Owns the choice of the files to rewrite and of the chunks to empty, in stages. After each stage the volume is read
+//! again, because the file system chooses the places itself. Never uses addresses: a chunk has a length, a usage, and
+//! free pieces of certain lengths.
 
 mod choice;
 mod evacuate;
@@ -18,39 +19,41 @@ use choice::Aim;
 use longrun_layout::Blocks;
 use room::Room;
 
-/// What is to be done until the volume is read again.
+/// The work until the volume is read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Write some anew, each into one place. Then commit: what they left is free only then.
+    /// Rewrite portions, each into one place, then commit. The space that they leave is free only after the commit.
     Gather {
-        /// What, and in which order.
+        /// The portions to rewrite, in order.
         portions: Vec<Portion>,
-        /// What is cleared by it of all that could be moved.
+        /// The areas from which this removes all movable data.
         clears: Vec<AreaIndex>,
-        /// So many free pieces less are what it is done for; none when it is done for files.
+        /// The expected decrease of free pieces; 0 if the stage is done for files.
         promises: u64,
     },
-    /// Have the volume move everything out of a chunk.
+    /// Let the volume move all data out of a chunk.
     Evacuate {
-        /// Which.
+        /// The chunk.
         chunk: ChunkIndex,
-        /// As with the other.
+        /// As for the other variant.
         promises: u64,
     },
 }
 
-/// So many free pieces to a chunk are as good as none, on the average.
+/// An average of this many free pieces per chunk is good enough.
 const PIECES_ENOUGH: u64 = 2;
-/// With fewer quarters of the free space in long pieces, a chunk is emptied first, where that makes as much room as it costs.
+/// If fewer quarters of the free space than this are in long pieces, a chunk is emptied first, provided that this
+/// makes at least as much room as it costs.
 const LONG_QUARTERS: u64 = 3;
-/// For each free piece that goes, this part of the free space is written at most.
+/// At most this fraction of the free space is written per free piece removed.
 const WORTH: u64 = 64;
-/// What is done for the free space first in a pass writes at most this part of the used bytes, and goes on only if that paid.
+/// The first work for the free space in a pass writes at most this fraction of the used bytes, and continues only if
+/// that paid off.
 const TRIAL: u64 = 100;
-/// With less room for what is gathered than this part of a chunk, a chunk is emptied first, if one can be.
+/// If the room for gathered data is less than this fraction of a chunk, a chunk is emptied first, if possible.
 const SCANT: u64 = 3;
 
-/// What to do next, or nothing when there is no gain left within the limits.
+/// The next stage, or `None` if nothing more can be gained within the limits.
 #[must_use]
 pub fn next_stage(map: &ChunkMap, limits: &ChunkLimits) -> Option<Stage> {
     let of_files = limits.at_most(limits.for_files);
@@ -71,7 +74,7 @@ fn evacuate_for_files(chunk: ChunkIndex) -> Stage {
     Stage::Evacuate { chunk, promises: 0 }
 }
 
-/// Towards files in one piece.
+/// The next stage that defragments files.
 fn for_files(map: &ChunkMap, limits: &ChunkLimits, wanted: &[UnitIndex]) -> Option<Stage> {
     let needed: u64 = wanted.iter().filter_map(|unit| map.unit(*unit)).map(|unit| unit.written.0).sum();
     let room = Room::large(map, limits);
@@ -98,7 +101,7 @@ fn for_files(map: &ChunkMap, limits: &ChunkLimits, wanted: &[UnitIndex]) -> Opti
     fitting.or_else(|| choice::that_fit(map, limits, wanted, Room::all(map, limits))).map(gather)
 }
 
-/// All that is wanted at once where there is room for it; in two steps otherwise.
+/// Rewrites all wanted units at once if there is enough room, otherwise in two steps.
 fn in_two_steps(map: &ChunkMap, limits: &ChunkLimits, wanted: &[UnitIndex], room: &Room, needed: u64) -> Option<Stage> {
     if needed <= room.total()
         && let Some(portions) = choice::that_fit(map, limits, wanted, room.clone())
@@ -114,7 +117,7 @@ fn in_two_steps(map: &ChunkMap, limits: &ChunkLimits, wanted: &[UnitIndex], room
     sorting::next(map, limits, room)
 }
 
-/// Towards free space in few pieces: only what pays, and has paid so far.
+/// The next stage that gathers free space. It does only work that pays off, and stops when earlier work did not.
 fn for_space(map: &ChunkMap, limits: &ChunkLimits) -> Option<Stage> {
     if map.free_pieces() <= PIECES_ENOUGH * map.chunks.len() as u64 || limits.space == Gathering::Disappoints {
         return None;

@@ -1,4 +1,4 @@
-//! The model: chunks and the areas that they are looked at in, how full they are, and what lies in them.
+//! The model: chunks and their areas, how full they are, and the units in them.
 
 use super::room::LEAST;
 use crate::Mode;
@@ -29,75 +29,75 @@ pub struct UnitIndex(
 /// A range of the volume that holds data, and that the volume can empty as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// All of it.
+    /// Its length.
     pub length: Blocks,
     /// The lengths of its free pieces.
     pub free: Vec<Blocks>,
-    /// It could not be emptied, and is not tried again.
+    /// Emptying it failed, and is not tried again.
     pub stays: bool,
 }
 
 impl Chunk {
-    /// What of it is free.
+    /// Its free blocks.
     #[must_use]
     pub fn free_blocks(&self) -> Blocks {
         self.free.iter().copied().sum()
     }
 
-    /// What of it is used.
+    /// Its used blocks.
     #[must_use]
     pub fn used(&self) -> Blocks {
         self.length.saturating_sub(self.free_blocks())
     }
 }
 
-/// An area with fewer free pieces is as good as one that is cleared.
+/// An area with fewer free pieces than this counts as cleared.
 const FEW: usize = 3;
 
-/// A part of a chunk that becomes free in one piece when all that lies in it is written anew.
+/// A part of a chunk. It becomes one free piece when all its data is rewritten elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
     /// The chunk that it is a part of.
     pub chunk: ChunkIndex,
-    /// What lies in it lay there before the pass began.
+    /// Its data has been there since before the pass.
     pub old: bool,
-    /// It was cleared for the free space's sake before, and is not again.
+    /// It was already cleared to gather free space.
     pub tidied: bool,
-    /// All of it.
+    /// Its length.
     pub length: Blocks,
-    /// What of it is used.
+    /// Its used blocks.
     pub used: Blocks,
     /// The lengths of the free pieces that begin in it.
     pub free: Vec<Blocks>,
 }
 
 impl Area {
-    /// What of it is free in pieces that are too short to be of use, when it has several.
+    /// Its free blocks in pieces that are too short to be useful; 0 if it has few pieces.
     pub(super) fn scattered(&self) -> u64 {
         let short = self.free.iter().map(|piece| piece.0).filter(|piece| *piece < LEAST);
         if self.free.len() < FEW { 0 } else { short.sum() }
     }
 }
 
-/// Files that share blocks, and thus can only be written anew together; most often one, or a part of one.
+/// Files that share blocks and can therefore only be rewritten together; usually a single file, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Fragments that they would have less, all together. With none they are moved only to make room.
+    /// The decrease of their fragments by rewriting them. If it is 0, they are moved only to make room.
     pub excess: u64,
-    /// What is to be written, and to lie in one piece.
+    /// The blocks to write, into one piece.
     pub written: Blocks,
-    /// What becomes free, by area.
+    /// The blocks that become free, by area.
     pub vacates: Vec<(AreaIndex, Blocks)>,
-    /// What of it lies in one area can be moved without the rest.
+    /// Its part in one area can be moved without the rest.
     pub divisible: bool,
 }
 
-/// A unit, or what of it lies in some areas.
+/// A unit, or its part in some areas.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Portion {
-    /// Which unit.
+    /// The unit.
     pub unit: UnitIndex,
-    /// In which areas, ascending; all of it when there are none.
+    /// The areas, ascending. If empty, the whole unit.
     pub within: Vec<AreaIndex>,
 }
 
@@ -107,7 +107,7 @@ impl Portion {
     }
 }
 
-/// What a plan is made from.
+/// The input of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkMap {
     /// The chunks that hold data.
@@ -116,11 +116,11 @@ pub struct ChunkMap {
     pub areas: Vec<Area>,
     /// Space that belongs to no chunk.
     pub unallocated: Blocks,
-    /// How long a chunk would be that is made of it.
+    /// The length of a chunk that would be allocated from it.
     pub chunk_length: Blocks,
-    /// Areas in a row that are no longer than this together are cleared as one, where they are not told apart.
+    /// Consecutive areas of at most this total length are cleared together if it does not matter which files they hold.
     pub cleared_alone: Blocks,
-    /// What may be written anew.
+    /// The units that may be rewritten.
     pub units: Vec<Unit>,
 }
 
@@ -129,13 +129,13 @@ impl ChunkMap {
         self.units.get(index.0 as usize)
     }
 
-    /// All that is free.
+    /// The free blocks of the volume.
     #[must_use]
     pub fn free_blocks(&self) -> Blocks {
         self.chunks.iter().map(Chunk::free_blocks).sum::<Blocks>() + self.unallocated
     }
 
-    /// Which units have something in each area, and how many blocks.
+    /// For each area the units that have blocks in it, and how many.
     pub(super) fn tenants(&self) -> Vec<Vec<(UnitIndex, u64)>> {
         let mut tenants = vec![Vec::new(); self.areas.len()];
         for (number, unit) in self.units.iter().enumerate() {
@@ -148,12 +148,12 @@ impl ChunkMap {
         tenants
     }
 
-    /// All that is used.
+    /// The used blocks of all chunks.
     pub(super) fn used(&self) -> Blocks {
         self.chunks.iter().map(Chunk::used).sum()
     }
 
-    /// In how many pieces.
+    /// The number of free pieces.
     #[must_use]
     pub fn free_pieces(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.free.len() as u64).sum::<u64>() + u64::from(self.unallocated.0 > 0)
@@ -163,38 +163,39 @@ impl ChunkMap {
 /// The limits of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLimits {
-    /// How far to go.
+    /// The mode: how far the plan goes.
     pub mode: Mode,
-    /// The most blocks to write, those of emptied chunks included.
+    /// The maximum number of blocks to write, including those of emptied chunks.
     pub budget: Option<Blocks>,
-    /// The most of them to write towards files in one piece; the rest is for the free space.
+    /// The maximum of these that is written to defragment files; the rest is for gathering free space.
     pub for_files: Blocks,
-    /// Free blocks that must be left at any moment while files are written anew.
+    /// The free blocks that must remain at any moment while files are rewritten.
     pub reserve: Blocks,
-    /// The same while a chunk is emptied: meanwhile its own free space is nobody's.
+    /// The same while a chunk is emptied. Its own free space cannot be allocated meanwhile.
     pub reserve_beside: Blocks,
-    /// The last stage emptied a chunk: what was in it may just have made another one.
+    /// The last stage emptied a chunk. Its data may have caused the allocation of another one.
     pub has_just_emptied: bool,
-    /// What became of gathering the free space so far in this pass.
+    /// How gathering of free space has worked so far in this pass.
     pub space: Gathering,
-    /// Excess fragments that are good enough.
+    /// The number of excess fragments that is good enough.
     pub goal: u64,
 }
 
-/// Whether gathering the free space does what was promised: where things come to lie is the volume's decision.
+/// Whether gathering of free space achieves the expected result. This is uncertain, because the volume chooses the
+/// places itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gathering {
-    /// Nothing was done for it yet, or the last stage did not: a little is tried.
+    /// Nothing was tried yet, or the last stage did not achieve it: a little is tried.
     #[default]
     OnTrial,
-    /// The last stage did.
+    /// The last stage achieved it.
     Pays,
-    /// What was tried did not. No more is done.
+    /// The trial did not achieve it. Nothing more is done.
     Disappoints,
 }
 
 impl Gathering {
-    /// What becomes of it by a stage that did or did not.
+    /// The state after a stage; `kept` says whether the stage achieved its expected result.
     #[must_use]
     pub const fn after(self, kept: bool) -> Self {
         match (self, kept) {
@@ -206,7 +207,7 @@ impl Gathering {
 }
 
 impl ChunkLimits {
-    /// The same with a budget of no more than `most`.
+    /// The same limits with a budget of at most `most`.
     pub(super) fn at_most(&self, most: Blocks) -> Self {
         Self { budget: Some(self.budget.map_or(most, |budget| budget.min(most))), ..*self }
     }

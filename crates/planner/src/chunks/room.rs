@@ -1,9 +1,9 @@
-//! Where what is gathered can go: the larger free pieces, and chunks that are still to be made.
+//! The room for rewritten data: the larger free pieces, and chunks that can still be allocated.
 
 use super::{AreaIndex, ChunkLimits, ChunkMap};
 use std::collections::BTreeMap;
 
-/// Free pieces below this length are no room: what lands in them is as scattered as before.
+/// Shorter free pieces do not count as room, because data in them would be as scattered as before.
 pub(super) const LEAST: u64 = 256;
 
 /// Lengths of free pieces, the reserve respected.
@@ -11,7 +11,7 @@ pub(super) const LEAST: u64 = 256;
 pub(super) struct Room {
     /// How many pieces of each length.
     pieces: BTreeMap<u64, u64>,
-    /// What may be taken before the next commit.
+    /// The blocks that may be taken before the next commit.
     left: u64,
     /// Shorter pieces do not count.
     least: u64,
@@ -58,7 +58,7 @@ impl Room {
         }
     }
 
-    /// Leaves out the free pieces of an area: it is to become free.
+    /// Leaves out the free pieces of an area that is to become free.
     pub(super) fn close(&mut self, map: &ChunkMap, area: AreaIndex) {
         for piece in map.areas.get(area.0 as usize).into_iter().flat_map(|area| &area.free) {
             self.remove(piece.0);
@@ -72,13 +72,14 @@ impl Room {
         }
     }
 
-    /// With at most half of it to be taken: what files leave behind is too scattered to be room.
+    /// The same room, of which at most half is taken, because the space that files leave is too scattered to count
+    /// as room.
     pub(super) fn half(mut self) -> Self {
         self.left = self.total() / 2;
         self
     }
 
-    /// How much can be taken at best.
+    /// The maximum that can be taken.
     pub(super) fn total(&self) -> u64 {
         self.pieces.iter().map(|(piece, count)| piece * count).sum::<u64>().min(self.left)
     }

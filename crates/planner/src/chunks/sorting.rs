@@ -1,41 +1,42 @@
-//! Files put together in two steps where there is no room for one, as a distribution sort does it.
+//! Defragments files in two steps where there is not enough room to do it in one step, like a distribution sort.
 //!
-//! The files are counted off into groups. First areas are cleared, stretch by stretch, and what lay in them is written group by
-//! group: each group comes to lie in few places, and the free space in long pieces. Then whole groups are gathered.
-//! Owns the groups, which areas are cleared next, and in what order. Keeps no state: the map tells what was cleared before.
+//! The files are divided into groups. In the first step areas are cleared, stretch by stretch, and their data is
+//! rewritten group by group: afterwards each group is in few places, and the free space is in long pieces. In the
+//! second step each group is rewritten as a whole. Owns the groups, the choice of the areas that are cleared next, and
+//! their order. Keeps no state: the map shows which areas were cleared before.
 
 use super::room::Room;
 use super::{AreaIndex, ChunkLimits, ChunkMap, Portion, Stage, UnitIndex};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A group is this part of what is free.
+/// The size of a group is this fraction of the free space.
 const GROUPS_TO_ROOM: u64 = 2;
-/// An area is a group's of which the group holds at least this part.
+/// An area belongs to the group that has at least this fraction of its used blocks.
 const MOSTLY: u64 = 2;
-/// A unit of which no more than this part lies elsewhere is moved as a whole.
+/// A unit is moved as a whole if at most this fraction of it is elsewhere.
 const STRAY: u64 = 16;
-/// Areas in a row are cleared together, up to this part of what is free.
+/// Consecutive areas are cleared together, up to this fraction of the free space.
 const STRETCH: u64 = 8;
-/// A stretch is cleared when more than this part of its areas hold something in pieces.
+/// A stretch is cleared if more than this fraction of its areas hold fragmented data.
 const PART: usize = 4;
-/// An area with less than this part of it in pieces is left as it is.
+/// An area with at most this fraction of fragmented data is left as it is.
 const LITTLE: u64 = 8;
 
-/// What is to be written next towards files in one piece.
+/// The next portions to rewrite for contiguous files.
 pub(super) fn next(map: &ChunkMap, limits: &ChunkLimits, room: &Room) -> Option<Stage> {
     let sorter = Sorter::new(map, limits);
     sorter.old_areas(room).or_else(|| sorter.groups_that_lie_together(room))
 }
 
-/// What an area holds of files in pieces.
+/// The kind of fragmented data in an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Next to nothing.
+    /// Almost none.
     Settled,
-    /// Mostly a group's.
+    /// Mostly that of one group.
     Of(u64),
-    /// Something of many groups.
+    /// That of many groups.
     Mixed,
 }
 
@@ -44,20 +45,20 @@ struct Sorter<'a> {
     limits: &'a ChunkLimits,
     /// The group of each unit.
     group: Vec<u64>,
-    /// What is in pieces, by area and group.
+    /// The blocks of fragmented units, by area and group.
     held: Vec<BTreeMap<u64, u64>>,
-    /// Which units have something in each area, and how much.
+    /// For each area the units that have blocks in it, and how many.
     tenants: Vec<Vec<(UnitIndex, u64)>>,
 }
 
-/// What ends in one piece comes before what does not, each by group, and the larger before the smaller.
+/// Portions that end up in one piece come first. Within both kinds the order is by group, then larger before smaller.
 type Ordered = (bool, u64, Reverse<u64>, Portion);
 
-/// What is written so that some areas become free.
+/// The portions to write so that some areas become free.
 struct Clearing {
     portions: Vec<Ordered>,
     written: u64,
-    /// What of it was in pieces and is in one then.
+    /// The blocks of these that were fragmented and are contiguous afterwards.
     gathered: u64,
 }
 
@@ -96,7 +97,7 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// All that lies in `areas`: as a whole what lies mostly there.
+    /// All data in `areas`. Units that are mostly there are taken as a whole.
     fn clearing(&self, areas: &BTreeSet<AreaIndex>, groups: &BTreeSet<u64>) -> Clearing {
         let mut clearing = Clearing { portions: Vec::new(), written: 0, gathered: 0 };
         let mut seen = BTreeSet::new();
@@ -121,7 +122,8 @@ impl<'a> Sorter<'a> {
         clearing
     }
 
-    /// The areas of some groups, with all of these groups: those of which most comes together for what is written.
+    /// The areas of some groups, with all units of these groups: those with the most data made contiguous per block
+    /// written.
     fn groups_that_lie_together(&self, room: &Room) -> Option<Stage> {
         let mut own: BTreeMap<u64, BTreeSet<AreaIndex>> = BTreeMap::new();
         for at in 0..self.map.areas.len() {
@@ -151,7 +153,7 @@ impl<'a> Sorter<'a> {
         best
     }
 
-    /// Areas that hold what they held in the beginning, emptiest stretches first.
+    /// Areas whose data is unchanged since the beginning of the pass, emptiest stretches first.
     fn old_areas(&self, room: &Room) -> Option<Stage> {
         let mut order: Vec<(u64, usize)> = Vec::new();
         let longest = self.map.areas.iter().map(|area| area.length.0).max().unwrap_or(1);
@@ -181,7 +183,8 @@ impl<'a> Sorter<'a> {
         best
     }
 
-    /// What clears `areas`, when there is room for all of it: what stays between would break them up.
+    /// The stage that clears `areas`, if there is room for all of their data: data that stayed would divide the free
+    /// space.
     fn cleared(&self, areas: &BTreeSet<AreaIndex>, groups: &BTreeSet<u64>, room: &Room) -> Option<Stage> {
         let mut room = room.clone();
         areas.iter().for_each(|area| room.close(self.map, *area));

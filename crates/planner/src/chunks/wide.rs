@@ -1,6 +1,6 @@
-//! Neighbouring areas put together to longer ones, for what is cleared by itself and not told apart by whose files it holds.
+//! Combines neighbouring areas into longer ones, for clearing areas regardless of which files they hold.
 //!
-//! Owns which areas make a longer one, and the way back. Never puts areas of two chunks together.
+//! Owns the combination and its reverse. Never combines areas of two chunks.
 
 use super::{Area, AreaIndex, ChunkMap, Portion};
 use longrun_layout::Blocks;

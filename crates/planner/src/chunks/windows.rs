@@ -1,7 +1,7 @@
-//! Free space brought together: what lies between many small free pieces goes to the long ones.
+//! Gathers free space: data between many small free pieces moves into the long ones.
 //!
-//! Owns which stretch of a chunk is cleared next. What was in it fills the long pieces to the end, the largest first and the
-//! smallest last, and the stretch becomes a long piece itself.
+//! Owns the choice of the stretch of a chunk that is cleared next. Its data fills the long pieces completely, the
+//! largest first and the smallest last, and the stretch becomes a long free piece itself.
 
 use super::room::Room;
 use super::{AreaIndex, ChunkLimits, ChunkMap, Portion, Stage, UnitIndex};
@@ -9,15 +9,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// A stretch is worth while with more free pieces than these.
+/// A stretch is worth clearing if it has more free pieces than this.
 const FEW: u64 = 3;
-/// What was cleared before is cleared again for this part of the price only: what lay in it may have come from its holes, and
-/// would go there again.
+/// An area that was cleared before is cleared again only for this fraction of the price: its data may have been
+/// written into its holes, and would go there again.
 const AGAIN: u64 = 16;
-/// This much more room than what is written is wanted.
+/// The room must exceed the data to be written by this fraction.
 const SPARE: u64 = 20;
 
-/// The stretch with most free pieces for what it holds, where each costs no more than `price`, as far as there is room.
+/// The stretch with the most free pieces per used block, if each piece costs at most `price` and there is room.
 pub(super) fn densest(map: &ChunkMap, limits: &ChunkLimits, room: &Room, price: u64) -> Option<Stage> {
     let tenants = map.tenants();
     let best = |price, again| Search { map, limits, room, tenants: &tenants, price, again }.best();
@@ -44,11 +44,11 @@ struct Search<'a> {
     map: &'a ChunkMap,
     limits: &'a ChunkLimits,
     room: &'a Room,
-    /// Which units have something in each area, and how much.
+    /// For each area the units that have blocks in it, and how many.
     tenants: &'a [Vec<(UnitIndex, u64)>],
-    /// What may be written for each piece that goes.
+    /// The permitted writing per removed piece.
     price: u64,
-    /// Also what was cleared before.
+    /// Includes areas that were cleared before.
     again: bool,
 }
 

@@ -1,6 +1,6 @@
-//! What becomes of units that wait for their place in vain: another place, or a step aside.
+//! Units whose place does not become available get another place, or move aside.
 //!
-//! Owns the breaking of cycles. Never moves a unit that can go on by itself.
+//! Owns the breaking of cycles. Never moves a unit that can continue by itself.
 
 use super::Scheduler;
 use crate::board::Board;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 impl Scheduler<'_> {
     /// Gives units that wait for their place another one that is free already, when it does not matter to them where they
-    /// come to lie: a step aside would move them twice. True when there was one.
+    /// end up: a step aside would move them twice. True when there was one.
     pub(super) fn settle_elsewhere(&mut self) -> bool {
         let Some(others) = &self.others else { return false };
         let mut spare = self.spare();
@@ -42,7 +42,7 @@ impl Scheduler<'_> {
     }
 
     /// Breaks cycles and widens the front: what blocks the travellers with the least in their way steps aside into free
-    /// space that nobody has as a target.
+    /// space that no one has as a target.
     pub(super) fn step_aside(&mut self) {
         let blocked = self.travellers.iter().enumerate().filter(|(_, t)| !t.done && t.waiting > 0);
         let mut by_wait: Vec<(u64, usize)> = blocked.map(|(i, t)| (t.waiting, i)).collect();

@@ -1,6 +1,7 @@
 /* Notices, inside the kernel, which files grow in pieces. Owns the state of every growing file of the watched volumes, and
  * the decision what is worth telling; never waits, never changes anything. */
-#include "kernel.h"
+#include <kernel.h>
+#include "growth.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 

@@ -1,12 +1,13 @@
-//! The decision itself: a signal and the facts in, a runway or the reason against it out.
+//! The decision: from a signal and the facts to a runway, or to the reason against it.
 
 use super::glob::Globs;
 use super::{
     Expectation, FileFacts, Growth, History, Modified, Pattern, Settings, SettingsError, SpaceFacts, SpaceHealth,
 };
-use crate::{FileSystem, LeaveReason, Nanos, Signal, SignalKind};
+use crate::{Nanos, NoRunway, Signal, SignalKind};
 use longrun_layout::Bytes;
 use longrun_sys::ByteRange;
+use longrun_sys::FileSystem;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -20,8 +21,16 @@ const SMALL_EVIDENCE: u64 = 3;
 const SLACK: u64 = 4 * MIB;
 /// A sparse file of so many windows is small.
 const SMALL_WINDOWS: u64 = 8;
-/// One file gets at most such a part of what is left of the share, so that hundreds that fragment at once all get something.
+/// One file gets at most one part in this many of the rest of the share, so that hundreds of files that fragment at
+/// the same time all get a runway …
 const PART_OF_SHARE: u64 = 16;
+/// … but this larger part as long as that is at most one useful runway: otherwise small volumes, whose share is small,
+/// would get none.
+const PART_OF_SMALL_SHARE: u64 = 4;
+/// On ext4 a runway that helps need be no longer than such a part of the volume, whose groups are as small as it is …
+const PART_OF_EXT4: u64 = 32;
+/// … but no shorter.
+const EXT4_SHORTEST: u64 = 4 * MIB;
 
 /// The policy of one volume: its settings, and what was learned about its free space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +40,7 @@ pub struct Policy {
     health: SpaceHealth,
 }
 
-/// All that a decision rests on.
+/// All facts that a decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     /// What was noticed; its time is the time of the decision.
@@ -46,7 +55,7 @@ pub struct Case<'a> {
     pub history: &'a History,
 }
 
-/// What to do about a file that fragments.
+/// What to do about a fragmenting file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Preallocate `range` without changing the file's length.
@@ -63,14 +72,14 @@ pub enum Decision {
         range: ByteRange,
     },
     /// Leave the file alone.
-    Leave(LeaveReason),
+    Leave(NoRunway),
 }
 
 impl Policy {
     /// A policy by `settings`.
     ///
     /// # Errors
-    /// When they make no sense.
+    /// When they are invalid.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.validate()?;
         let excluded = Globs::new(&settings.exclude)?;
@@ -86,7 +95,7 @@ impl Policy {
     /// The same volume under other settings: what was learned stays.
     ///
     /// # Errors
-    /// When they make no sense; nothing has changed then.
+    /// If they are invalid; nothing has changed then.
     pub fn change(&mut self, settings: Settings) -> Result<(), SettingsError> {
         let health = self.health.clone();
         *self = Self { health, ..Self::new(settings)? };
@@ -113,7 +122,7 @@ impl Policy {
         let decided = match case.signal.kind {
             SignalKind::Fragmenting { end, .. } | SignalKind::HalfUsed { end } => self.runway(case, end),
             SignalKind::Scattered { at, .. } => self.window(case, at),
-            SignalKind::InPieces | SignalKind::Closed => Err(LeaveReason::KeptWhole),
+            SignalKind::InPieces | SignalKind::Closed => Err(NoRunway::KeptWhole),
         };
         decided.unwrap_or_else(Decision::Leave)
     }
@@ -124,15 +133,15 @@ impl Policy {
         space.free <= self.floor(space)
     }
 
-    /// Whether the floor is near, or would be without what runways hold: what is closed is given back at once then, so that
-    /// who fills the volume finds it free before it is needed.
+    /// Whether the floor is near, or would be without the space that runways hold. Runways of closed files are then
+    /// given back at once, so that a process that fills the volume finds this space free before it needs it.
     #[must_use]
     pub fn is_tight(&self, space: SpaceFacts) -> bool {
         space.free <= self.tight_below(space)
     }
 
-    /// Below so much free space [`Self::is_tight`] holds: giving back takes time, in which somebody may preallocate as much
-    /// again as is held.
+    /// Below so much free space [`Self::is_tight`] holds: giving back takes time, in which another process may
+    /// preallocate as much again as is held.
     #[must_use]
     pub fn tight_below(&self, space: SpaceFacts) -> Bytes {
         Bytes(self.floor(space).0.saturating_mul(2).saturating_add(space.held.0.saturating_mul(3)))
@@ -142,7 +151,11 @@ impl Policy {
     #[must_use]
     pub fn room(&self, space: SpaceFacts) -> Bytes {
         let left = self.share(space).saturating_sub(space.held);
-        Bytes(left.0 / PART_OF_SHARE).min(space.free.saturating_sub(self.floor(space)))
+        // The first few only: of hundreds on a large volume each is to get something.
+        let few = space.held.0 < PART_OF_SMALL_SHARE * EXT4_LEAST;
+        let small = if few { (left.0 / PART_OF_SMALL_SHARE).min(EXT4_LEAST) } else { 0 };
+        let part = (left.0 / PART_OF_SHARE).max(small);
+        Bytes(part).min(space.free.saturating_sub(self.floor(space)))
     }
 
     /// What all runways and windows may hold together: a share of what would be free without them, above the floor.
@@ -167,8 +180,8 @@ impl Policy {
         self.settings.floor_share.of(space.total).min(self.settings.floor_bytes)
     }
 
-    fn forbidden(&self, file: &FileFacts) -> Option<LeaveReason> {
-        // Through an XFS handle a preallocation changes no times; elsewhere it would undo what somebody set.
+    fn forbidden(&self, file: &FileFacts) -> Option<NoRunway> {
+        // Through an XFS handle a preallocation changes no times; elsewhere it would undo what another process set.
         let times_matter = file.filesystem != FileSystem::Xfs;
         let times_set = match file.modified {
             Modified::Ago(age) => age > Duration::from_millis(self.settings.recent_ms),
@@ -176,20 +189,21 @@ impl Policy {
         };
         let excluded = !self.settings.enabled || file.path.as_deref().is_some_and(|path| self.excluded.matches(path));
         [
-            (i64::try_from(file.size.0).is_err(), LeaveReason::Refused),
-            (excluded, LeaveReason::Excluded),
-            (file.links == 0, LeaveReason::Gone),
-            (file.compressed, LeaveReason::Compressed),
-            (file.attributes.forbid(), LeaveReason::Attributes),
-            (file.executable, LeaveReason::Executable),
-            (file.size_hint, LeaveReason::SizeHint),
-            (times_matter && times_set, LeaveReason::TimesSet),
+            (i64::try_from(file.size.0).is_err(), NoRunway::Refused),
+            (excluded, NoRunway::Excluded),
+            (file.links == 0, NoRunway::Gone),
+            (file.compressed, NoRunway::Compressed),
+            (file.attributes.forbid(), NoRunway::Attributes),
+            (file.executable, NoRunway::Executable),
+            (file.size_hint, NoRunway::SizeHint),
+            (file.limited, NoRunway::Quota),
+            (times_matter && times_set, NoRunway::TimesSet),
         ]
         .into_iter()
         .find_map(|(forbids, reason)| forbids.then_some(reason))
     }
 
-    fn runway(&self, case: &Case<'_>, end: Bytes) -> Result<Decision, LeaveReason> {
+    fn runway(&self, case: &Case<'_>, end: Bytes) -> Result<Decision, NoRunway> {
         let Case { file, growth, signal, .. } = case;
         let ext4 = file.filesystem == FileSystem::Ext4;
         let start = file.size.max(signal.size).max(end);
@@ -197,21 +211,21 @@ impl Policy {
             SignalKind::HalfUsed { .. } => start.max(growth.runway_end()),
             // An older signal about what the runway covers by now. A younger one proves that the runway is not there any more:
             // the file was shortened meanwhile.
-            _ if signal.at <= growth.last_at() && start < growth.runway_end() => return Err(LeaveReason::HasRunway),
-            _ if ext4 && growth.grants() == 0 && !self.is_proven(case) => return Err(LeaveReason::KeptWhole),
+            _ if signal.at <= growth.last_at() && start < growth.runway_end() => return Err(NoRunway::HasRunway),
+            _ if ext4 && growth.grants() == 0 && !self.is_proven(case) => return Err(NoRunway::KeptWhole),
             _ => start,
         };
         let wanted = self.wanted(case, start);
-        let least = if ext4 { Bytes(EXT4_LEAST).min(wanted) } else { self.settings.fragmented_runway };
+        let least = if ext4 { ext4_least(case.space).min(wanted) } else { self.settings.fragmented_runway };
         let (length, piece) = self.health.choose(wanted.min(self.room(case.space)), least, signal.at);
         if length < Bytes(MIB) || (ext4 && length < least) {
-            return Err(LeaveReason::LowSpace);
+            return Err(NoRunway::LowSpace);
         }
         if !self.is_worth_it(case, piece) {
-            return Err(LeaveReason::ScatteredSpace);
+            return Err(NoRunway::ScatteredSpace);
         }
         let stop = start.0.checked_add(length.0).filter(|stop| i64::try_from(*stop).is_ok());
-        let stop = stop.ok_or(LeaveReason::Refused)?;
+        let stop = stop.ok_or(NoRunway::Refused)?;
         // Ends lie at whole MiB, so that what follows is not cut at odd places.
         let whole = stop / MIB * MIB;
         let stop = if whole > start.0 && whole - start.0 >= length.0 / 2 { whole } else { stop };
@@ -256,23 +270,26 @@ impl Policy {
                 _ => (expected.files >= SMALL_EVIDENCE).then_some(enough),
             }
         });
+        // A snapshot holds all of a runway for as long as it lives, and makes it useless: on btrfs an unknown file gets no more
+        // than it has written.
+        let usual = if case.file.filesystem == FileSystem::Btrfs { usual.min(start.max(*first_runway)) } else { usual };
         learned.unwrap_or(usual).min(*longest_runway)
     }
 
-    fn window(&self, case: &Case<'_>, at: Bytes) -> Result<Decision, LeaveReason> {
+    fn window(&self, case: &Case<'_>, at: Bytes) -> Result<Decision, NoRunway> {
         let Case { file, growth, signal, .. } = case;
         let window = self.settings.sparse_window;
         if file.filesystem == FileSystem::Ext4 {
-            return Err(LeaveReason::KeptWhole);
+            return Err(NoRunway::KeptWhole);
         }
         if !self.settings.sparse_windows {
-            return Err(LeaveReason::Excluded);
+            return Err(NoRunway::Excluded);
         }
         if growth.has_window_at(at) || at >= file.size || !growth.has_room_for_windows() {
-            return Err(LeaveReason::HasRunway);
+            return Err(NoRunway::HasRunway);
         }
         if !self.is_worth_it(case, self.health.expected_piece(window, signal.at)) {
-            return Err(LeaveReason::ScatteredSpace);
+            return Err(NoRunway::ScatteredSpace);
         }
         // A small file that goes on, or whose like were written all over, is likely to be written all over.
         let small = file.size.0 <= window.0.saturating_mul(SMALL_WINDOWS);
@@ -290,6 +307,11 @@ impl Policy {
             halves /= 2;
             range = around(halves);
         }
-        if range.length > room { Err(LeaveReason::LowSpace) } else { Ok(Decision::Window { range }) }
+        if range.length > room { Err(NoRunway::LowSpace) } else { Ok(Decision::Window { range }) }
     }
+}
+
+/// The shortest runway that helps on ext4.
+fn ext4_least(space: SpaceFacts) -> Bytes {
+    Bytes((space.total.0 / PART_OF_EXT4).clamp(EXT4_SHORTEST, EXT4_LEAST) / MIB * MIB)
 }

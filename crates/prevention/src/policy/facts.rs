@@ -1,13 +1,13 @@
-//! What must be known about a file and its volume before anything is decided.
+//! The facts about a file and its volume that a decision needs.
 
 use super::FileKind;
-use crate::FileSystem;
 use longrun_layout::Bytes;
+use longrun_sys::FileSystem;
 use longrun_sys::{Capacity, InodeAttributes};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A file at the moment of the question.
+/// The state of a file at the time of the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileFacts {
     /// Where it lies.
@@ -28,6 +28,8 @@ pub struct FileFacts {
     pub compressed: bool,
     /// Whether it has an extent-size hint of its own or inherited.
     pub size_hint: bool,
+    /// Whether its owner, or another account that it is charged to, has a limit on the space that they may use.
+    pub limited: bool,
     /// What its attributes forbid.
     pub attributes: Attributes,
     /// When it was modified last.
@@ -45,7 +47,8 @@ pub struct Attributes {
     pub sealed: bool,
     /// In use as swap space.
     pub swap: bool,
-    /// Not mapped by extents, or its content lies in the inode.
+    /// Not mapped by extents, or its content lies in the inode; on ext4 also what cannot be written past the page cache: there
+    /// a runway could not be taken back.
     pub no_extents: bool,
 }
 
@@ -69,7 +72,7 @@ impl Attributes {
     }
 }
 
-/// When a file was modified last, by its own time stamp.
+/// When a file was last modified, according to its time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modified {
     /// So long ago.
@@ -78,7 +81,7 @@ pub enum Modified {
     Ahead(Duration),
 }
 
-/// The space of a volume at the moment of the question.
+/// The space of a volume at the time of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceFacts {
     /// All there is.

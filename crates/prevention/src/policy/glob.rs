@@ -1,116 +1,79 @@
-//! Patterns of what is excluded: matched in bounded time, whatever the pattern and the name.
+//! Patterns of excluded files.
+//!
+//! Owns which patterns are accepted, and the rule that a directory includes everything below it. globset does the
+//! matching, in time linear in the length of the path.
 
 use super::SettingsError;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::path::Path;
 
-/// Longer patterns are refused: time is bounded by the product of the lengths.
+/// Longer patterns are refused: they would take much memory.
 const LONGEST: usize = 1024;
 
 /// Compiled patterns.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Globs {
-    patterns: Vec<Pattern>,
+    patterns: Vec<String>,
+    /// Patterns without a slash: compared with names.
+    names: GlobSet,
+    /// The others: compared with whole paths.
+    paths: GlobSet,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Pattern {
-    /// Compared with names alone.
-    name: bool,
-    tokens: Vec<Token>,
+impl PartialEq for Globs {
+    fn eq(&self, other: &Self) -> bool {
+        self.patterns == other.patterns
+    }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
-    Byte(u8),
-    /// `?`: one byte but '/' (a character of UTF-8 may need several).
-    One,
-    /// `*`: anything but '/'.
-    Many,
-    /// `**`: anything.
-    All,
-}
+impl Eq for Globs {}
 
 impl Globs {
     pub(super) fn new(patterns: &[String]) -> Result<Self, SettingsError> {
-        let patterns = patterns.iter().map(|pattern| Pattern::new(pattern)).collect::<Result<_, _>>()?;
-        Ok(Self { patterns })
+        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        for pattern in patterns {
+            let refused = |fault| SettingsError::Pattern { pattern: pattern.chars().take(80).collect(), fault };
+            let trimmed = match pattern.trim_end_matches('/') {
+                "" if !pattern.is_empty() => "/",
+                trimmed => trimmed,
+            };
+            let is_name = !trimmed.contains('/');
+            match trimmed {
+                "" => return Err(refused("empty")),
+                _ if trimmed.len() > LONGEST => return Err(refused("too long")),
+                _ if !is_name && !trimmed.starts_with('/') && !trimmed.starts_with("**/") => {
+                    return Err(refused("a relative path"));
+                }
+                _ => {}
+            }
+            let glob = GlobBuilder::new(&plain(trimmed)).literal_separator(true).build();
+            (if is_name { &mut names } else { &mut paths }).add(glob.map_err(|_| refused("not a valid pattern"))?);
+        }
+        let too_large = |_| SettingsError::Pattern { pattern: patterns.join(", "), fault: "too complex" };
+        Ok(Self {
+            patterns: patterns.to_vec(),
+            names: names.build().map_err(too_large)?,
+            paths: paths.build().map_err(too_large)?,
+        })
     }
 
     /// Whether the file at `path`, or a directory above it, is excluded.
     pub(super) fn matches(&self, path: &Path) -> bool {
-        self.patterns.iter().any(|pattern| {
-            path.ancestors().any(|part| {
-                let part = if pattern.name { part.file_name() } else { Some(part.as_os_str()) };
-                part.is_some_and(|part| matches(&pattern.tokens, part.as_encoded_bytes()))
-            })
+        path.ancestors().any(|part| {
+            self.paths.is_match(part) || part.file_name().is_some_and(|name| self.names.is_match(Path::new(name)))
         })
     }
 }
 
-impl Pattern {
-    fn new(pattern: &str) -> Result<Self, SettingsError> {
-        let refused = |fault| SettingsError::Pattern { pattern: pattern.chars().take(80).collect(), fault };
-        let trimmed = match pattern.trim_end_matches('/') {
-            "" if !pattern.is_empty() => "/",
-            trimmed => trimmed,
-        };
-        let name = !trimmed.contains('/');
-        match trimmed {
-            "" => return Err(refused("empty")),
-            _ if trimmed.len() > LONGEST => return Err(refused("too long")),
-            _ if !name && !trimmed.starts_with('/') && !trimmed.starts_with("**/") => {
-                return Err(refused("a relative path"));
-            }
-            _ => {}
+/// Only stars and question marks are special: names with brackets are common.
+fn plain(pattern: &str) -> String {
+    pattern.chars().fold(String::with_capacity(pattern.len()), |mut plain, character| {
+        if matches!(character, '[' | ']' | '{' | '}' | '\\') {
+            plain.push('\\');
         }
-        let mut tokens = Vec::new();
-        for byte in trimmed.bytes() {
-            match (byte, tokens.last()) {
-                (b'*', Some(Token::Many | Token::All)) => {
-                    tokens.pop();
-                    tokens.push(Token::All);
-                }
-                (b'*', _) => tokens.push(Token::Many),
-                (b'?', _) => tokens.push(Token::One),
-                _ => tokens.push(Token::Byte(byte)),
-            }
-        }
-        Ok(Self { name, tokens })
-    }
-}
-
-/// All states at once, so that no pattern makes it slow: `reached` says after which tokens the text so far can stand.
-fn matches(tokens: &[Token], text: &[u8]) -> bool {
-    let mut reached = vec![false; tokens.len() + 1];
-    reached[0] = true;
-    skip_stars(tokens, &mut reached);
-    for byte in text {
-        let mut next = vec![false; tokens.len() + 1];
-        for (at, token) in tokens.iter().enumerate() {
-            if !reached[at] {
-                continue;
-            }
-            match token {
-                Token::Byte(expected) if expected == byte => next[at + 1] = true,
-                Token::One if *byte != b'/' => next[at + 1] = true,
-                Token::Many if *byte != b'/' => next[at] = true,
-                Token::All => next[at] = true,
-                _ => {}
-            }
-        }
-        skip_stars(tokens, &mut next);
-        reached = next;
-    }
-    reached[tokens.len()]
-}
-
-/// A star may stand for nothing.
-fn skip_stars(tokens: &[Token], reached: &mut [bool]) {
-    for (at, token) in tokens.iter().enumerate() {
-        if reached[at] && matches!(token, Token::Many | Token::All) {
-            reached[at + 1] = true;
-        }
-    }
+        plain.push(character);
+        plain
+    })
 }
 
 #[cfg(test)]
@@ -144,6 +107,13 @@ mod tests {
         assert!(!excluded("/srv/*/x", "/srv/a/b/x"));
         assert!(excluded("/srv/**/x", "/srv/a/b/x"));
         assert!(excluded("**/x/*.db", "/srv/a/b/x/y.db"));
+    }
+
+    #[test]
+    fn brackets_and_braces_stand_for_themselves() {
+        assert!(excluded("/srv/[a]{b,c}", "/srv/[a]{b,c}/x"));
+        assert!(!excluded("/srv/[a]", "/srv/a"));
+        assert!(excluded(r"/srv/a\*", r"/srv/a\b"));
     }
 
     #[test]

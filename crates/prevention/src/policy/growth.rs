@@ -1,4 +1,4 @@
-//! What is known of one file's growth: how it fragmented by itself, and what it was granted since.
+//! The growth of one file: how it fragmented by itself, and what it was granted since.
 
 use crate::{Nanos, SignalKind};
 use longrun_layout::Bytes;
@@ -10,7 +10,7 @@ const WINDOWS: usize = 4096;
 /// No piece is smaller.
 const BLOCK: u64 = 4096;
 
-/// The growth of one file, kept beside it by whoever grants its runways.
+/// The growth of one file. The part that grants its runways stores this value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Growth {
     /// Small allocations that did not lie behind each other, and their bytes, before the first runway or window.
@@ -33,7 +33,7 @@ pub(super) struct Pieces {
     span: u64,
 }
 
-/// How many excess fragments the runways of a file have saved.
+/// How many excess fragments the runways of a file have prevented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prevented(pub u64);
 

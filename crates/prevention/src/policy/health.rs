@@ -1,7 +1,7 @@
-//! What the free space of a volume is like, learned from what our own runways were granted in.
+//! The state of a volume's free space, as learned from our own runways.
 //!
-//! Owns the choice of the length: it is the one that came in the longest pieces so far. Never asks the file system: a
-//! fragmented volume is known by a runway that came in pieces, and by nothing else.
+//! Owns the choice of the runway length: the one that was allocated in the longest pieces so far. Never asks the file
+//! system; only runways that were allocated in pieces show that free space is fragmented.
 
 use crate::Nanos;
 use longrun_layout::Bytes;
@@ -17,7 +17,7 @@ const FORGET: u64 = 60_000_000_000;
 /// Each time that it is made again in a row, it is kept twice as long, up to 2^5 minutes.
 const LONGEST: u32 = 5;
 
-/// What runways of each length were granted in.
+/// How runways of each length were allocated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceHealth {
     classes: [Class; CLASSES],

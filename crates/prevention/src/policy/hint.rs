@@ -1,7 +1,7 @@
-//! Which directories on XFS deserve an extent-size hint that new files inherit: evidence, and a record of what was set.
+//! Decides which directories on XFS should get an extent-size hint that new files inherit.
 //!
-//! Owns the judgement and the record by which it can be undone. Never sets a hint: it says what to set, and is told what
-//! was there before. It is off unless an administrator turns it on, since the hint stays when the service is gone.
+//! Owns the evidence, the decision, and the record by which hints can be removed. Never sets a hint: it says what to
+//! set, and receives the previous value. It is off by default, because a hint stays when the service is removed.
 
 use super::{Forgotten, Settings};
 use longrun_layout::Bytes;
@@ -18,7 +18,7 @@ const LONGEST: u64 = 16 * MIB;
 const PATH: usize = 4096;
 const SIZES: usize = 8;
 
-/// The directories of XFS volumes whose files fragment by direct writes.
+/// The directories of XFS volumes whose files fragment through direct writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HintBook {
     directories: BTreeMap<String, Evidence>,
@@ -98,7 +98,7 @@ impl HintBook {
         self.directories.iter().filter_map(|(directory, evidence)| Some((directory.as_str(), evidence.set?)))
     }
 
-    /// The hint of `directory` was taken back (or the directory is gone): it has to prove itself anew.
+    /// The hint of `directory` was removed (or the directory is gone). New evidence is needed to set it again.
     pub fn undone(&mut self, directory: &str) {
         self.directories.remove(directory);
     }

@@ -1,4 +1,4 @@
-//! What became of files of each kind, so that the second of a kind is right from its first runway.
+//! The results of earlier files of each kind, so that the first runway of a similar file has the right length.
 
 use super::FileKind;
 use longrun_layout::Bytes;
@@ -24,7 +24,7 @@ pub enum Pattern {
     Scattered,
 }
 
-/// A file that was settled.
+/// A file whose runways were settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Its kind.
@@ -35,7 +35,7 @@ pub struct Ended {
     pub pattern: Pattern,
 }
 
-/// What to expect of a file.
+/// The expected growth of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expectation {
     /// Most files of its kind became no larger.
@@ -46,24 +46,24 @@ pub struct Expectation {
     pub pattern: Pattern,
 }
 
-/// Why a saved history was not used; prevention begins to learn anew.
+/// Why a saved history was not used. Prevention then starts to learn again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forgotten {
     /// It is damaged.
-    #[error("the learned history cannot be read: {detail}; learning begins anew")]
+    #[error("the learned history cannot be read: {detail}; learning starts again")]
     Damaged {
         /// Where.
         detail: String,
     },
     /// Another version of Longrun wrote it.
-    #[error("the learned history is of version {found}, this is version {VERSION}; learning begins anew")]
+    #[error("the learned history has version {found}, but this program reads version {VERSION}; learning starts again")]
     Version {
         /// Its version.
         found: u32,
     },
 }
 
-/// What became of files of each kind.
+/// The results of earlier files of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     kinds: BTreeMap<FileKind, Entry>,

@@ -1,4 +1,4 @@
-//! Kinds of files: what the next file of the same program in the same place is likely to have in common with the last.
+//! Kinds of files: files of the same program in the same place, which are likely to grow alike.
 
 use crate::ProcessName;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use std::path::Path;
 const NAME_LIMIT: usize = 64;
 const DIRECTORY_LIMIT: usize = 192;
 
-/// A kind of file. An empty string says "unknown".
+/// A kind of file. An empty string means "unknown".
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileKind {

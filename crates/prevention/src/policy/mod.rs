@@ -1,10 +1,12 @@
-//! Decides how much runway a growing file gets: pure, replayable.
+//! Decides how much runway a growing file gets. Pure, and can be replayed.
 //!
-//! Owns every judgement of prevention: the bounds that protect the free space of others, what is never touched, how long a
-//! runway is, what goes back at the close of a sparse file, what is remembered about kinds of files, and how the benefit
-//! is counted. Never does I/O, never reads a clock (whoever asks brings the time along), uses no randomness and no order of
-//! hashes: the same questions in the same order get the same answers, which is what lets recorded traces be replayed.
+//! Owns all decisions of prevention: the limits that protect the free space of others, the files that are never
+//! touched, the length of a runway, what is given back when a sparse file is closed, what is learned about kinds of
+//! files, and how the benefit is counted. Never does I/O, never reads a clock (the caller passes the time), and uses no
+//! randomness and no hash order. The same inputs in the same order give the same results, so recorded traces can be
+//! replayed.
 
+mod cut;
 mod decide;
 mod facts;
 mod glob;
@@ -16,6 +18,7 @@ mod kind;
 mod settings;
 mod window;
 
+pub use cut::Cut;
 pub use decide::{Case, Decision, Policy};
 pub use facts::{Attributes, FileFacts, Modified, SpaceFacts};
 pub use growth::{Growth, Prevented};

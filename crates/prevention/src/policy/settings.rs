@@ -1,11 +1,11 @@
-//! What an administrator may choose for a volume, and what is chosen for them.
+//! The settings that an administrator can choose for a volume, and their defaults.
 
 use longrun_layout::Bytes;
 use serde::{Deserialize, Serialize};
 
 const MIB: u64 = 1 << 20;
 
-/// A share of something, in whole percent.
+/// A share in whole per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Percent(pub u8);
@@ -19,29 +19,32 @@ impl Percent {
     }
 }
 
-/// The policy of one volume.
+/// The settings of one volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Whether runways are granted at all.
     pub enabled: bool,
-    /// The first runway of a file where the free space is in long runs.
+    /// The first runway of a file where the free space is not fragmented.
     pub first_runway: Bytes,
     /// The shortest runway that is worth its while: what is tried where the free space is in pieces.
     pub fragmented_runway: Bytes,
     /// No runway is longer, however much the file grows.
     pub longest_runway: Bytes,
-    /// Nothing is granted while less than this share of the volume is free …
+    /// No runway is granted while less than this share of the volume is free …
     pub floor_share: Percent,
-    /// … or less than this, whichever is smaller: five percent of a large volume are too much to be afraid of losing.
+    /// … or less than this, whichever is smaller, because five percent of a large volume is more than is needed as a
+    /// reserve.
     pub floor_bytes: Bytes,
-    /// All unused runways and windows of a volume together hold at most this share of what is free above the floor, and
-    /// one runway a sixteenth of that: they shrink as the volume fills, and end at the floor.
+    /// All unused runways and windows of a volume together hold at most this share of what is free above the floor,
+    /// and one runway a sixteenth of that, or 16 MiB where that is more but no more than a quarter: they shrink as
+    /// the volume fills, and end at the floor.
     ///
-    /// This is also the most that others can be kept from in the worst case, which is that many files got a runway, are
-    /// kept open and are never written again: the runway of an open file cannot be taken back without racing with its
-    /// writer. One such file keeps back less than 2.5 percent; one that goes on writing keeps back nothing, since it
-    /// fills its runway before it needs other space; a closed one gives everything back.
+    /// This is also the most that others may have to do without in the worst case: many files got a runway, are kept
+    /// open and are never written again. The runway of an open file cannot be taken back without racing with its
+    /// writer. One such file holds less than 2.5 percent (on volumes with little free space 16 MiB, or a
+    /// quarter of the share). One that is still written withholds nothing, since it fills its runway before it needs
+    /// other space. A closed one gives everything back.
     pub held_share: Percent,
     /// Whether sparse files that are written at scattered places get windows (XFS and btrfs; never on ext4).
     pub sparse_windows: bool,
@@ -51,7 +54,7 @@ pub struct Settings {
     /// anything, `?` for one character. A pattern without `/` is compared with the name alone. A directory stands for all
     /// that lies below it.
     pub exclude: Vec<String>,
-    /// Whether what became of files is remembered for the next of their kind.
+    /// Whether the results of files are remembered for later files of their kind.
     pub history: bool,
     /// A file that was last modified longer ago than this although it is being written has had its times set by hand.
     pub recent_ms: u64,
@@ -82,11 +85,11 @@ impl Default for Settings {
     }
 }
 
-/// A setting that makes no sense.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// A size is out of its bounds.
-    #[error("{key} is {value} bytes: choose between {least} and {most} bytes")]
+    #[error("{key} is {value} bytes; use {least} to {most} bytes")]
     Size {
         /// The key.
         key: &'static str,
@@ -98,7 +101,7 @@ pub enum SettingsError {
         most: Bytes,
     },
     /// A share is more than may be given away.
-    #[error("{key} is {value} percent: choose at most {most}")]
+    #[error("{key} is {value} percent; use at most {most}")]
     Share {
         /// The key.
         key: &'static str,
@@ -108,7 +111,7 @@ pub enum SettingsError {
         most: u8,
     },
     /// A time or a number is out of its bounds.
-    #[error("{key} is {value}: choose between {least} and {most}")]
+    #[error("{key} is {value}; use {least} to {most}")]
     Number {
         /// The key.
         key: &'static str,
@@ -120,13 +123,13 @@ pub enum SettingsError {
         most: u64,
     },
     /// The window is no power of two.
-    #[error("sparse_window is {value} bytes: choose a power of two, such as 16 MiB")]
+    #[error("sparse_window is {value} bytes; use a power of two, such as 16 MiB")]
     NotAPowerOfTwo {
         /// What was chosen.
         value: Bytes,
     },
     /// A pattern cannot match anything.
-    #[error("the pattern {pattern:?} in exclude is {fault}: write an absolute path, or a name without '/'")]
+    #[error("the pattern {pattern} in exclude is {fault}; use an absolute path, or a name without slashes")]
     Pattern {
         /// The pattern.
         pattern: String,

@@ -1,4 +1,4 @@
-//! What of a sparse file's windows goes back when the file is closed.
+//! Decides what is given back of the windows of a sparse file when the file is closed.
 
 use longrun_layout::Bytes;
 use longrun_sys::ByteRange;
@@ -18,14 +18,14 @@ pub struct Stretch {
     pub state: StretchState,
 }
 
-/// What a part of a window holds.
+/// The content of a part of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StretchState {
     /// Data.
     Written,
     /// Nothing yet, and it was a hole before the window was granted: ours.
     Ours,
-    /// Allocated but unwritten before the window was granted: somebody's own preallocation, which is never taken.
+    /// Allocated but unwritten before the window was granted: another process's own preallocation, which is never taken.
     Theirs,
     /// A hole.
     Hole,
@@ -75,7 +75,7 @@ pub fn give_back(stretches: &[Stretch]) -> Vec<ByteRange> {
     back
 }
 
-/// Whether the stretch has data (or somebody's preallocation) right before and right behind it.
+/// Whether the stretch has data (or another process's preallocation) right before and right behind it.
 fn lies_between(stretches: &[Stretch], at: usize) -> bool {
     let holds = |neighbour: Option<&Stretch>, adjoins: &dyn Fn(&Stretch) -> bool| {
         neighbour.is_some_and(|n| matches!(n.state, StretchState::Written | StretchState::Theirs) && adjoins(n))

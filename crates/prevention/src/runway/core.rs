@@ -1,4 +1,4 @@
-//! What the facade does: threads, volumes, the beginning and the end.
+//! The implementation of the facade: threads, volumes, start and stop.
 
 use super::file;
 use super::give_back::{self, Outcome};
@@ -10,26 +10,32 @@ use super::queue::Queue;
 use super::reaction::Histogram;
 use super::record::GiveBack;
 use super::table::{Known, Stage, Volume};
+use super::tail;
 use crate::policy::{History, Policy, Settings};
-use crate::prevention::{GivenBack, Options, PreventionError, SensorSnapshot, Snapshot, Swept, Totals};
 use crate::sensor::{self, Sensor, SensorError};
-use crate::{FileKey, FileSystem, SignalKind, Sink, Watched};
+use crate::state::{GivenBack, Options, PreventionError, SensorSnapshot, Snapshot, Swept, Totals};
+use crate::{FileKey, SignalKind, Sink, Watched};
 use longrun_layout::Bytes;
+use longrun_sys::FileSystem;
 use longrun_sys::{DeviceNumber, FileHandle};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const HISTORY: &str = "history.json";
+/// So often the history is saved.
+const SAVE: Duration = Duration::from_secs(60);
 /// So long the sensor is waited for before the end is looked at.
 const POLL: Duration = Duration::from_millis(200);
 /// A worker that hangs on a volume is waited for no longer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// So much longer takes a volume that is let go, at most: whatever it does then, it is left behind.
+const LEAVING: Duration = Duration::from_secs(2);
 
 pub(crate) struct Core {
     pub(super) sink: Arc<dyn Sink>,
@@ -117,11 +123,7 @@ impl Core {
         let spawn = |name: String, work: fn(&Self)| -> io::Result<()> {
             let core = Arc::clone(self);
             let thread = thread::Builder::new().name(name).spawn(move || {
-                // A writer makes its next piece within a millisecond, and there are as many writers as processors or more:
-                // whoever answers must not wait behind them. What is not permitted is slower, not wrong.
-                if longrun_sys::run_before_others().is_err() {
-                    _ = longrun_sys::set_nice(-20);
-                }
+                before_others();
                 work(&core);
             })?;
             lock(&self.threads).push(thread);
@@ -131,6 +133,7 @@ impl Core {
             spawn(format!("runway-{number}"), Self::work_off)?;
         }
         spawn("runway-keeper".into(), Self::keep)?;
+        spawn("runway-saver".into(), Self::save)?;
         spawn("runway-sensor".into(), Self::listen)
     }
 
@@ -152,14 +155,14 @@ impl Core {
                 }
             });
             if let Err(error) = result {
-                tracing::error!("nobody tells any more which files grow: {error}");
+                tracing::error!("the sensor failed; growth of files is no longer detected: {error}");
                 *lock(&self.broken) = Some(error.to_string());
                 return;
             }
         }
     }
 
-    pub(crate) fn watch(&self, watched: &Watched, settings: Settings) -> Result<Swept, PreventionError> {
+    pub(crate) fn watch(self: &Arc<Self>, watched: &Watched, settings: Settings) -> Result<Swept, PreventionError> {
         if let Some(known) = self.volume(watched.device) {
             let (point, known) = (watched.point.clone(), known.watched.point.clone());
             return Err(PreventionError::Known { point, known });
@@ -170,7 +173,7 @@ impl Core {
             move |source: io::Error| PreventionError::Volume { point, act, source }
         };
         let root = watched.open_root().map_err(failed("opening it"))?;
-        let id = identity::of(watched, &root).map_err(failed("asking for its UUID"))?;
+        let id = identity::of(watched, &root).map_err(failed("reading its UUID"))?;
         drop(root);
         let compressed = watched.filesystem == FileSystem::Btrfs && identity::is_compressed(watched);
         let volume = Arc::new(Volume::new(watched.clone(), id, compressed, policy));
@@ -191,7 +194,7 @@ impl Core {
         Ok(swept)
     }
 
-    /// Gives back what an earlier run has left. The files that want to be looked after further are answered, too.
+    /// Gives back what an earlier run has left. The files that want to be watched further are answered, too.
     fn sweep(&self, volume: &Volume) -> (Swept, Vec<FileHandle>) {
         let (mut swept, mut kept) = (Swept::default(), Vec::new());
         for (handle, entry) in self.journal.of_volume(volume.id) {
@@ -204,6 +207,7 @@ impl Core {
                     continue;
                 }
                 Outcome::Settled(settled) => {
+                    tail::tidy(&volume.watched, &settled);
                     swept.settled += 1;
                     swept.bytes.0 += settled.given_back.0;
                     volume.table().figures.trimmed.0 += settled.given_back.0;
@@ -240,8 +244,49 @@ impl Core {
         hints::undo(&self.hints, &volume.watched)
     }
 
-    pub(crate) fn unwatch(&self, device: DeviceNumber) -> GivenBack {
-        self.volume(device).map_or_else(GivenBack::default, |volume| self.let_volume_go(&volume))
+    pub(crate) fn unwatch(self: &Arc<Self>, device: DeviceNumber) -> GivenBack {
+        self.let_go_in_time(self.volume(device).into_iter().collect())
+    }
+
+    /// Lets volumes go, each on a thread of its own: what the kernel keeps on one, because it is frozen or its device hangs,
+    /// holds up neither the others nor the caller. Its runways stay in the journal.
+    fn let_go_in_time(self: &Arc<Self>, volumes: Vec<Arc<Volume>>) -> GivenBack {
+        let until = Instant::now() + PATIENCE + LEAVING;
+        let leaving = volumes.into_iter().map(|volume| {
+            let (told, result) = mpsc::channel();
+            let (core, leaves) = (Arc::clone(self), Arc::clone(&volume));
+            let body = move || {
+                // No one listens any more when it took too long.
+                _ = told.send(core.let_volume_go(&leaves));
+            };
+            let spawned = thread::Builder::new().name("runway-leaving".into()).spawn(body);
+            (volume, result, spawned)
+        });
+        let mut given_back = GivenBack::default();
+        for (volume, result, spawned) in leaving.collect::<Vec<_>>() {
+            let in_time = match spawned {
+                Ok(_) => result.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
+                Err(_) => Some(self.let_volume_go(&volume)),
+            };
+            given_back.add(in_time.unwrap_or_else(|| self.leave_behind(&volume)));
+        }
+        given_back
+    }
+
+    /// The volume does not answer: what it holds stays in the journal, for the next start.
+    fn leave_behind(&self, volume: &Volume) -> GivenBack {
+        tracing::warn!(
+            "{}: the volume does not respond (it is frozen, or its device hangs); its runways stay in the journal",
+            volume.watched.point.display()
+        );
+        self.volumes.write().unwrap_or_else(PoisonError::into_inner).remove(&volume.watched.device);
+        let table = volume.table();
+        let mut left = GivenBack::default();
+        for (_, known) in table.growing() {
+            left.left_files += 1;
+            left.left_bytes.0 += known.held.0;
+        }
+        left
     }
 
     fn let_volume_go(&self, volume: &Volume) -> GivenBack {
@@ -270,6 +315,7 @@ impl Core {
                 Outcome::Settled(settled) => {
                     given_back.files += u64::from(growing || settled.given_back.0 > 0);
                     given_back.bytes.0 += settled.given_back.0;
+                    tail::tidy(&volume.watched, &settled);
                     self.settled(volume, &handle, &settled, false);
                 }
                 Outcome::Gone => self.journal.forget(volume.id, handle),
@@ -292,7 +338,7 @@ impl Core {
                 kind: self.sensor.kind(),
                 reason: self.refused.as_ref().map(ToString::to_string),
                 signals: self.signals.load(Ordering::Relaxed),
-                lost: self.sensor.lost(),
+                lost: self.sensor.lost() + self.queue.dropped(),
                 broken: lock(&self.broken).clone(),
             },
             queue: self.queue.len(),
@@ -306,34 +352,29 @@ impl Core {
         self.volume(file.volume).is_none_or(|volume| volume.table().quiet(&file.handle, Instant::now()))
     }
 
-    pub(crate) fn stop(&self) -> Totals {
+    pub(crate) fn stop(self: &Arc<Self>) -> Totals {
+        let until = Instant::now() + PATIENCE + LEAVING;
         let mut last = self.snapshot();
-        last.volumes.clear();
-        let mut given_back = GivenBack::default();
-        for volume in self.volumes() {
-            let one = self.let_volume_go(&volume);
-            last.volumes.push(volume.snapshot());
-            given_back.files += one.files;
-            given_back.bytes.0 += one.bytes.0;
-            given_back.left_files += one.left_files;
-            given_back.left_bytes.0 += one.left_bytes.0;
-        }
-        if !self.ended.swap(true, Ordering::AcqRel) {
-            self.save_history();
-        }
+        let volumes = self.volumes();
+        let given_back = self.let_go_in_time(volumes.clone());
+        last.volumes = volumes.iter().map(|volume| volume.snapshot()).collect();
+        self.ended.store(true, Ordering::Release);
         self.queue.end();
         self.clock.end();
         let threads = std::mem::take(&mut *lock(&self.threads));
-        let until = Instant::now() + PATIENCE;
+        threads.iter().for_each(|thread| thread.thread().unpark());
+        let until = until.max(Instant::now() + LEAVING);
         for thread in threads {
             // One that hangs in the kernel is left behind: it ends with the process.
             while !thread.is_finished() && Instant::now() < until {
                 thread::sleep(Duration::from_millis(1));
             }
             if thread.is_finished() && thread.join().is_err() {
-                tracing::error!("a thread of prevention has panicked");
+                tracing::error!("a prevention thread ended unexpectedly (panic)");
             }
         }
+        // Also for the thread that hangs: another service may have it now.
+        self.journal.close();
         last.volumes.sort_by(|a, b| a.point.cmp(&b.point));
         Totals { last, given_back }
     }
@@ -358,13 +399,33 @@ impl Core {
         lock(&self.reaction)
     }
 
+    /// Saves the history now and then, and at the end. A thread of its own: the disk that it lies on may not answer.
+    fn save(&self) {
+        loop {
+            thread::park_timeout(SAVE);
+            let last = self.ended.load(Ordering::Acquire);
+            self.save_history();
+            if last {
+                return;
+            }
+        }
+    }
+
     /// Lost with the machine it is learned again: so no sync.
-    pub(super) fn save_history(&self) {
+    fn save_history(&self) {
         let saved = self.history().to_json();
         let new = self.history_path.with_extension("json.new");
         if let Err(error) = fs::write(&new, saved).and_then(|()| fs::rename(&new, &self.history_path)) {
-            tracing::warn!("{}: the learned history cannot be saved: {error}", self.history_path.display());
+            tracing::warn!("{}: saving the learned history failed: {error}", self.history_path.display());
         }
+    }
+}
+
+/// A writer makes its next piece within a millisecond, and there are as many writers as processors or more: who answers them
+/// must not wait behind them. What is not permitted is slower, not wrong.
+pub(super) fn before_others() {
+    if longrun_sys::run_before_others().is_err() {
+        _ = longrun_sys::set_nice(-20);
     }
 }
 

@@ -1,10 +1,12 @@
-//! One file of a watched volume: opening it without disturbing anybody, and what must be known before anything is decided.
+//! One file of a watched volume: opens it without disturbing other users, and reads the facts that a decision needs.
 //!
-//! Never keeps a file open beyond the value's life, never changes one.
+//! Never keeps a file open beyond the life of the value, never changes one.
 
+use super::owner;
 use crate::policy::{Attributes, FileFacts, FileKind, Modified};
-use crate::{FileSystem, ProcessName, Watched};
+use crate::{ProcessName, Watched};
 use longrun_layout::Bytes;
+use longrun_sys::FileSystem;
 use longrun_sys::{ByteRange, Errno, ExtendedAttributes, FileExtent, FileHandle, Mapping, OFlags};
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -13,10 +15,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// Whoever makes a file executable is about to execute it, which fails while anybody has it open for writing. Such a file is
-/// opened only when it has not changed for so long.
+/// A process that makes a file executable usually executes it soon, which fails while anybody has it open for writing.
+/// Such a file is opened only when it has not changed for so long.
 const EXECUTABLE_REST: Duration = Duration::from_secs(60);
-/// More than one request may have under way behind the end of a file: what is beyond that was preallocated by somebody.
+/// More than one request may have under way behind the end of a file: what is beyond that was preallocated by another process.
 const OWN_PREALLOCATION: u64 = 1 << 20;
 /// XFS preallocates no more ahead of a file than one extent can have.
 const XFS_LONGEST: u64 = 8 << 30;
@@ -30,7 +32,7 @@ const MOST_EXTENTS: u64 = 100_000;
 pub(super) enum Closed {
     /// It has been deleted.
     Gone,
-    /// Somebody executes it, or is about to, or has a lease on it: later.
+    /// Another process executes it, or is about to, or has a lease on it: later.
     Busy,
     /// It is executable: left alone.
     Executable,
@@ -56,10 +58,11 @@ pub(super) enum Executables {
     Rested,
 }
 
-/// Opens a file for preallocating and giving back. Nobody is waited for, and no times change by it.
+/// Opens a file for preallocating and giving back. No one is waited for, and no times change by it.
 pub(super) fn open(volume: &Watched, handle: &FileHandle, executables: Executables) -> Result<Opened, Closed> {
+    names_one(handle)?;
     let root = volume.open_root().map_err(Closed::Volume)?;
-    // A descriptor that cannot be read or written disturbs nobody: neither who executes the file nor who has a lease.
+    // A descriptor that cannot be read or written disturbs no other process: neither who executes the file nor who has a lease.
     let glance = File::from(handle.open(&root, OFlags::PATH).map_err(closed)?);
     let stat = glance.metadata().map_err(Closed::Volume)?;
     if !stat.is_file() {
@@ -85,11 +88,20 @@ pub(super) fn open(volume: &Watched, handle: &FileHandle, executables: Executabl
 
 /// Opens a file for looking at its map only.
 pub(super) fn open_to_look(volume: &Watched, handle: &FileHandle) -> Result<Opened, Closed> {
+    names_one(handle)?;
     let root = volume.open_root().map_err(Closed::Volume)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::LARGEFILE | OFlags::CLOEXEC;
     let file = File::from(handle.open(&root, flags).map_err(closed)?);
     let stat = file.metadata().map_err(Closed::Volume)?;
     if stat.is_file() { Ok(Opened { file, stat }) } else { Err(Closed::Refused) }
+}
+
+/// To the kernel generation 0 means "any": what it opened could be another file, which has the inode now.
+fn names_one(handle: &FileHandle) -> Result<(), Closed> {
+    match handle.generation() {
+        Some(0) | None => Err(Closed::Gone),
+        Some(_) => Ok(()),
+    }
 }
 
 fn closed(errno: Errno) -> Closed {
@@ -119,6 +131,9 @@ impl Opened {
     pub(super) fn facts(&self, volume: &Watched, compressed_mount: bool, by: &ProcessName) -> io::Result<FileFacts> {
         let filesystem = volume.filesystem;
         let flags = longrun_sys::attributes(&self.file)?;
+        let mut attributes = Attributes::new(filesystem, flags, false);
+        // What lies behind its end could not be given back.
+        attributes.no_extents |= filesystem == FileSystem::Ext4 && !longrun_sys::can_free_behind_end(&self.file)?;
         let extended = longrun_sys::extended_attributes(&self.file).ok();
         let by_mount = compressed_mount && !flags.refuses_compression();
         let path = self.path(volume);
@@ -132,14 +147,15 @@ impl Opened {
             executable: self.stat.mode() & 0o111 != 0,
             compressed: filesystem == FileSystem::Btrfs && (flags.is_compressed() || by_mount),
             size_hint: extended.is_some_and(ExtendedAttributes::has_size_hint),
-            attributes: Attributes::new(filesystem, flags, false),
+            attributes,
+            limited: owner::is_limited(filesystem, self)?,
             modified: modified(&self.stat),
             fragments: None,
         })
     }
 
-    /// Whether somebody has preallocated space behind its end; `reach` is how far our runways have reached, when there were
-    /// any.
+    /// Whether another process has preallocated space behind its end; `reach` is how far our runways have reached, when
+    /// there were any.
     pub(super) fn has_own_preallocation(&self, filesystem: FileSystem, reach: Option<Bytes>) -> io::Result<bool> {
         if let Some(reach) = reach {
             let theirs = foreign_behind(filesystem, &self.file, &self.stat, reach)?;
@@ -196,23 +212,25 @@ pub(super) struct Behind {
     pub(super) bytes: Bytes,
 }
 
-/// What is allocated behind `end`, if anything is.
+/// What is allocated behind `end`, if anything is. Of a map that is too long only the beginning: the rest is for the next look.
 pub(super) fn allocated_behind(file: &File, end: Bytes) -> io::Result<Option<Behind>> {
     let mut found: Option<Behind> = None;
     let range = ByteRange { start: end, length: Bytes(u64::MAX - end.0) };
+    let mut extents = 0;
     longrun_sys::for_each_extent(file, range, Mapping::AsIs, |extent| {
+        extents += 1;
         let part = part_behind(&extent, end);
         if part.length.0 > 0 {
             let found = found.get_or_insert(Behind { first: part.start, last: part.start, bytes: Bytes(0) });
             found.last = Bytes(part.start.0 + part.length.0);
             found.bytes.0 += part.length.0;
         }
-        true
+        extents < MOST_EXTENTS
     })?;
     Ok(found)
 }
 
-/// Somebody's own preallocation.
+/// Another process's own preallocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Foreign {
     pub(super) behind: Behind,
@@ -220,11 +238,11 @@ pub(super) struct Foreign {
     pub(super) adjoins: bool,
 }
 
-/// What somebody has preallocated behind the end of the file and beyond `reach`, which none of our runways passed.
+/// What another process has preallocated behind the end of the file and beyond `reach`, which none of our runways passed.
 ///
 /// ext4 and btrfs allocate nothing there by themselves. XFS does, ahead of a file that is written through the cache, but only
 /// when the file grows: in a file that is no longer than our runways reach there is nothing of the kind. In a file that
-/// has grown beyond, up to twice its length can be XFS's own; what somebody preallocates within that bound is taken for
+/// has grown beyond, up to twice its length can be XFS's own; what another process preallocates within that bound is taken for
 /// it, and goes: otherwise XFS would keep its own for good, because the runways have marked the file as preallocated.
 pub(super) fn foreign_behind(
     filesystem: FileSystem,
@@ -286,4 +304,31 @@ pub(super) fn holes(file: &File, range: ByteRange, most: usize) -> io::Result<Ve
         holes.push(ByteRange { start: Bytes(at), length: Bytes(end - at) });
     }
     Ok(holes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
+
+    #[test]
+    fn loop_a_handle_of_generation_zero_opens_nothing() {
+        for kind in FileSystemKind::ALL {
+            let volume = LoopVolume::create(&VolumeSpec::of(kind, 512)).unwrap();
+            let watched = Watched::mounted_at(&volume.mount_point()).unwrap().unwrap();
+            let path = volume.mount_point().join("file");
+            let handle = FileHandle::of_file(File::create(&path).unwrap()).unwrap();
+            assert!(open(&watched, &handle, Executables::Never).is_ok() && open_to_look(&watched, &handle).is_ok());
+            let mut bytes = handle.bytes().to_vec();
+            let end = bytes.len();
+            assert_ne!(bytes[end - 4..], [0; 4], "{kind:?}");
+            bytes[end - 4..].fill(0);
+            let any = FileHandle::new(handle.kind(), &bytes).unwrap();
+            // The kernel takes it for any file that has the inode, but for XFS.
+            let root = watched.open_root().unwrap();
+            assert_eq!(any.open(root, OFlags::RDONLY).is_ok(), kind != FileSystemKind::Xfs, "{kind:?}");
+            assert!(matches!(open(&watched, &any, Executables::Never), Err(Closed::Gone)), "{kind:?}");
+            assert!(matches!(open_to_look(&watched, &any), Err(Closed::Gone)), "{kind:?}");
+        }
+    }
 }

@@ -1,28 +1,28 @@
-//! Extent-size hints of XFS directories: set when the policy says so, recorded before, and taken back on request.
+//! Extent-size hints of XFS directories: set as the policy decides, recorded before, and removed on request.
 //!
-//! Owns the record `hints.json` in the state directory, and the rules that a directory which has a hint already is never
-//! touched, and that none is set before the record of it is durable. Never touches a file.
+//! Owns the record `hints.json` in the state directory. Never changes a directory that already has a hint, never sets a
+//! hint before its record is durable, and never touches a file.
 
 use super::journal::Journal;
 use crate::policy::{HintBook, SetHint, Settings};
-use crate::{FileSystem, PreventionError, Watched};
+use crate::{PreventionError, Watched};
 use longrun_layout::Bytes;
+use longrun_sys::FileSystem;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const NAME: &str = "hints.json";
 const DAMAGED: &str = "hints.json.damaged";
 
-/// What became of the hints of a volume when they were to be undone.
+/// The result of removing the hints of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HintsUndone {
     /// Directories that are as they were.
     pub restored: u64,
-    /// Directories that are gone, or whose hint somebody has changed since: left as they are.
+    /// Directories that are gone, or whose hint another process has changed since: left as they are.
     pub left: u64,
 }
 
@@ -33,15 +33,18 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// Reads what was recorded in the state directory. What cannot be read is set aside: then nothing is known of hints, and
-    /// directories that have one are left alone for having it.
+    /// Reads the record in the state directory. A record that cannot be read is renamed and kept. Earlier hints are then
+    /// unknown, and directories that have one are left alone.
     pub(crate) fn open(directory: &Path) -> Self {
         let path = directory.join(NAME);
         let book = match fs::read(&path) {
             Ok(saved) => HintBook::from_json(&saved).unwrap_or_else(|reason| {
                 let kept = directory.join(DAMAGED);
-                let result = fs::rename(&path, &kept);
-                tracing::warn!("{}: {reason}; kept as {}: {result:?}", path.display(), kept.display());
+                let outcome = match fs::rename(&path, &kept) {
+                    Ok(()) => format!("it was renamed to {}", kept.display()),
+                    Err(error) => format!("renaming it to {} failed: {error}", kept.display()),
+                };
+                tracing::warn!("{}: {reason}; {outcome}", path.display());
                 HintBook::default()
             }),
             Err(_) => HintBook::default(),
@@ -70,7 +73,7 @@ impl Hints {
         book.learn(name, size);
         let hint = book.wanted(name, settings)?;
         let opened = open(volume, directory).ok()?;
-        // Somebody has decided already.
+        // The directory already has a hint.
         if longrun_sys::inherited_size_hint(&opened).ok()?.is_some() {
             return None;
         }
@@ -94,7 +97,7 @@ impl Hints {
         longrun_sys::set_inherited_size_hint(directory, hint)
     }
 
-    /// What is recorded of directories of this volume that never came to be set, or is not so any more, is struck out.
+    /// Removes records of directories of this volume whose hint was never set, or was changed since.
     pub(crate) fn reconcile(&self, volume: &Watched) {
         let mut book = self.book();
         let stale: Vec<String> = Self::of_volume(&book, volume)
@@ -165,8 +168,7 @@ pub(crate) fn undo(hints: &Hints, volume: &Watched) -> Result<HintsUndone, Preve
 
 /// Opens a directory, which must lie on the volume itself and not behind a link or another mount.
 fn open(volume: &Watched, directory: &Path) -> io::Result<File> {
-    let flags = longrun_sys::OFlags::DIRECTORY | longrun_sys::OFlags::NOFOLLOW;
-    let opened = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(directory)?;
+    let opened = File::from(longrun_sys::open_trusted_directory(directory)?);
     if longrun_sys::mount_of_file(&opened)? == volume.mount { Ok(opened) } else { Err(longrun_sys::Errno::XDEV.into()) }
 }
 

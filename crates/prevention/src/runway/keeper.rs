@@ -1,22 +1,22 @@
-//! The keeper: one thread for everything that is due at a time, and for watching the free space.
+//! The keeper: one thread for all timed work, and for watching the free space.
 //!
-//! Owns the clock. Never touches a file: what is due goes to the workers, so that a volume that hangs holds up nobody.
+//! Owns the timers. Never touches a file: due work goes to the workers, so a volume that hangs does not delay the
+//! others.
 
 use super::Core;
 use super::table::Volume;
 use crate::policy::SpaceFacts;
 use crate::{FileKey, Happening};
 use longrun_sys::FileHandle;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// While somebody has a runway, the free space is looked at so often …
+/// While a file has a runway, the free space is looked at so often …
 const LOOK_AT_SPACE: Duration = Duration::from_millis(50);
-/// … and sooner near the floor, where somebody could reach it in that time: who preallocates takes 15 GB/s by 64 KiB.
+/// … and sooner near the floor, where another process could reach it in that time: who preallocates takes 15 GB/s by 64 KiB.
 const FASTEST_PER_MICROSECOND: u64 = 20_000;
 const SOONEST: Duration = Duration::from_millis(1);
 /// Near the floor, what is open is tried again so often: closes are told at once, so this is only for those that were missed,
@@ -24,11 +24,10 @@ const SOONEST: Duration = Duration::from_millis(1);
 const YIELD_AGAIN: Duration = Duration::from_secs(5);
 /// The rest has time.
 const TEND: Duration = Duration::from_secs(2);
-const SAVE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct State {
-    due: BinaryHeap<Reverse<(Instant, FileKey)>>,
+    due: BTreeSet<(Instant, FileKey)>,
     kicked: bool,
     ended: bool,
 }
@@ -41,10 +40,15 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    fn at(&self, at: Instant, file: FileKey) {
+    /// `file` is due at `at`, and no more when it was to be: there are no more entries than known files, however often they are
+    /// heard of.
+    fn at(&self, at: Instant, file: FileKey, before: Option<Instant>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let sooner = state.due.peek().is_none_or(|Reverse((next, _))| at < *next);
-        state.due.push(Reverse((at, file)));
+        if let Some(before) = before {
+            state.due.remove(&(before, file));
+        }
+        let sooner = state.due.first().is_none_or(|(next, _)| at < *next);
+        state.due.insert((at, file));
         if sooner {
             self.changed.notify_one();
         }
@@ -70,13 +74,13 @@ impl Clock {
             }
             let now = Instant::now();
             let mut due = Vec::new();
-            while state.due.peek().is_some_and(|Reverse((at, _))| *at <= now) {
-                due.extend(state.due.pop().map(|Reverse(due)| due));
+            while state.due.first().is_some_and(|(at, _)| *at <= now) {
+                due.extend(state.due.pop_first());
             }
             if !due.is_empty() || now >= until || std::mem::take(&mut state.kicked) {
                 return Some(due);
             }
-            let next = state.due.peek().map_or(until, |Reverse((at, _))| until.min(*at));
+            let next = state.due.first().map_or(until, |(at, _)| until.min(*at));
             let pause = next.saturating_duration_since(now);
             state = self.changed.wait_timeout(state, pause).map_or_else(|e| e.into_inner().0, |(state, _)| state);
         }
@@ -84,21 +88,23 @@ impl Clock {
 }
 
 impl Core {
-    /// The file is to be looked after at `at`; an earlier wish is void. `tries` is how often that was in vain, if it changes.
+    /// The file is to be watched at `at`; an earlier wish is void. `tries` is how often that was in vain, if it changes.
     pub(super) fn look_again(&self, volume: &Volume, handle: &FileHandle, at: Instant, tries: Option<u32>) {
-        let known = volume.table().change(handle, |known| {
-            known.due = Some(at);
+        let mut table = volume.table();
+        let before = table.change(handle, |known| {
             known.tries = tries.unwrap_or(known.tries);
+            known.due.replace(at)
         });
-        if known.is_some() {
-            self.clock.at(at, FileKey { volume: volume.watched.device, handle: *handle });
+        if let Some(before) = before {
+            // Before the table is anybody else's again: the clock has what it has.
+            self.clock.at(at, FileKey { volume: volume.watched.device, handle: *handle }, before);
         }
     }
 
-    /// Somebody may have closed the file.
+    /// Another process may have closed the file.
     pub(super) fn closed(&self, file: &FileKey) {
         let Some(volume) = self.volume(file.volume) else { return };
-        // Near the floor nothing waits: somebody may need the space before the usual while has passed.
+        // Near the floor nothing waits: another process may need the space before the usual while has passed.
         let pause = if volume.tight.load(Ordering::Relaxed) { Duration::ZERO } else { self.debounce };
         self.look_again(&volume, &file.handle, Instant::now() + pause, Some(0));
     }
@@ -110,7 +116,7 @@ impl Core {
 
     /// What the keeper's thread does.
     pub(super) fn keep(&self) {
-        let (mut tended, mut saved, mut lost) = (Instant::now(), Instant::now(), 0);
+        let (mut tended, mut lost) = (Instant::now(), 0);
         let mut yielded = Instant::now();
         let mut pause = TEND;
         while let Some(due) = self.clock.wait(pause) {
@@ -137,10 +143,6 @@ impl Core {
                     lost = all;
                     self.look_at_all(now);
                 }
-            }
-            if now.saturating_duration_since(saved) >= SAVE {
-                saved = now;
-                self.save_history();
             }
         }
     }

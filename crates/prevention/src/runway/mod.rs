@@ -1,22 +1,27 @@
-//! Grants runways, remembers them, and takes them back.
+//! Grants runways, records them, and gives them back.
 //!
-//! Owns the threads, the table of runways and their journal. Never decides how much: that is [`crate::policy`]'s.
+//! Owns the threads, the table of runways and their journal. Never decides how much to grant: [`crate::policy`] does.
 //!
-//! A signal goes into the queue, in which a file is at most once; a worker opens the file, asks the policy, has the journal
-//! remember what is to be given back, and preallocates. A close goes to the keeper, and a while later into the queue;
-//! a worker then takes the lease and gives back. Nothing stays open in between.
+//! A signal enters the queue, which holds each file at most once. A worker opens the file, asks the policy, lets the
+//! journal record what must be given back, and preallocates. A close goes to the keeper, and some time later into the
+//! queue. A worker then takes the lease and gives the unused space back. Nothing stays open in between.
 
 mod core;
+mod exclusive;
 mod file;
+mod fill;
 mod give_back;
 mod hints;
 mod identity;
 mod journal;
 mod keeper;
+mod owner;
 mod queue;
 mod reaction;
 mod record;
 mod table;
+mod tail;
+mod window;
 mod work;
 
 pub(crate) use core::Core;

@@ -1,7 +1,7 @@
-//! The work that waits for a worker: each file at most once, however many signals come about it.
+//! The work that waits for a worker. Each file is in the queue at most once, however many signals arrive for it.
 //!
-//! Owns the order: first come, first served, but no volume may keep all workers, since a frozen or dying one would then stop
-//! prevention everywhere. Never does the work.
+//! Owns the order: first in, first out. No volume may occupy all workers, because a frozen or failing volume would then
+//! stop prevention everywhere. Never does the work.
 
 use crate::{FileKey, Signal, SignalKind};
 use longrun_layout::Bytes;
@@ -9,12 +9,16 @@ use longrun_sys::{DeviceNumber, FileHandle};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+/// Signals of so many files of a volume wait at most. More come only when files grow faster than they can be looked at: those
+/// whose signals are dropped fragment as they would without us, and tell again when they go on.
+const MOST_WAITING: usize = 8192;
+
 /// What is to be done about one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Task {
     /// The newest signal.
     pub(super) signal: Option<Signal>,
-    /// It is to be settled, if nobody has it open.
+    /// It is to be settled, if no one has it open.
     pub(super) settle: bool,
 }
 
@@ -30,6 +34,8 @@ struct State {
     lanes: BTreeMap<DeviceNumber, Lane>,
     /// Whose turn was last.
     last: Option<DeviceNumber>,
+    /// Signals that were dropped, since too many files wait.
+    dropped: u64,
     ended: bool,
 }
 
@@ -58,21 +64,27 @@ impl Queue {
 
     /// Something was noticed about a file.
     pub(super) fn signal(&self, signal: Signal) {
-        self.put(signal.file, |task| task.signal = Some(task.signal.map_or(signal, |old| merged(old, signal))));
+        self.put(signal.file, MOST_WAITING, |task| {
+            task.signal = Some(task.signal.map_or(signal, |old| merged(old, signal)));
+        });
     }
 
-    /// A file is to be settled.
+    /// A file is to be settled. Never dropped: only files of the table are, which is bounded.
     pub(super) fn settle(&self, file: FileKey) {
-        self.put(file, |task| task.settle = true);
+        self.put(file, usize::MAX, |task| task.settle = true);
     }
 
-    fn put(&self, file: FileKey, change: impl FnOnce(&mut Task)) {
+    fn put(&self, file: FileKey, most: usize, change: impl FnOnce(&mut Task)) {
         let mut state = self.lock();
         if state.ended {
             return;
         }
         let lane = state.lanes.entry(file.volume).or_default();
         let waits = lane.tasks.contains_key(&file.handle);
+        if !waits && lane.tasks.len() >= most {
+            state.dropped += 1;
+            return;
+        }
         change(lane.tasks.entry(file.handle).or_default());
         // What is being worked on is queued again when that is done.
         if !waits && !lane.running.contains(&file.handle) {
@@ -124,7 +136,7 @@ impl Queue {
         self.idle.notify_all();
     }
 
-    /// Drops what waits for a volume, and waits (not for ever) until nobody works on it; whether that is so.
+    /// Drops what waits for a volume, and waits (not for ever) until no one works on it; whether that is so.
     pub(super) fn clear(&self, volume: DeviceNumber, patience: std::time::Duration) -> bool {
         let mut state = self.lock();
         if let Some(lane) = state.lanes.get_mut(&volume) {
@@ -138,6 +150,11 @@ impl Queue {
     /// How many files wait.
     pub(super) fn len(&self) -> u64 {
         self.lock().lanes.values().map(|lane| lane.order.len() as u64).sum()
+    }
+
+    /// How many signals were dropped since the start.
+    pub(super) fn dropped(&self) -> u64 {
+        self.lock().dropped
     }
 
     /// Sends everybody home.
@@ -232,6 +249,27 @@ mod tests {
         queue.signal(fragmenting(key(1, 1), 1));
         // Without the bound this is a file of the first volume, whose workers may hang for ever.
         assert_eq!(queue.take().unwrap().0, key(1, 1));
+    }
+
+    #[test]
+    fn a_flood_of_files_is_dropped_and_counted_and_what_is_known_is_settled_all_the_same() {
+        let queue = Queue::new(8);
+        let numbered = |number: u32| FileKey {
+            handle: FileHandle::new(1, &u64::from(number).to_ne_bytes()).unwrap(),
+            ..key(0, 0)
+        };
+        let most = u32::try_from(MOST_WAITING).unwrap();
+        for file in 0..2 * most {
+            queue.signal(fragmenting(numbered(file), 1));
+        }
+        assert_eq!((queue.len(), queue.dropped()), (MOST_WAITING as u64, MOST_WAITING as u64));
+        // Those that wait already hear more, …
+        queue.signal(fragmenting(numbered(0), 1));
+        assert_eq!((queue.len(), queue.dropped()), (MOST_WAITING as u64, MOST_WAITING as u64));
+        // … and another volume has a lane of its own.
+        queue.signal(fragmenting(key(1, 1), 1));
+        queue.settle(numbered(2 * most));
+        assert_eq!((queue.len(), queue.dropped()), (MOST_WAITING as u64 + 2, MOST_WAITING as u64));
     }
 
     #[test]

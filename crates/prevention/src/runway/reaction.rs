@@ -1,6 +1,6 @@
-//! How long it took from a signal to its runway. Pure.
+//! Measures the time from a signal to its runway. Pure.
 
-use crate::prevention::Reaction;
+use crate::state::Reaction;
 use std::time::Duration;
 
 /// Four steps for each power of two of microseconds, up to an hour.

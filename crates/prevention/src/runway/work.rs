@@ -1,25 +1,28 @@
-//! What a worker does about one file: grant it a runway, settle it, or look at it.
+//! The work on one file: granting a runway, settling it, or examining the file.
 //!
-//! Owns the order of a grant: facts, decision, journal, preallocation, map, sensor. Never two of these for one file at once:
-//! the queue sees to that.
+//! Owns the order of a grant: facts, decision, journal, preallocation, map, sensor. The queue ensures that a file is
+//! worked on by one worker at a time.
 
 use super::Core;
 use super::file::{self, Closed, Executables, Opened};
+use super::fill;
 use super::give_back::{self, Outcome, Settled};
 use super::journal::Coming;
 use super::queue::Task;
 use super::record::GiveBack;
 use super::table::{Known, QUIET, Stage, Volume};
-use crate::policy::{Case, Decision, Ended, FileFacts, Pattern, SpaceFacts};
-use crate::{FileKey, FileSystem, Happening, LeaveReason, Nanos, Signal, SignalKind};
+use super::tail;
+use crate::policy::{Case, Cut, Decision, Ended, FileFacts, Pattern, SpaceFacts};
+use crate::{FileKey, Happening, Nanos, NoRunway, Signal, SignalKind};
 use longrun_layout::Bytes;
+use longrun_sys::FileSystem;
 use longrun_sys::{ByteRange, Errno, FileHandle};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A file that somebody has open is looked at after these multiples of the time to settle, at most this late.
+/// A file that another process has open is looked at after these multiples of the time to settle, at most this late.
 const LATEST_LOOK: Duration = Duration::from_secs(60);
 /// So many holes of a window are remembered as ours; what is beyond is never given back.
 const MOST_HOLES: usize = 256;
@@ -91,12 +94,12 @@ impl Core {
         })
     }
 
-    fn grant(&self, volume: &Volume, signal: &Signal, coming: Coming<'_>) -> Result<(), LeaveReason> {
+    fn grant(&self, volume: &Volume, signal: &Signal, coming: Coming<'_>) -> Result<(), NoRunway> {
         if volume.short.load(Ordering::Relaxed) {
-            return Err(LeaveReason::LowSpace);
+            return Err(NoRunway::LowSpace);
         }
         let handle = &signal.file.handle;
-        // For looking only: as long as it is open for writing nobody can execute it.
+        // For looking only: as long as it is open for writing no one can execute it.
         let opened = file::open_to_look(&volume.watched, handle).map_err(reason_of)?;
         let compressed = volume.compressed.load(Ordering::Relaxed);
         let facts = opened.facts(&volume.watched, compressed, &signal.by).map_err(refused)?;
@@ -105,7 +108,7 @@ impl Core {
             known => Some(GiveBack::reach(known).unwrap_or(Bytes(0))),
         });
         if opened.has_own_preallocation(volume.watched.filesystem, reach).map_err(refused)? {
-            return Err(LeaveReason::KeptWhole);
+            return Err(NoRunway::KeptWhole);
         }
         let capacity = longrun_sys::capacity(&opened.file).map_err(|errno| refused(errno.into()))?;
         let mut table = volume.table();
@@ -114,9 +117,12 @@ impl Core {
             volume.short.store(true, Ordering::Relaxed);
             volume.tight.store(true, Ordering::Relaxed);
             self.kick();
-            return Err(LeaveReason::LowSpace);
+            return Err(NoRunway::LowSpace);
         }
-        let Some(known) = table.get(handle) else { return Err(LeaveReason::Refused) };
+        let Some(known) = table.get(handle) else { return Err(NoRunway::Refused) };
+        if table.is_full() && known.stage != Stage::Growing {
+            return Err(NoRunway::LowSpace);
+        }
         let history = self.history();
         let case = Case { signal, file: &facts, growth: &known.growth, space, history: &history };
         let decision = table.policy.decide(&case);
@@ -135,7 +141,7 @@ impl Core {
         });
         drop(table);
         if first_of_volume {
-            // Nobody has watched the free space until now.
+            // No one has watched the free space until now.
             self.kick();
         }
         let granted = self.preallocate(volume, handle, &opened, (range, half), coming);
@@ -154,7 +160,7 @@ impl Core {
         opened: &Opened,
         (range, half): (ByteRange, Option<Bytes>),
         coming: Coming<'_>,
-    ) -> Result<Granted, LeaveReason> {
+    ) -> Result<Granted, NoRunway> {
         let give_back: Vec<GiveBack> = match half {
             Some(_) => vec![GiveBack::End(Self::reach(volume, opened, range).map_err(refused)?)],
             None => file::holes(&opened.file, range, MOST_HOLES)
@@ -164,12 +170,12 @@ impl Core {
                 .collect(),
         };
         if give_back.is_empty() {
-            return Err(LeaveReason::KeptWhole);
+            return Err(NoRunway::KeptWhole);
         }
         coming.remember(volume.id, *handle, &give_back).map_err(refused)?;
         let done = self.allocate(volume, handle, opened, (range, half));
         if let Err(reason) = &done
-            && !matches!(reason, LeaveReason::LowSpace | LeaveReason::Refused)
+            && !matches!(reason, NoRunway::LowSpace | NoRunway::Quota | NoRunway::Refused)
         {
             // Nothing was tried.
             if volume.table().get(handle).is_none_or(|known| known.give_back.is_empty()) {
@@ -196,29 +202,27 @@ impl Core {
         handle: &FileHandle,
         seen: &Opened,
         (range, half): (ByteRange, Option<Bytes>),
-    ) -> Result<Fresh, LeaveReason> {
+    ) -> Result<Fresh, NoRunway> {
         let writable = file::open(&volume.watched, handle, Executables::Never).map_err(reason_of)?;
         // The journal may have taken its time. Where a preallocation changes times, who has set them by now is respected.
-        // Whoever sets them between this look and the kernel's own is not: no call tells (docs/hazards.md).
+        // Times that are set between this check and the kernel's own are not kept: no call reports them (docs/hazards.md).
         let set_since = writable.stat.modified().ok() < seen.stat.modified().ok();
         if volume.watched.filesystem != FileSystem::Xfs && (set_since || file::times_were_set(&writable.stat)) {
-            return Err(LeaveReason::TimesSet);
+            return Err(NoRunway::TimesSet);
         }
-        let fresh = match half {
+        let filesystem = volume.watched.filesystem;
+        match half {
             Some(_) => {
-                let range = range.not_before(Bytes(writable.stat.len())).ok_or(LeaveReason::HasRunway)?;
-                Fresh { range, was_empty: true }
+                let filled = fill::runway(&writable, range, Cut::of_runway(filesystem), &volume.filling);
+                let range = filled.map_err(not_granted)?.ok_or(NoRunway::HasRunway)?;
+                Ok(Fresh { range, was_empty: true })
             }
             None => {
                 let holes = file::holes(&writable.file, range, 1).map_err(refused)?;
-                Fresh { range, was_empty: holes == [range] }
+                fill::window(&writable, range, Cut::of_window(filesystem), &volume.filling).map_err(not_granted)?;
+                Ok(Fresh { range, was_empty: holes == [range] })
             }
-        };
-        longrun_sys::allocate(&writable.file, fresh.range).map_err(|errno| match errno {
-            Errno::NOSPC | Errno::DQUOT => LeaveReason::LowSpace,
-            _ => LeaveReason::Refused,
-        })?;
-        Ok(fresh)
+        }
     }
 
     /// Up to where what lies behind the end of the file will be ours. XFS may have preallocated on its own already, and will
@@ -241,7 +245,7 @@ impl Core {
         facts: &FileFacts,
         (wanted, half): (ByteRange, Option<Bytes>),
         granted: &Granted,
-    ) -> Result<(), LeaveReason> {
+    ) -> Result<(), NoRunway> {
         let handle = &signal.file.handle;
         let now = Nanos(longrun_sys::monotonic_nanoseconds());
         let Granted { fresh: Fresh { range, was_empty }, give_back } = granted;
@@ -275,7 +279,7 @@ impl Core {
         let half = half.unwrap_or(Bytes(u64::MAX));
         // An error is no reason to stop: then we look ourselves, now and then.
         _ = self.sensor.arm(&signal.file, &opened.file, half);
-        // The file may have been closed before it was armed, and nobody tells that any more.
+        // The file may have been closed before it was armed, and no one tells that any more.
         self.look_again(volume, handle, Instant::now() + self.debounce, Some(0));
         drop(opened);
         let happening = Happening::Granted { file: signal.file, path: facts.path.clone(), range, pieces };
@@ -284,13 +288,13 @@ impl Core {
     }
 
     /// A file gets nothing, this time.
-    fn leave(&self, volume: &Volume, handle: &FileHandle, reason: LeaveReason, now: Instant) {
+    fn leave(&self, volume: &Volume, handle: &FileHandle, reason: NoRunway, now: Instant) {
         let file = FileKey { volume: volume.watched.device, handle: *handle };
         let growing = {
             let mut table = volume.table();
             *table.figures.left.entry(reason).or_default() += 1;
             let stage = table.get(handle).map(|known| known.stage);
-            if reason == LeaveReason::Gone && stage == Some(Stage::Left) {
+            if reason == NoRunway::Gone && stage == Some(Stage::Left) {
                 table.forget(handle);
                 return;
             }
@@ -319,7 +323,12 @@ impl Core {
         }
         let early = volume.tight.load(Ordering::Relaxed);
         match give_back::settle(&volume.watched, handle, &what) {
-            Outcome::Settled(settled) => self.settled(volume, handle, &settled, early),
+            Outcome::Settled(settled) => {
+                if !volume.short.load(Ordering::Relaxed) {
+                    tail::tidy(&volume.watched, &settled);
+                }
+                self.settled(volume, handle, &settled, early);
+            }
             Outcome::Gone => {
                 volume.table().forget(handle);
                 self.journal.forget(volume.id, *handle);
@@ -416,16 +425,24 @@ impl Core {
     }
 }
 
-fn reason_of(closed: Closed) -> LeaveReason {
+fn reason_of(closed: Closed) -> NoRunway {
     match closed {
-        Closed::Gone => LeaveReason::Gone,
-        Closed::Executable => LeaveReason::Executable,
-        Closed::Busy | Closed::Refused | Closed::Volume(_) => LeaveReason::Refused,
+        Closed::Gone => NoRunway::Gone,
+        Closed::Executable => NoRunway::Executable,
+        Closed::Busy | Closed::Refused | Closed::Volume(_) => NoRunway::Refused,
     }
 }
 
-fn refused(_: io::Error) -> LeaveReason {
-    LeaveReason::Refused
+fn not_granted(errno: Errno) -> NoRunway {
+    match errno {
+        Errno::NOSPC => NoRunway::LowSpace,
+        Errno::DQUOT => NoRunway::Quota,
+        _ => NoRunway::Refused,
+    }
+}
+
+fn refused(_: io::Error) -> NoRunway {
+    NoRunway::Refused
 }
 
 fn length(what: &GiveBack, runway: ByteRange) -> u64 {

@@ -1,7 +1,7 @@
-//! Notices when writers close files that have a runway.
+//! Detects when writers close files that have a runway.
 //!
-//! Owns one fanotify queue with a mark on each such file, and on no other: whatever else is closed costs nothing. Where the
-//! kernel refuses a mark (btrfs subvolumes before Linux 6.8), arming says so, and only the caller's own looking is left.
+//! Owns one fanotify queue with a mark on each such file and no others, so other closes cost nothing. If the kernel
+//! refuses a mark (btrfs subvolumes before Linux 6.8), arming reports it, and only the caller's own checks remain.
 
 use super::{SensorError, Settings};
 use crate::{FileKey, Nanos, Signal, Watched};
@@ -27,14 +27,14 @@ impl CloseNotice {
     /// A queue that no file is marked for yet.
     pub(super) fn new(settings: Settings) -> Result<Self, SensorError> {
         let queue = FileEvents::new()
-            .map_err(|source| SensorError::Refused { act: "to tell when files are closed (fanotify)", source })?;
+            .map_err(|source| SensorError::Refused { act: "to report when files are closed (fanotify)", source })?;
         let silent = settings.silent_process();
         Ok(Self { queue, files: Mutex::default(), lost: AtomicU64::new(0), silent })
     }
 
     /// Marks `file`, which is `key`. Marking it again is no error.
     pub(super) fn add(&self, key: &FileKey, file: &File) -> Result<(), SensorError> {
-        let refused = |source| SensorError::Refused { act: "to tell when a file is closed (fanotify)", source };
+        let refused = |source| SensorError::Refused { act: "to report when a file is closed (fanotify)", source };
         let id = file_system_id(file).map_err(refused)?;
         // Known before it is marked: a close right after marking must find it.
         self.files().insert((id, key.handle), *key);
@@ -52,7 +52,7 @@ impl CloseNotice {
             file != key
         });
         let Some(root) = volume.filter(|_| known).and_then(|volume| volume.open_root().ok()) else { return };
-        // Opened by name only, so that nobody's lease is broken by it.
+        // Opened by name only, so that no lease of another process is broken by it.
         if let Ok(file) = key.handle.open(&root, OFlags::PATH) {
             let _ = self.queue.remove_file(&file, Interest::Closes);
         }
@@ -61,7 +61,7 @@ impl CloseNotice {
     /// Gives `sink` the closes that were noticed. After an overflow, every file may have been closed.
     pub(super) fn take(&self, sink: &mut dyn FnMut(Signal)) -> Result<(), SensorError> {
         let refused =
-            |source: Errno| SensorError::Refused { act: "to tell which files were closed (fanotify)", source };
+            |source: Errno| SensorError::Refused { act: "to deliver events for closed files (fanotify)", source };
         self.tell(self.queue.read().map_err(refused)?, sink);
         Ok(())
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     /// Looking whether the space of a file could be given back, in a hurry since the volume was near its floor, closed it,
-    /// which was told, and so on: one core and a half for 200 files that somebody had open.
+    /// which was told, and so on: one core and a half for 200 files that another process had open.
     #[test]
     fn nobody_is_told_of_his_own_closes_unless_he_wants_that() {
         let file = tempfile::tempfile().unwrap();

@@ -1,9 +1,10 @@
-//! The fallback for kernels that refuse BPF: is told of every change of content on a volume, and looks at the map of files
-//! that grow.
+//! The fallback for kernels that refuse BPF: receives every change of content on a volume, and examines the maps of
+//! growing files.
 //!
-//! Owns one queue, with a mark for each volume. It costs each write on a watched volume 0.7 to 2.1 microseconds, and each
-//! growing file a look at its end for every 256 KiB, fifty a second at most. It is later than BPF, sees nothing of
-//! scattered writes into holes, and does not know who wrote; subvolumes of btrfs can only be watched through the top one.
+//! Owns one queue, with a mark for each volume. It costs each write on a watched volume 0.7 to 2.1 microseconds, and
+//! each growing file an examination of its end for every 256 KiB, at most fifty per second. It reacts later than BPF,
+//! does not see scattered writes into holes, and does not know the writer. btrfs subvolumes can be watched only through
+//! the top-level subvolume.
 
 use super::tail::{LOOK_PAUSE, Tail};
 use super::{Sensor, SensorError, Settings};
@@ -53,7 +54,7 @@ struct Mark {
 impl Fanotify {
     pub(super) fn open(settings: Settings) -> Result<Self, SensorError> {
         let queue = FileEvents::new()
-            .map_err(|source| SensorError::Refused { act: "to tell of changes of files (fanotify)", source })?;
+            .map_err(|source| SensorError::Refused { act: "to report changes of files (fanotify)", source })?;
         Ok(Self { queue, state: Mutex::default(), lost: AtomicU64::new(0), silent: settings.silent_process() })
     }
 
@@ -169,9 +170,10 @@ impl Sensor for Fanotify {
         let refused = |source| SensorError::Refused {
             act: match source {
                 Errno::XDEV => {
-                    "to tell of changes through a btrfs subvolume (mount the top one, subvolid=5, and watch that)"
+                    "to report changes through a mounted btrfs subvolume (mount the top-level subvolume, subvolid=5, \
+                     and watch that)"
                 }
-                _ => "to tell of changes on a volume (fanotify)",
+                _ => "to report changes on a volume (fanotify)",
             },
             source,
         };
@@ -204,7 +206,7 @@ impl Sensor for Fanotify {
     }
 
     fn poll(&self, timeout: Duration, sink: &mut dyn FnMut(Signal)) -> Result<(), SensorError> {
-        let refused = |source| SensorError::Refused { act: "to tell which files were changed (fanotify)", source };
+        let refused = |source| SensorError::Refused { act: "to deliver events for changed files (fanotify)", source };
         wait_readable(&[self.queue.as_fd()], self.shortened(timeout)).map_err(refused)?;
         self.tell(self.queue.read().map_err(refused)?, sink);
         Ok(())
@@ -222,13 +224,13 @@ mod tests {
     use super::*;
     use longrun_sys::FileHandle;
 
-    /// As [`super::super::closes`] has it for BPF: who is told of his own closes looks for ever.
+    /// As in [`super::super::closes`] for BPF: a process that gets events of its own closes examines files for ever.
     #[test]
     fn nobody_is_told_of_his_own_closes_unless_he_wants_that() {
         let file = tempfile::tempfile().unwrap();
         let key = FileKey { volume: DeviceNumber { major: 0, minor: 1 }, handle: FileHandle::of_file(&file).unwrap() };
         let filesystem = file_system_id(&file).unwrap();
-        let xfs = crate::FileSystem::Xfs;
+        let xfs = longrun_sys::FileSystem::Xfs;
         let watched = Watched { device: key.volume, mount: 0, filesystem: xfs, point: "/".into() };
         for own_writes in [false, true] {
             let sensor = Fanotify::open(Settings { own_writes, ..Settings::default() }).unwrap();

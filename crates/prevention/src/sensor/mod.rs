@@ -1,4 +1,4 @@
-//! Notices which files grow in pieces, without asking any writer to wait.
+//! Detects files that grow in fragments, without delaying writers.
 //!
 //! Owns the kernel's events and their translation to [`Signal`]s. Never touches a file, never decides about a runway.
 
@@ -14,7 +14,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which source is wanted.
+/// Which sensor to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// The best that works.
@@ -26,7 +26,7 @@ pub enum Choice {
     Fanotify,
 }
 
-/// A source of signals that works.
+/// A working sensor.
 pub struct Opened {
     /// The source.
     pub sensor: Arc<dyn Sensor>,
@@ -34,19 +34,19 @@ pub struct Opened {
     pub refused: Option<SensorError>,
 }
 
-/// What is rarely anything but the default.
+/// Settings that are rarely changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The size of the queue between the kernel and us: rounded up to a power of two of whole pages. BPF only.
     pub queue: Bytes,
-    /// Also tells of what this process does: its preallocations look like growth, and its looks at a file like closes of it.
-    /// For tests and recordings, whose writers are threads of theirs.
+    /// Also reports what this process does: its preallocations look like growth, and its examinations of a file like
+    /// closes. For tests and recordings, whose writers are threads of the same process.
     pub own_writes: bool,
 }
 
 impl Settings {
-    /// The process that nothing is told of: we, who open files to look whether their space can be given back, and told of the
-    /// close would look again for ever.
+    /// The process whose events are not reported: our own. It opens files to check whether their space can be given
+    /// back; with an event for each close it would check again for ever.
     fn silent_process(&self) -> Option<u32> {
         (!self.own_writes).then(std::process::id)
     }
@@ -82,7 +82,7 @@ pub fn open_with(choice: Choice, settings: Settings) -> Result<Opened, SensorErr
     }
 }
 
-/// A source of signals. Called from many threads at once, but for [`Sensor::poll`], which one thread calls.
+/// A source of signals. Many threads call it at once, except [`Sensor::poll`], which only one thread calls.
 pub trait Sensor: Send + Sync {
     /// What it is, for `status`.
     fn kind(&self) -> SensorKind;
@@ -116,7 +116,7 @@ pub trait Sensor: Send + Sync {
     fn lost(&self) -> u64;
 }
 
-/// Why a source of signals does not work.
+/// Why a sensor does not work.
 #[derive(Debug, thiserror::Error)]
 pub enum SensorError {
     /// The kernel refused a call.

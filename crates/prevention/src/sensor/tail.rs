@@ -1,8 +1,10 @@
-//! What the fallback knows of one growing file: how its end lies on the volume, look by look. Pure.
+//! The fallback's knowledge of one growing file: the location of its end on the volume, examination by examination.
+//! Pure.
 
-use crate::{FileSystem, Nanos, SignalKind};
+use crate::{Nanos, SignalKind};
 use longrun_layout::Bytes;
 use longrun_sys::FileExtent;
+use longrun_sys::FileSystem;
 
 /// What is as long is no small piece.
 const SMALL: Bytes = Bytes(4 << 20);

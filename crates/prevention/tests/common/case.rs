@@ -1,7 +1,7 @@
 //! A volume with prevention at work on it, whose sensor hears what the test tells it.
 
-use super::volume;
-use longrun_lab::{FileSystemKind, LoopVolume, Told};
+use super::volume_on;
+use longrun_lab::{FileSystemKind, LoopVolume, Medium, Told};
 use longrun_prevention::policy::Settings;
 use longrun_prevention::{FileKey, Happening, Options, Prevention, Sink, Watched};
 use longrun_sys::FileHandle;
@@ -50,13 +50,27 @@ impl Case {
         Self::in_turn(kind, among_others())
     }
 
+    /// As [`Self::new`], on a device that says this of itself.
+    pub fn on(medium: Medium, kind: FileSystemKind) -> Self {
+        Self::made(medium, kind, 4096, among_others())
+    }
+
     pub fn alone(kind: FileSystemKind) -> Self {
         Self::in_turn(kind, Turn::Alone(PROGRAMS.write().unwrap_or_else(PoisonError::into_inner)))
     }
 
     pub fn in_turn(kind: FileSystemKind, turn: Turn) -> Self {
+        Self::made(Medium::of_this_run(), kind, 4096, turn)
+    }
+
+    /// As [`Self::on`], `mebibytes` large.
+    pub fn sized(medium: Medium, kind: FileSystemKind, mebibytes: u64) -> Self {
+        Self::made(medium, kind, mebibytes, among_others())
+    }
+
+    fn made(medium: Medium, kind: FileSystemKind, mebibytes: u64, turn: Turn) -> Self {
         // Sparse: what is not written costs nothing. On a smaller one the policy is more careful.
-        let (volume, watched) = volume(kind, 4096);
+        let (volume, watched) = volume_on(medium, kind, mebibytes);
         let state = tempfile::tempdir().unwrap();
         let (told, notes, prevention) = start(state.path(), Duration::from_millis(50));
         prevention.watch(&watched, Settings::default()).unwrap();

@@ -3,12 +3,12 @@
 
 pub mod case;
 
-use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
+use longrun_lab::{FileSystemKind, LoopVolume, Medium, VolumeSpec};
 use longrun_layout::Bytes;
 use longrun_prevention::sensor::Sensor;
-use longrun_prevention::{Signal, Watched};
+use longrun_prevention::{Signal, SignalKind, Watched};
+use longrun_sys::read_mounts;
 use longrun_sys::{ByteRange, Mapping, OFlags, map_file};
-use longrun_volume::target::read_mounts;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -17,7 +17,12 @@ use std::time::{Duration, Instant};
 
 /// A fresh volume, and how prevention sees it.
 pub fn volume(kind: FileSystemKind, mebibytes: u64) -> (LoopVolume, Watched) {
-    let volume = LoopVolume::create(&VolumeSpec::of(kind, mebibytes)).unwrap();
+    volume_on(Medium::of_this_run(), kind, mebibytes)
+}
+
+/// As [`volume`], on a device that says this of itself.
+pub fn volume_on(medium: Medium, kind: FileSystemKind, mebibytes: u64) -> (LoopVolume, Watched) {
+    let volume = LoopVolume::create(&VolumeSpec::of(kind, mebibytes).on(medium)).unwrap();
     let watched = watched(&volume);
     (volume, watched)
 }
@@ -108,15 +113,32 @@ pub fn grow_in_turn(directory: &Path, writers: usize, bytes: u64, chunk: usize, 
 
 /// In how many pieces a file lies.
 pub fn fragments(path: &Path) -> u64 {
-    let file = File::open(path).unwrap();
+    fragments_of(&File::open(path).unwrap())
+}
+
+/// The same of an open file.
+fn fragments_of(file: &File) -> u64 {
     let whole = ByteRange { start: Bytes(0), length: Bytes(u64::MAX) };
     let mut end = None;
     let mut fragments = 0;
-    for extent in map_file(&file, whole, Mapping::Synced).unwrap() {
+    for extent in map_file(file, whole, Mapping::Synced).unwrap() {
         fragments += u64::from(end != Some(extent.physical));
         end = Some(Bytes(extent.physical.0 + extent.length.0));
     }
     fragments
+}
+
+/// Whether a file on the volume at `directory` was told of for good reason, whatever the file system should have made of it: what it
+/// keeps whole depends on what else it does at that moment. A few pieces are no reason for a runway.
+pub fn is_for_good_reason(directory: &Path, signal: &Signal) -> bool {
+    match signal.kind {
+        SignalKind::InPieces => true,
+        SignalKind::Fragmenting { allocations, .. } => {
+            let file = signal.file.handle.open(File::open(directory).unwrap(), OFlags::RDONLY).unwrap();
+            fragments_of(&File::from(file)) >= u64::from(allocations)
+        }
+        _ => false,
+    }
 }
 
 /// Chunks written in a random order, once each, to a file of `bytes` bytes that is one hole before.

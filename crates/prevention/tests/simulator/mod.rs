@@ -11,7 +11,8 @@ use longrun_prevention::policy::{
     Attributes, Case, Decision, Ended, FileFacts, FileKind, Growth, History, Modified, Pattern, Policy, Settings,
     SpaceFacts,
 };
-use longrun_prevention::{FileKey, FileSystem, Nanos, ProcessName, Signal, SignalKind};
+use longrun_prevention::{FileKey, Nanos, ProcessName, Signal, SignalKind};
+use longrun_sys::FileSystem;
 use longrun_sys::{DeviceNumber, FileHandle};
 pub use space::{BLOCK, Condition, Space};
 use std::time::Duration;
@@ -265,6 +266,7 @@ fn facts(scenario: &Scenario, file: &File) -> FileFacts {
         executable: false,
         compressed: false,
         size_hint: false,
+        limited: false,
         attributes: Attributes::default(),
         modified: Modified::Ago(scenario.latency),
         fragments: None,

@@ -1,7 +1,7 @@
 //! The free space of the model, and how file systems choose from it.
 
 use longrun_layout::Bytes;
-use longrun_prevention::FileSystem;
+use longrun_sys::FileSystem;
 use std::collections::BTreeMap;
 
 pub const BLOCK: u64 = 4096;

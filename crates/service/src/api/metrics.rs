@@ -1,6 +1,7 @@
-//! Metrics for Prometheus, from the same figures as `status`. Their names are a contract: `docs/metrics.md` explains them.
+//! Metrics for Prometheus, from the same figures as `status`. Their names are a contract; `docs/metrics.md` explains
+//! them.
 
-use crate::model::{HealthLevel, Status, Volume};
+use longrun_api::model::{HealthLevel, Status, Volume};
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,7 +10,7 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-/// What is told of the form.
+/// The content type of the answer.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;
@@ -91,18 +92,14 @@ fn volumes(page: &mut Page, status: &Status) {
     );
     page.gauge(
         "enospc_by_fragmentation_alert",
-        "1 when writing may fail although there is free space; absent where unknown",
+        "1 when a write may fail although space is free; absent where unknown",
         each(|v| match v.health.level {
             HealthLevel::Unknown => None,
             HealthLevel::Good => Some(0.0),
             HealthLevel::Alert => Some(1.0),
         }),
     );
-    page.gauge(
-        "prevention_active",
-        "1 when growing files get runways",
-        each(|v| Some(f64::from(u8::from(v.prevention)))),
-    );
+    page.gauge("prevention_active", "1 when prevention is active", each(|v| Some(f64::from(u8::from(v.prevention)))));
 }
 
 fn prevention(page: &mut Page, status: &Status) {
@@ -110,33 +107,30 @@ fn prevention(page: &mut Page, status: &Status) {
         let values = looked_after(status).map(move |volume| (labels(volume), of(volume) as f64));
         values.collect::<Vec<_>>()
     };
-    page.counter("fragments_prevented", "Excess fragments that did not come to be", each(|v| v.prevented.fragments));
-    page.counter("fragments_slipped", "Excess fragments that came to be all the same", each(|v| v.prevented.slipped));
-    page.counter("fragments_mended", "Excess fragments removed after the fact", each(|v| v.mended.fragments));
+    page.counter("fragments_prevented", "Excess fragments prevented", each(|v| v.prevented.fragments));
+    page.counter("fragments_slipped", "Excess fragments that were not prevented", each(|v| v.prevented.slipped));
+    page.counter("fragments_mended", "Excess fragments removed by mending", each(|v| v.mended.fragments));
     page.counter("files_mended", "Files mended", each(|v| v.mended.files));
+    page.counter("mending_failures", "Failed attempts to mend a file", each(|v| v.mended.failed));
     page.counter("mending_bytes", "Bytes written for mending", each(|v| v.mended.moved_bytes));
-    page.counter(
-        "device_own_bytes",
-        "What the devices did for the service while there was work",
-        each(|v| v.governor.own_bytes),
-    );
+    page.counter("device_own_bytes", "I/O of the service, in bytes, while it had work", each(|v| v.governor.own_bytes));
     page.counter(
         "device_foreign_bytes",
-        "What the devices did for others on this machine while there was work",
+        "I/O of other processes on this machine, in bytes, while the service had work",
         each(|v| v.governor.foreign_bytes),
     );
-    page.counter("mending_pauses", "How often mending paused for others", each(|v| v.governor.pauses));
+    page.counter("mending_pauses", "Number of pauses in favour of other I/O", each(|v| v.governor.pauses));
     let paused = looked_after(status).map(|volume| (labels(volume), volume.governor.paused_seconds));
-    page.counter("mending_paused_seconds", "For how long in all", paused);
+    page.counter("mending_paused_seconds", "Total time of these pauses", paused);
     let pausing =
         looked_after(status).map(|volume| (labels(volume), f64::from(u8::from(volume.governor.pausing.is_some()))));
-    page.gauge("mending_paused", "1 while mending is paused for others", pausing);
+    page.gauge("mending_paused", "1 while mending is paused in favour of other I/O", pausing);
     let waits = looked_after(status).filter_map(|volume| {
         let mut labels = labels(volume);
         labels.push(("reason", volume.governor.waits_for.clone()?));
         Some((labels, 1.0))
     });
-    page.gauge("mending_waits", "1 with the reason why mending waits; absent when it does not", waits);
+    page.gauge("mending_waits", "1, with the reason why mending waits; absent when it does not wait", waits);
     let probes = looked_after(status).flat_map(|volume| {
         let of = |kind: &str, us: u64| {
             let mut labels = labels(volume);
@@ -148,20 +142,24 @@ fn prevention(page: &mut Page, status: &Status) {
             .flat_map(move |probes| [of("usual", probes.usual_us), of("recent", probes.recent_us)])
             .collect::<Vec<_>>()
     });
-    page.gauge("probe_seconds", "How long small reads take while nobody on this machine uses the disk", probes);
-    page.gauge("runways", "Files that have a runway now", each(|v| v.prevented.runways));
-    page.gauge("runway_bytes", "What runways hold beyond what is written", each(|v| v.prevented.held_bytes));
+    page.gauge("probe_seconds", "Time of a small read while no process on this machine uses the disk", probes);
+    page.gauge("runways", "Files that currently have a runway", each(|v| v.prevented.runways));
+    page.gauge(
+        "runway_bytes",
+        "Bytes that runways hold and that are not yet written",
+        each(|v| v.prevented.held_bytes),
+    );
     page.counter("runways_granted", "Runways granted", each(|v| v.prevented.grants));
-    page.counter("runways_granted_bytes", "Their bytes", each(|v| v.prevented.granted_bytes));
-    page.counter("runways_given_back_bytes", "What was given back of them", each(|v| v.prevented.given_back_bytes));
+    page.counter("runways_granted_bytes", "Bytes of the runways granted", each(|v| v.prevented.granted_bytes));
+    page.counter("runways_given_back_bytes", "Runway bytes given back", each(|v| v.prevented.given_back_bytes));
     page.counter(
         "runways_yielded_bytes",
-        "What was given back early because space was needed",
+        "Runway bytes given back early because the space was needed",
         each(|v| v.prevented.yielded_bytes),
     );
     page.gauge(
         "short_of_space",
-        "1 when nothing is granted for want of free space",
+        "1 while no runways are granted because too little space is free",
         each(|v| u64::from(v.prevented.short_of_space)),
     );
     let left = looked_after(status).flat_map(|volume| {
@@ -171,50 +169,50 @@ fn prevention(page: &mut Page, status: &Status) {
             (labels, *count as f64)
         })
     });
-    page.counter("left", "Files that fragment and were left alone, by reason", left);
+    page.counter("left", "Fragmenting files that got no runway, by reason", left);
 }
 
 fn service(page: &mut Page, status: &Status) {
     let one = |value: f64| [(Labels::new(), value)];
     let sensor = status.sensor.iter().map(|sensor| (vec![("kind", sensor.kind.clone())], 1.0));
-    page.gauge("sensor", "1 for the sensor in use; absent when prevention does not run", sensor);
-    page.counter("signals", "Signals from the kernel", one(status.sensor.as_ref().map_or(0, |s| s.signals) as f64));
+    page.gauge("sensor", "1, with the sensor in use; absent when prevention does not run", sensor);
     page.counter(
-        "signals_lost",
-        "Events that the kernel could not deliver",
-        one(status.sensor.as_ref().map_or(0, |s| s.lost) as f64),
+        "signals",
+        "Events received from the kernel",
+        one(status.sensor.as_ref().map_or(0, |s| s.signals) as f64),
     );
+    page.counter("signals_lost", "Events lost by the kernel", one(status.sensor.as_ref().map_or(0, |s| s.lost) as f64));
     let reaction = [("0.5", status.reaction.p50_us), ("0.99", status.reaction.p99_us), ("1", status.reaction.max_us)];
     let reaction = reaction.map(|(quantile, us)| (vec![("quantile", quantile.to_owned())], us as f64 / 1e6));
-    page.gauge("reaction_seconds", "From the signal to the runway", reaction);
-    page.gauge("queue", "Files that wait for a worker", one(status.queue as f64));
-    page.gauge("journal_files", "Files whose runways are in the journal", one(status.journal_files as f64));
-    page.gauge("mending_queue", "Files that wait to be mended", one(status.mending.queued as f64));
+    page.gauge("reaction_seconds", "Time from an event to the runway", reaction);
+    page.gauge("queue", "Files that are waiting for a worker", one(status.queue as f64));
+    page.gauge("journal_files", "Files with runways in the journal", one(status.journal_files as f64));
+    page.gauge("mending_queue", "Files that are waiting to be mended", one(status.mending.queued as f64));
     page.gauge(
         "history_recording",
-        "1 when history is being written",
+        "1 when the history is being written",
         one(f64::from(u8::from(status.history.recording))),
     );
     page.counter(
         "own_io_bytes",
-        "Bytes that the service has read from and written to devices",
+        "Bytes that the service read from and wrote to devices",
         one(status.own.io_bytes as f64),
     );
     page.counter("own_cpu_seconds", "Processor time of the service", one(status.own.cpu_seconds));
     page.gauge("own_resident_bytes", "Memory of the service", one(status.own.resident_bytes as f64));
-    page.gauge("healthy", "1 when everything works", one(f64::from(u8::from(status.healthy))));
-    page.gauge("uptime_seconds", "Since the service started", one(status.uptime_seconds as f64));
+    page.gauge("healthy", "1 when no trouble is known", one(f64::from(u8::from(status.healthy))));
+    page.gauge("uptime_seconds", "Time since the service started", one(status.uptime_seconds as f64));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Sensor;
+    use longrun_api::model::Sensor;
 
     #[test]
     fn hostile_names_stay_inside_their_labels_and_every_metric_is_documented() {
         let mount = "/mnt/a\"b\nlongrun_healthy 7".to_owned();
-        let scan = Some(crate::model::Scan::default());
+        let scan = Some(longrun_api::model::Scan::default());
         let mut volume =
             Volume { id: "u".into(), enabled: true, mount, filesystem: "xfs".into(), scan, ..Volume::default() };
         volume.health.level = HealthLevel::Alert;
@@ -222,7 +220,7 @@ mod tests {
         volume.space.largest_free_bytes = Some(4096);
         volume.prevented.left.insert("low-space".into(), 2);
         volume.governor.waits_for = Some("external".into());
-        volume.governor.probes = Some(crate::model::Probes { usual_us: 400, recent_us: 950 });
+        volume.governor.probes = Some(longrun_api::model::Probes { usual_us: 400, recent_us: 950 });
         let sensor = Some(Sensor { kind: "bpf".into(), ..Sensor::default() });
         let text = encode(&Status { volumes: vec![volume], sensor, ..Status::default() }).unwrap();
         assert!(!text.lines().any(|line| line == "longrun_healthy 7"), "{text}");

@@ -1,11 +1,12 @@
-//! The HTTP API on a Unix socket, and metrics over TCP when that is configured.
+//! The HTTP API on a Unix socket, and the metrics over TCP if configured.
 //!
-//! Owns who may ask for what, and the bounds of connections. One thread serves all: requests are answered from memory, but for
-//! reports and scans, which get threads of their own.
+//! Owns permissions and the limits on connections. One thread serves all connections and answers from memory; reports
+//! and scans get threads of their own.
 
 mod metrics;
 mod openapi;
 mod peer;
+mod room;
 mod routes;
 mod server;
 

@@ -1,4 +1,5 @@
-//! The OpenAPI document, made from the code that answers. `docs/openapi.json` is a copy, which a test keeps current.
+//! The OpenAPI document, generated from the code that answers. `docs/openapi.json` is a copy of it; a test checks that
+//! it is current.
 
 use super::routes;
 use utoipa::OpenApi;
@@ -7,7 +8,8 @@ use utoipa::OpenApi;
 #[openapi(
     info(
         title = "Longrun",
-        description = "The service that keeps files and free space in long runs. Over a Unix socket; root, and members of the configured group, may all.",
+        description = "The API of the service that prevents and mends fragmentation. The service listens on a Unix socket. \
+             Root and the members of the configured group may use the whole API.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     paths(

@@ -1,13 +1,14 @@
-//! Who is at the other end of the socket, and what they may do.
+//! The user at the other end of the socket, and the permissions of that user.
 //!
-//! Owns the rule: root, and members of the configured group, may all; others may read status and metrics when the
-//! configuration lets everybody, and nothing otherwise.
+//! Owns the rule: root and the members of the configured group may do everything. Other users may read status and
+//! metrics if the configuration permits it, and nothing else.
 
+use super::room::Guest;
 use crate::config::ServiceSettings;
 use std::fs;
 use tokio::net::UnixStream;
 
-/// Who asks.
+/// The user who sends a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A process of this machine, as the kernel tells.
@@ -17,11 +18,11 @@ pub enum Peer {
         /// Its groups.
         groups: Vec<u32>,
     },
-    /// Somebody who reached the metrics over TCP.
+    /// A process that reached the metrics over TCP.
     Remote,
 }
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Figures, without names of files.
@@ -33,13 +34,21 @@ pub enum Act {
 }
 
 impl Peer {
-    /// Who is at the other end of `stream`; nobody in particular when the kernel does not tell.
+    /// Who is at the other end of `stream`; no one in particular when the kernel does not tell.
     #[must_use]
     pub fn of(stream: &UnixStream) -> Self {
         let Ok(credentials) = stream.peer_cred() else { return Self::Remote };
         let mut groups = longrun_sys::peer_groups(stream).unwrap_or_default();
         groups.push(credentials.gid());
         Self::Local { user: credentials.uid(), groups }
+    }
+
+    /// For whom a place among the connections is wanted.
+    pub(super) fn guest(&self, settings: &ServiceSettings, group: Option<u32>) -> Guest {
+        match self {
+            Self::Local { user, .. } if self.may(Act::ReadFigures, settings, group) => Guest::User(*user),
+            _ => Guest::Stranger,
+        }
     }
 
     /// Whether they may.
@@ -82,6 +91,12 @@ mod tests {
             assert!(root.may(act, &closed, None) && member.may(act, &closed, Some(77)));
             assert!(!member.may(act, &closed, None) && !other.may(act, &closed, Some(77)));
             assert_eq!(other.may(act, &open, Some(77)), act == Act::ReadFigures);
+            assert_eq!(other.guest(&closed, Some(77)), Guest::Stranger);
+            assert_eq!(other.guest(&open, Some(77)), Guest::User(1001));
+            assert_eq!(
+                (root.guest(&closed, None), member.guest(&closed, Some(77))),
+                (Guest::User(0), Guest::User(1000))
+            );
             assert_eq!(Peer::Remote.may(act, &open, Some(77)), act == Act::ReadFigures);
         }
     }

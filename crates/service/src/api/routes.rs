@@ -1,19 +1,18 @@
-//! What can be asked, and the answers.
+//! The requests of the API, and their answers.
 
 use super::metrics;
 use super::peer::{Act, Peer, group_number};
 use crate::hub::{Hub, Refusal, Request};
-use crate::model::{Accepted, Events, Problem, Status, Volume};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use jiff::Timestamp;
+use longrun_api::model::{Accepted, Events, Problem, Status, Volume};
 use longrun_ledger::{Period, Reader};
 use serde::Deserialize;
 use std::sync::Arc;
-use std::thread;
 
 /// No request needs more.
 const LARGEST_BODY: usize = 64 << 10;
@@ -44,7 +43,7 @@ pub fn metrics_router(hub: Arc<Hub>) -> Router {
 
 type Answer<T> = Result<Json<T>, Failure>;
 
-/// An answer that says what went wrong and what to do.
+/// An error answer: what failed, and what to do.
 pub struct Failure(StatusCode, Problem);
 
 impl Failure {
@@ -67,8 +66,8 @@ fn admit(hub: &Hub, peer: &Peer, act: Act) -> Result<(), Failure> {
     }
     Err(Failure::new(
         StatusCode::FORBIDDEN,
-        "you may not ask for this",
-        "use sudo, or have the administrator set group (or, for status and metrics, readable_by_all) in [service]",
+        "permission denied",
+        "use sudo, or ask the administrator to set group (for status and metrics also readable_by_all) in [service]",
     ))
 }
 
@@ -87,7 +86,7 @@ pub async fn volumes(State(hub): State<Arc<Hub>>, Extension(peer): Extension<Pee
 }
 
 /// One volume.
-#[utoipa::path(get, path = "/v1/volumes/{id}", params(("id" = String, Path, description = "UUID, or number of the device")),
+#[utoipa::path(get, path = "/v1/volumes/{id}", params(("id" = String, Path, description = "UUID or device number")),
     responses((status = 200, body = Volume), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn volume(
     State(hub): State<Arc<Hub>>,
@@ -99,7 +98,7 @@ pub async fn volume(
 }
 
 fn no_volume() -> Failure {
-    Failure::new(StatusCode::NOT_FOUND, "there is no such volume", "GET /v1/volumes lists them")
+    Failure::new(StatusCode::NOT_FOUND, "no such volume", "GET /v1/volumes lists them")
 }
 
 /// Which events.
@@ -111,8 +110,8 @@ pub struct EventsQuery {
 
 /// What happened since the service started.
 #[utoipa::path(get, path = "/v1/events",
-    params(("since" = Option<u64>, Query, description = "only those after this number"),
-        ("limit" = Option<usize>, Query, description = "at most this many; 1000 otherwise")),
+    params(("since" = Option<u64>, Query, description = "return only events after this number"),
+        ("limit" = Option<usize>, Query, description = "return at most this many events (default 1000)")),
     responses((status = 200, body = Events), (status = 403, body = Problem)))]
 pub async fn events(
     State(hub): State<Arc<Hub>>,
@@ -121,7 +120,7 @@ pub async fn events(
 ) -> Answer<Events> {
     admit(&hub, &peer, Act::ReadAll)?;
     let Query(query) = query.map_err(|error| wrong_query(&error))?;
-    Ok(Json(hub.books.events(query.since.unwrap_or(0), query.limit.unwrap_or(1000).min(1000))))
+    Ok(Json(hub.activity.events(query.since.unwrap_or(0), query.limit.unwrap_or(1000).min(1000))))
 }
 
 fn wrong_query(error: &axum::extract::rejection::QueryRejection) -> Failure {
@@ -140,8 +139,8 @@ impl HistoryQuery {
     /// What is asked of the ledger; the last week when nothing is said.
     fn read(self, events: usize) -> Result<longrun_ledger::Query, Failure> {
         let wrong = |text: &str| {
-            let error = format!("{} is no time", text.escape_debug());
-            Failure::new(StatusCode::BAD_REQUEST, error, "write for example 2026-01-31T00:00:00Z")
+            let error = format!("{} is not a valid time", text.escape_debug());
+            Failure::new(StatusCode::BAD_REQUEST, error, "use RFC 3339, for example 2026-01-31T00:00:00Z")
         };
         let time = |text: &String| text.parse::<Timestamp>().map_err(|_| wrong(text));
         let to = self.to.as_ref().map_or(Ok(Timestamp::now()), time)?;
@@ -151,7 +150,7 @@ impl HistoryQuery {
             None => to.checked_sub(week).unwrap_or(Timestamp::MIN),
         };
         if from >= to {
-            return Err(Failure::new(StatusCode::BAD_REQUEST, "from is not before to", "exchange them"));
+            return Err(Failure::new(StatusCode::BAD_REQUEST, "from is not before to", "swap them"));
         }
         Ok(longrun_ledger::Query { period: Period { from, to }, volume: self.volume, events })
     }
@@ -201,7 +200,7 @@ async fn ask_ledger(
         report.map_err(|error| error.to_string()).and_then(|r| serde_json::to_string(&r).map_err(|e| e.to_string()))
     });
     let unavailable = |error: String| {
-        Failure::new(StatusCode::SERVICE_UNAVAILABLE, error, "GET /v1/status tells how the history stands")
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, error, "GET /v1/status shows the state of the history")
     };
     let text = read.await.map_err(|error| unavailable(error.to_string()))?.map_err(unavailable)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
@@ -209,7 +208,7 @@ async fn ask_ledger(
 
 /// Begins a scan of the whole volume; its result is in the volume and in the ledger when it is done.
 #[utoipa::path(post, path = "/v1/volumes/{id}/analyze",
-    params(("id" = String, Path, description = "UUID, or number of the device")),
+    params(("id" = String, Path, description = "UUID or device number")),
     responses((status = 202, body = Accepted), (status = 403, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem), (status = 501, body = Problem)))]
 pub async fn analyze(
@@ -220,18 +219,14 @@ pub async fn analyze(
     admit(&hub, &peer, Act::Change)?;
     hub.may_scan(&id).map_err(|refusal| match refusal {
         Refusal::Unknown => no_volume(),
-        Refusal::Busy(why) => Failure::new(StatusCode::CONFLICT, why, "wait until that is done"),
+        Refusal::Busy(why) => Failure::new(StatusCode::CONFLICT, why, "wait until that scan has finished"),
         Refusal::Unsupported(why) => {
             Failure::new(StatusCode::NOT_IMPLEMENTED, why, "run `longrun analyze` on a directory")
         }
     })?;
-    let accepted = Accepted { accepted: format!("volume {id} is being scanned") };
-    let scan = move || {
-        // What goes wrong becomes an event.
-        _ = hub.scan(&id);
-    };
-    thread::Builder::new().name("scan".to_owned()).spawn(scan).map_err(|error| {
-        Failure::new(StatusCode::SERVICE_UNAVAILABLE, format!("no thread: {error}"), "try again later")
+    let accepted = Accepted { accepted: format!("the scan of volume {id} has started") };
+    hub.begin_scan(id).map_err(|error| {
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, format!("starting a thread failed: {error}"), "try again later")
     })?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
@@ -244,7 +239,7 @@ pub async fn reload(
 ) -> Result<(StatusCode, Json<Accepted>), Failure> {
     admit(&hub, &peer, Act::Change)?;
     hub.request(Request::Reload);
-    let accepted = "the configuration is being read again; GET /v1/status tells what is wrong with it".to_owned();
+    let accepted = "the configuration is being reloaded; GET /v1/status lists errors in it".to_owned();
     Ok((StatusCode::ACCEPTED, Json(Accepted { accepted })))
 }
 
@@ -256,7 +251,7 @@ pub async fn prometheus(State(hub): State<Arc<Hub>>, Extension(peer): Extension<
         Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("encoding the metrics failed: {error}"),
-            "report this fault",
+            "please report it",
         )
     })?;
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
@@ -269,9 +264,9 @@ pub async fn openapi() -> Response {
 }
 
 async fn nothing() -> Failure {
-    Failure::new(StatusCode::NOT_FOUND, "there is nothing of this name", "see GET /v1/openapi.json")
+    Failure::new(StatusCode::NOT_FOUND, "no such path", "see GET /v1/openapi.json")
 }
 
 async fn wrong_method() -> Failure {
-    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "this cannot be asked in that way", "see GET /v1/openapi.json")
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not support the method", "see GET /v1/openapi.json")
 }

@@ -1,6 +1,7 @@
-//! Accepting connections, within bounds that no client can exceed.
+//! Accepts connections, within limits that no client can exceed.
 
-use super::peer::Peer;
+use super::peer::{Peer, group_number};
+use super::room::{Guest, Room};
 use super::routes;
 use crate::hub::Hub;
 use axum::{Extension, Router};
@@ -16,12 +17,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
-/// So many connections are served at a time; others wait.
+/// So many connections over TCP are served at a time; others wait. At the socket each user has places of their own ([`Room`]).
 const CONNECTIONS: usize = 64;
 /// So long may a request take to arrive.
 const HEADER_PATIENCE: Duration = Duration::from_secs(5);
 /// So long may a connection stay, whatever it does.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(60);
+/// The same for who may ask for nothing: long enough to be told so.
+const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The server, ready to run.
 pub struct Server {
@@ -35,7 +38,7 @@ impl Server {
     /// Serves the API at `socket`, and metrics at `metrics`.
     ///
     /// # Errors
-    /// The system's; a metrics address that cannot be had is said in the log, and is no error.
+    /// The system's; a metrics address that cannot be obtained is said in the log, and is no error.
     pub fn new(hub: Arc<Hub>, socket: &UnixListener, metrics: Option<SocketAddr>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
         let guard = runtime.enter();
@@ -43,7 +46,7 @@ impl Server {
         let remote = metrics.and_then(|address| match runtime.block_on(tokio::net::TcpListener::bind(address)) {
             Ok(listener) => Some(listener),
             Err(error) => {
-                tracing::error!("{address}: serving metrics there failed: {error}; they are still at the socket");
+                tracing::error!("{address}: serving metrics failed: {error}; they are still available at the socket");
                 None
             }
         });
@@ -55,7 +58,7 @@ impl Server {
     pub fn run(self) {
         let Self { runtime, hub, local, remote } = self;
         runtime.block_on(async move {
-            let room = Arc::new(Semaphore::new(CONNECTIONS));
+            let room = Arc::new(Room::default());
             let api = routes::router(Arc::clone(&hub));
             let metrics = routes::metrics_router(Arc::clone(&hub));
             let stop = async {
@@ -66,11 +69,16 @@ impl Server {
             };
             let serve_local = async {
                 loop {
-                    let permit = Arc::clone(&room).acquire_owned().await;
                     match local.accept().await {
                         Ok((stream, _)) => {
                             let peer = Peer::of(&stream);
-                            tokio::spawn(serve(TokioIo::new(stream), api.clone(), peer, permit.ok()));
+                            let guest = guest(&hub, &peer);
+                            // Who gets no place is sent away: no other process waits because of them.
+                            if let Some(place) = room.place(guest) {
+                                let patience =
+                                    if guest == Guest::Stranger { STRANGER_PATIENCE } else { CONNECTION_PATIENCE };
+                                tokio::spawn(serve(TokioIo::new(stream), api.clone(), peer, place, patience));
+                            }
                         }
                         Err(error) => pause(&error).await,
                     }
@@ -83,7 +91,8 @@ impl Server {
                     let permit = Arc::clone(&room).acquire_owned().await;
                     match listener.accept().await {
                         Ok((stream, _)) => {
-                            tokio::spawn(serve(TokioIo::new(stream), metrics.clone(), Peer::Remote, permit.ok()));
+                            let (stream, api) = (TokioIo::new(stream), metrics.clone());
+                            tokio::spawn(serve(stream, api, Peer::Remote, permit.ok(), CONNECTION_PATIENCE));
                         }
                         Err(error) => pause(&error).await,
                     }
@@ -95,7 +104,7 @@ impl Server {
                 () = serve_remote => {}
             }
         });
-        // What is being read from the ledger for somebody is of no use any more.
+        // What is being read from the ledger for a caller is no longer needed.
         runtime.shutdown_timeout(Duration::from_secs(1));
     }
 }
@@ -104,16 +113,22 @@ async fn serve<P>(
     stream: TokioIo<impl AsyncRead + AsyncWrite + Unpin + Send + 'static>,
     router: Router,
     peer: Peer,
-    permit: Option<P>,
+    place: P,
+    patience: Duration,
 ) {
     let service = TowerToHyperService::new(router.layer(Extension(peer)));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE).max_buf_size(64 << 10);
-    let served = tokio::time::timeout(CONNECTION_PATIENCE, builder.serve_connection(stream, service)).await;
+    let served = tokio::time::timeout(patience, builder.serve_connection(stream, service)).await;
     if let Ok(Err(error)) = served {
-        tracing::debug!("a connection ended badly: {error}");
+        tracing::debug!("a connection failed: {error}");
     }
-    drop(permit);
+    drop(place);
+}
+
+fn guest(hub: &Hub, peer: &Peer) -> Guest {
+    let config = hub.config();
+    peer.guest(&config.service, config.service.group.as_deref().and_then(group_number))
 }
 
 /// Accepting fails when files run out: trying again at once would only burn time.

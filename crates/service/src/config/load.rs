@@ -1,4 +1,4 @@
-//! Reading the file of the configuration.
+//! Reads the configuration file.
 
 use super::{Config, Problem, parse};
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Larger than any sensible configuration.
 const LARGEST: u64 = 1 << 20;
 
-/// Why there is no configuration.
+/// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.

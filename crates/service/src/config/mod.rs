@@ -1,7 +1,7 @@
 //! The configuration: `/etc/longrun/longrun.toml`.
 //!
-//! Owns what can be set, the defaults, and which settings hold for which volume. [`parse`] is pure; [`load`] reads the
-//! file. Never guesses: what is unknown or out of bounds is refused with its line.
+//! Owns the settings, their defaults, and the choice of the settings for each volume. [`parse`] is pure; [`load`] reads
+//! the file. Never guesses: an unknown key or a value out of range is an error with its line.
 
 mod load;
 mod parse;
@@ -19,18 +19,17 @@ pub use table::Problem;
 pub use units::Percent;
 pub use volume::{VolumeChange, VolumeSettings};
 
+use longrun_api::DEFAULT_SOCKET;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the configuration is looked for.
 pub const DEFAULT_PATH: &str = "/etc/longrun/longrun.toml";
-/// Where the service listens, unless configured otherwise.
-pub const DEFAULT_SOCKET: &str = "/run/longrun/longrun.sock";
 /// Where the service keeps its state, unless configured otherwise.
 pub const DEFAULT_STATE_DIRECTORY: &str = "/var/lib/longrun";
 
-/// Everything that can be configured.
+/// The complete configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// `[service]`.
@@ -88,7 +87,7 @@ impl Default for ServiceSettings {
 pub enum LogLevel {
     /// Only what failed.
     Error,
-    /// And what may need somebody's attention.
+    /// Also messages that may need attention.
     Warn,
     /// And what the service does on the whole.
     Info,
@@ -124,7 +123,7 @@ pub struct VolumeRule {
     pub change: VolumeChange,
 }
 
-/// By what a rule names its volume.
+/// How a rule names its volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Matcher {
     /// By one of the places where it is mounted.
@@ -137,7 +136,7 @@ pub enum Matcher {
     Device(PathBuf),
 }
 
-/// The names that a volume goes by.
+/// The names of a volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VolumeNames<'a> {
     /// Where it is mounted.

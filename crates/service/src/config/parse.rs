@@ -1,4 +1,4 @@
-//! From text to [`Config`]. Pure.
+//! Parses text into a [`Config`]. Pure.
 
 use super::table::{Problem, Problems, Table};
 use super::{Config, LogLevel, Matcher, ServiceSettings, VolumeChange, VolumeRule, VolumeSettings, schedule};
@@ -22,12 +22,12 @@ pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
         Err(error) => {
             let place = error.span().unwrap_or(0..0);
             // The parser's words may quote the file, and end up in a terminal.
-            problems.add(&place, format!("this is no TOML: {}", error.message().escape_debug()));
+            problems.add(&place, format!("not valid TOML: {}", error.message().escape_debug()));
             return Err(problems.into_found());
         }
     };
     let place = document.span();
-    let mut root = Table::new("the top of the file", place, document.into_inner());
+    let mut root = Table::new("the top level of the file", place, document.into_inner());
     let service = service(root.table(&mut problems, "service", "[service]"), &mut problems);
     let defaults = defaults(root.table(&mut problems, "defaults", "[defaults]"), &mut problems);
     let tables = root.tables(&mut problems, "volume", "[[volume]]");
@@ -93,7 +93,8 @@ fn rule(mut table: Table<'_>, defaults: &VolumeSettings, problems: &mut Problems
     match (matchers.next(), matchers.next()) {
         (Some(matcher), None) => Some(VolumeRule { matcher, change }),
         _ => {
-            problems.add(&place, "each [[volume]] must name its volume by one of mount, uuid, label and device");
+            problems
+                .add(&place, "each [[volume]] must name its volume by exactly one of mount, uuid, label and device");
             None
         }
     }

@@ -1,4 +1,4 @@
-//! Windows of the week, such as `mon-fri 08:00-18:00`. Pure: the time is told, in the machine's own zone.
+//! Windows of the week, such as `mon-fri 08:00-18:00`. Pure: the time is an argument, in the time zone of the machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ impl Moment {
     }
 }
 
-/// A window that comes every week. One that ends before it begins goes on past midnight into the next day.
+/// A weekly window. A window that ends before it begins continues past midnight into the next day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// One bit for each day on which it begins; bit 0 is Monday.

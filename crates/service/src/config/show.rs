@@ -1,4 +1,4 @@
-//! From [`Config`] back to text: every effective value, in a form that can be read again. Pure.
+//! Writes a [`Config`] as text: every effective value, in a form that can be read again. Pure.
 
 use super::units::{show_duration, show_size};
 use super::{Config, Matcher, Percent, ServiceSettings, VolumeChange};

@@ -1,5 +1,5 @@
-//! Reading one table of a TOML text: each value is asked for by name, and whatever is wrong or left over becomes a
-//! problem with its line. Pure.
+//! Reads one table of a TOML text. Each value is read by name; every wrong or unknown key becomes a problem with its
+//! line. Pure.
 
 use super::units::{self, Percent};
 use longrun_layout::Bytes;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Something wrong with the configuration.
+/// An error in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The line, from 1.
@@ -25,7 +25,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Collects problems, and turns places in the text into lines.
+/// Collects problems, and converts positions in the text to lines.
 pub struct Problems<'t> {
     text: &'t str,
     found: Vec<Problem>,
@@ -188,7 +188,7 @@ impl<'t> Table<'t> {
         tables
     }
 
-    /// Ends the reading: what nobody asked for is unknown.
+    /// Ends the reading: what no one asked for is unknown.
     pub fn finish(self, problems: &mut Problems<'_>) {
         for (key, (place, _)) in &self.values {
             let near = nearest(key, &self.asked)

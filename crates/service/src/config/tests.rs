@@ -44,7 +44,7 @@ fn unknown_keys_are_refused_with_line_and_nearest_key() {
     line 2: unknown key "sokcet" in [service]; did you mean socket?
     line 5: unknown key "mendign" in [defaults]; did you mean mending?
     line 6: unknown key "colour" in [defaults]; known are enabled, prevention, first_runway, fragmented_runway, longest_runway, floor_share, floor_bytes, held_share, sparse_windows, sparse_window, exclude, history, xfs_hint, xfs_hint_files, mending, mending_budget, mending_quiet, mending_rests, pace, max_duty, scan_interval, scan_largest
-    line 7: unknown key "vloume" in the top of the file; did you mean volume?
+    line 7: unknown key "vloume" in the top level of the file; did you mean volume?
     "#);
 }
 
@@ -69,10 +69,10 @@ fn a_rule_must_name_exactly_one_volume_and_values_must_fit_together() {
     let text = "[[volume]]\nenabled = false\n[[volume]]\nmount = \"/a\"\nlabel = \"b\"\n[[volume]]\nmount = \"/c\"\n\
         longest_runway = \"1MiB\"\n[[volume]]\nuuid = \"not hex\"\n";
     insta::assert_snapshot!(problems(text), @r#"
-    line 1: each [[volume]] must name its volume by one of mount, uuid, label and device
-    line 3: each [[volume]] must name its volume by one of mount, uuid, label and device
+    line 1: each [[volume]] must name its volume by exactly one of mount, uuid, label and device
+    line 3: each [[volume]] must name its volume by exactly one of mount, uuid, label and device
     line 6: fragmented_runway, first_runway and longest_runway must not decrease in this order
-    line 9: each [[volume]] must name its volume by one of mount, uuid, label and device
+    line 9: each [[volume]] must name its volume by exactly one of mount, uuid, label and device
     line 10: uuid in [[volume]] must be a UUID as blkid shows it
     "#);
 }
@@ -80,7 +80,7 @@ fn a_rule_must_name_exactly_one_volume_and_values_must_fit_together() {
 #[test]
 fn what_is_no_toml_is_refused_with_its_line_and_cannot_drive_a_terminal() {
     insta::assert_snapshot!(problems("[service]\nsocket = \"/x\"\nthis is not toml\n"), @r#"
-    line 3: this is no TOML: key with no value, expected `=`
+    line 3: not valid TOML: key with no value, expected `=`
     "#);
     let hostile = problems("[service]\n\"\\u001b[31m\" = 1\n");
     assert!(!hostile.contains('\x1b'), "{hostile:?}");

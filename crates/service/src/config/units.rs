@@ -1,4 +1,4 @@
-//! Sizes, durations and shares as people write them, and back so that what is shown can be read again.
+//! Reads sizes, durations and shares as people write them, and writes them so that they can be read again.
 
 use longrun_layout::Bytes;
 use std::time::Duration;

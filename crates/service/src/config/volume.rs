@@ -1,5 +1,5 @@
-//! What can be set for a volume: each setting is written once, and is then a value with a default, and a change that a
-//! rule may make.
+//! The settings of a volume. Each setting is defined once; from that follow its default and the change that a rule can
+//! make.
 
 use super::{Moment, Percent, Window};
 use longrun_governor::{Duty, Pace};
@@ -11,7 +11,7 @@ const GIB: u64 = 1 << 30;
 
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr;)+) => {
-        /// What holds for one volume.
+        /// The settings of one volume.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct VolumeSettings {
             $($(#[doc = $doc])+ pub $name: $type,)+
@@ -23,7 +23,7 @@ macro_rules! settings {
             }
         }
 
-        /// Settings that a rule changes; what is absent stays as it is.
+        /// The settings that a rule changes. Absent settings are not changed.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct VolumeChange {
             $($(#[doc = $doc])+ pub $name: Option<$type>,)+
@@ -46,11 +46,11 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Whether the volume is looked after at all.
+    /// Whether the volume is watched at all.
     enabled: bool = true;
     /// Whether growing files get runways.
     prevention: bool = true;
-    /// The first runway of a file where the free space is in long runs.
+    /// The first runway of a file where the free space is not fragmented.
     first_runway: Bytes = Bytes(16 * MIB);
     /// The first runway of a file where the free space is in pieces.
     fragmented_runway: Bytes = Bytes(4 * MIB);
@@ -68,13 +68,13 @@ settings! {
     sparse_window: Bytes = Bytes(16 * MIB);
     /// Files and directories that are left alone.
     exclude: Vec<String> = Vec::new();
-    /// Whether what became of files is remembered for the next of their kind.
+    /// Whether the results of files are remembered for later files of their kind.
     history: bool = true;
     /// Whether directories on XFS whose files keep fragmenting get an inherited extent-size hint.
     xfs_hint: bool = false;
     /// After how many such files in a directory.
     xfs_hint_files: u32 = 8;
-    /// Whether files that fragmented all the same are mended.
+    /// Whether files that fragmented in spite of prevention are mended.
     mending: bool = true;
     /// How much mending may write in a day; 0 is without bound.
     mending_budget: Bytes = Bytes(10 * GIB);

@@ -1,4 +1,4 @@
-//! One service per machine: the lock in the state directory, and the socket.
+//! Ensures that one service runs on a machine: the lock in the state directory, and the socket.
 
 use super::DaemonError;
 use longrun_sys::{Errno, FlockOperation};
@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// The lock; held until dropped.
+/// The lock. It is held until this value is dropped.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
@@ -23,7 +23,7 @@ pub fn lock(directory: &Path) -> Result<Lock, DaemonError> {
         let path = path.to_owned();
         move |source| DaemonError::Place { path, act, source }
     };
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed(directory, "making it"))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed(directory, "creating it"))?;
     let path = directory.join("daemon.lock");
     let file =
         File::options().create(true).truncate(false).write(true).open(&path).map_err(failed(&path, "opening it"))?;
@@ -34,7 +34,7 @@ pub fn lock(directory: &Path) -> Result<Lock, DaemonError> {
     }
 }
 
-/// The socket; removed when dropped.
+/// The socket. It is removed when this value is dropped.
 #[derive(Debug)]
 pub struct Socket {
     /// What listens.
@@ -49,15 +49,15 @@ impl Drop for Socket {
     }
 }
 
-/// Listens at `path`. A socket that a killed service left is replaced; one that somebody answers at is not, and neither is anything
-/// that is no socket.
+/// Listens at `path`. A socket that a killed service left is replaced; one that another process answers at is not, and
+/// neither is anything that is no socket.
 ///
 /// # Errors
-/// [`DaemonError::Running`] when somebody answers there.
+/// [`DaemonError::Running`] when another process answers there.
 pub fn listen(path: &Path) -> Result<Socket, DaemonError> {
     let failed = |act| move |source| DaemonError::Place { path: path.to_owned(), act, source };
     if let Some(parent) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(failed("making its directory"))?;
+        DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(failed("creating its directory"))?;
     }
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => {
@@ -66,14 +66,14 @@ pub fn listen(path: &Path) -> Result<Socket, DaemonError> {
             }
             fs::remove_file(path).map_err(failed("removing the stale socket"))?;
         }
-        Ok(_) => return Err(failed("listening there")(io::Error::other("there is something that is no socket"))),
+        Ok(_) => return Err(failed("listening there")(io::Error::other("it exists and is not a socket"))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed("looking at it")(error)),
+        Err(error) => return Err(failed("examining it")(error)),
     }
     let listener = UnixListener::bind(path).map_err(failed("listening there"))?;
     let socket = Socket { listener, path: path.to_owned() };
     // Everybody may connect; who may ask for what is decided by who they are.
-    fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(failed("opening it to all"))?;
+    fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(failed("setting its permissions"))?;
     socket.listener.set_nonblocking(true).map_err(failed("listening there"))?;
     Ok(socket)
 }
@@ -96,7 +96,7 @@ mod tests {
         drop(listen(&path).unwrap());
         fs::write(&path, "a file").unwrap();
         let file = listen(&path).unwrap_err().to_string();
-        assert!(file.contains("no socket") && path.exists(), "{file}");
+        assert!(file.contains("not a socket") && path.exists(), "{file}");
     }
 
     #[test]

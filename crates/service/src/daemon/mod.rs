@@ -1,23 +1,21 @@
-//! The service from its start to its end.
+//! The life of the service, from start to stop.
 //!
-//! Owns the order of starting and stopping, and the main thread, which does nothing but watch over the others.
+//! Owns the order of starting and stopping, and the main thread, which only supervises the others.
 
 mod exclusive;
 mod notify;
-mod supervise;
 
-pub use supervise::Threads;
-
+use crate::activity::Activity;
 use crate::api;
-use crate::books::Books;
 use crate::config::{self, Config, ConfigError};
 use crate::hub::{Hub, Parts, Request};
 use crate::logging;
 use crate::menders::Menders;
+use crate::threads;
 use crate::volumes::MountTable;
 use longrun_prevention::sensor::Choice;
 use longrun_prevention::{Options, Prevention, PreventionError, Totals};
-use longrun_volume::target::MOUNT_TABLE;
+use longrun_sys::MOUNT_TABLE;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
@@ -27,7 +25,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the command line says.
+/// The options of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonOptions {
     /// The configuration file, when it is not at its default place.
@@ -56,7 +54,7 @@ pub enum DaemonError {
         by: PathBuf,
     },
     /// The state directory or the socket cannot be used.
-    #[error("{path}: {act} failed: {source}; see to the directory, or configure another", path = path.display())]
+    #[error("{path}: {act} failed: {source}; check the path and its permissions, or configure another one", path = path.display())]
     Place {
         /// Which.
         path: PathBuf,
@@ -66,7 +64,7 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// Something that every process may have was refused.
-    #[error("{act} failed: {source}; free some resources of the machine")]
+    #[error("{act} failed: {source}; the machine is short of a resource (memory, threads or files): free some")]
     System {
         /// What was tried.
         act: &'static str,
@@ -100,21 +98,21 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     let state = config.service.state_directory.clone();
     let _lock = exclusive::lock(&state)?;
     let socket = exclusive::listen(&config.service.socket)?;
-    supervise::notice_panics();
+    threads::notice_panics();
     // Signals are caught before anything is held that a signal must not leave behind.
     let (requests, inbox) = mpsc::channel();
     catch_signals(requests.clone())?;
-    let books = Arc::new(Books::open(&state.join("ledger.db")));
+    let activity = Arc::new(Activity::open(&state.join("ledger.db")));
     let mut how = Options::new(state);
     how.sensor = options.sensor;
     how.debounce = config.service.settle_after;
-    let menders = Menders::new(Arc::clone(&books));
+    let menders = Menders::new(Arc::clone(&activity));
     let prevention = match Prevention::start(how, Arc::clone(&menders) as Arc<dyn longrun_prevention::Sink>) {
         Err(PreventionError::InUse { path }) => return Err(DaemonError::Running { by: path }),
         other => other.map_err(|error| error.to_string()),
     };
     if let Err(trouble) = &prevention {
-        tracing::error!("prevention does not run: {trouble}; the rest of the service does");
+        tracing::error!("prevention does not run: {trouble}; the rest of the service runs");
     }
     let metrics = config.service.metrics_listen;
     let parts = Parts {
@@ -122,7 +120,7 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
         overrides: Box::new(overrides),
         config,
         log,
-        books,
+        activity,
         menders,
         prevention,
         requests,
@@ -140,7 +138,7 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
 }
 
 fn catch_signals(requests: mpsc::Sender<Request>) -> Result<(), DaemonError> {
-    let failed = |source| DaemonError::System { act: "catching signals", source };
+    let failed = |source| DaemonError::System { act: "installing the signal handlers", source };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let body = move || {
         for signal in signals.forever() {
@@ -160,8 +158,7 @@ fn start_threads(
     metrics: Option<std::net::SocketAddr>,
 ) -> Result<(), DaemonError> {
     let no_thread = |source| DaemonError::System { act: "starting a thread", source };
-    let table =
-        MountTable::open().map_err(|source| DaemonError::System { act: "opening the table of mounts", source })?;
+    let table = MountTable::open().map_err(|source| DaemonError::System { act: "opening the mount table", source })?;
     hub.refresh();
     let server = api::Server::new(Arc::clone(hub), &socket.listener, metrics)
         .map_err(|source| DaemonError::System { act: "starting the API", source })?;
@@ -172,8 +169,8 @@ fn start_threads(
     hub.threads.start("gauges", move || look_around(&gauges)).map_err(no_thread)
 }
 
-/// Follows the table of mounts to the end of the service.
-fn follow_mounts(hub: &Hub, table: &MountTable) {
+/// Follows the mount table to the end of the service.
+fn follow_mounts(hub: &Arc<Hub>, table: &MountTable) {
     const TICK: Duration = Duration::from_millis(500);
     /// Now and then all is compared, whatever the kernel told: what failed may work now.
     const ALL: Duration = Duration::from_secs(30);
@@ -187,7 +184,9 @@ fn follow_mounts(hub: &Hub, table: &MountTable) {
                 last = Instant::now();
             }
             Err(error) => {
-                tracing::error!("{MOUNT_TABLE}: waiting for changes failed: {error}; looking now and then");
+                tracing::error!(
+                    "{MOUNT_TABLE}: waiting for changes failed: {error}; the table is read periodically instead"
+                );
                 thread::sleep(TICK);
             }
         }
@@ -209,7 +208,7 @@ fn look_around(hub: &Arc<Hub>) {
 }
 
 /// The main thread: answers requests, and feeds the watchdog while all is well.
-fn watch_over(hub: &Hub, inbox: &Receiver<Request>) {
+fn watch_over(hub: &Arc<Hub>, inbox: &Receiver<Request>) {
     let interval = notify::interval();
     loop {
         match inbox.recv_timeout(interval) {
@@ -233,19 +232,19 @@ fn watch_over(hub: &Hub, inbox: &Receiver<Request>) {
     }
 }
 
-/// Everything is given back, and the books are closed.
+/// Gives everything back and closes the ledger.
 fn stop(hub: &Hub) {
-    tracing::info!("ending: everything is given back");
+    tracing::info!("stopping; all runways are being given back");
     hub.threads.stop();
     let left = hub.threads.join(Duration::from_secs(10));
     if !left.is_empty() {
-        tracing::warn!("these threads did not end in time: {}", left.join(", "));
+        tracing::warn!("these threads did not stop in time: {}", left.join(", "));
     }
     hub.menders.end_all();
     if let Some(Totals { last, given_back }) = hub.stop_prevention() {
         let sum = |of: fn(&longrun_prevention::VolumeSnapshot) -> u64| last.volumes.iter().map(of).sum::<u64>();
         tracing::info!(
-            "totals: {} excess fragments prevented, {} came to be; {} runways granted, {} bytes of {} given back; {} files \
+            "totals: {} excess fragments prevented, {} not prevented; {} runways granted, {} bytes of {} given back; {} files \
              were open and stay in the journal",
             sum(|volume| volume.prevented),
             sum(|volume| volume.excess),
@@ -255,5 +254,5 @@ fn stop(hub: &Hub) {
             given_back.left_files,
         );
     }
-    hub.books.flush(Duration::from_secs(5));
+    hub.activity.flush(Duration::from_secs(5));
 }

@@ -1,4 +1,4 @@
-//! Talking to systemd. Without it, nothing happens.
+//! Notifies systemd. Does nothing without systemd.
 
 use sd_notify::NotifyState;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub fn reloading() {
     }
 }
 
-/// The service is about to end.
+/// The service is stopping.
 pub fn stopping() {
     send(&[NotifyState::Stopping]);
 }
@@ -26,12 +26,12 @@ pub fn alive(status: &str) {
     send(&[NotifyState::Status(status), NotifyState::Watchdog]);
 }
 
-/// One line for `systemctl status`, from a service that is to be started anew.
+/// One line for `systemctl status`, from a service that should be restarted.
 pub fn ailing(status: &str) {
     send(&[NotifyState::Status(status)]);
 }
 
-/// How often to say that the service is alive.
+/// How often systemd is notified that the service is alive.
 #[must_use]
 pub fn interval() -> Duration {
     let most = Duration::from_secs(10);
@@ -40,6 +40,6 @@ pub fn interval() -> Duration {
 
 fn send(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!("systemd was not told: {error}");
+        tracing::debug!("notifying systemd failed: {error}");
     }
 }

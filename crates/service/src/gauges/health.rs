@@ -1,17 +1,17 @@
-//! Can all of the free space be used? The check for "no space left on device" that comes with free space.
+//! Checks whether all free space can be used, to warn of "no space left on device" while space is free.
 //!
-//! Owns the thresholds, each file system's own. Pure: figures are given. Says "unknown" rather than guess.
+//! Owns the thresholds of each file system. Pure: the figures are arguments. Answers "unknown" instead of guessing.
 //!
-//! - **XFS** makes inodes in chunks, which need contiguous aligned blocks. When no free piece is long enough for a chunk and
-//!   the inodes at hand are used up, no file can be made, however much space is free. Alert: fewer than
-//!   [`XFS_FEWEST_INODES`] more files can be made while at least [`LEAST_FREE_SHARE`] of the volume is free.
-//! - **btrfs** gives space to data and to metadata in chunks of some hundred MiB. When all of the device is given out and the
-//!   metadata's part is full, nothing can be changed, however much of the data's part is free. Alert: less is left to give out than
-//!   one chunk of metadata takes, and at least [`BTRFS_FULL_METADATA`] of the metadata's part is used or reserved.
-//! - **ext4** uses any free block for data, and makes its inodes beforehand. Alert: fewer than [`EXT4_FEWEST_INODES`] inodes are left
-//!   while at least [`LEAST_FREE_SHARE`] of the volume is free.
+//! - **XFS** allocates inodes in chunks, which need contiguous aligned blocks. If no free piece is long enough for a chunk and the
+//!   allocated inodes are used up, no file can be created, however much space is free. Alert: fewer than [`XFS_FEWEST_INODES`] more
+//!   files can be created while at least [`LEAST_FREE_SHARE`] of the volume is free.
+//! - **btrfs** allocates space for data and metadata in chunks of some hundred MiB. If the whole device is allocated and the metadata
+//!   chunks are full, nothing can be changed, however much space the data chunks have. Alert: less space is unallocated than one
+//!   metadata chunk needs, and at least [`BTRFS_FULL_METADATA`] of the metadata chunks is used or reserved.
+//! - **ext4** uses any free block for data, and creates its inodes with the file system. Alert: fewer than [`EXT4_FEWEST_INODES`] inodes
+//!   are left while at least [`LEAST_FREE_SHARE`] of the volume is free.
 
-use crate::model::{Health, HealthLevel};
+use longrun_api::model::{Health, HealthLevel};
 
 /// Below this share of free space, a volume is simply full, in per cent.
 pub const LEAST_FREE_SHARE: u64 = 2;
@@ -24,7 +24,7 @@ pub const BTRFS_FULL_METADATA: u64 = 90;
 /// btrfs: what a chunk of metadata takes at most; on small volumes a tenth of the volume.
 const BTRFS_METADATA_CHUNK: u64 = 256 << 20;
 
-/// What is known of a volume.
+/// The figures of a volume that the check needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figures {
     /// ext4.
@@ -56,20 +56,25 @@ pub enum Figures {
 #[must_use]
 pub fn judge(total: u64, free: u64, figures: Option<Figures>) -> Health {
     let Some(figures) = figures else {
-        return Health { level: HealthLevel::Unknown, sentence: "it could not be found out".to_owned() };
+        return Health {
+            level: HealthLevel::Unknown,
+            sentence: "unknown: the volume could not be examined".to_owned(),
+        };
     };
     let full = u128::from(free) * 100 < u128::from(total) * u128::from(LEAST_FREE_SHARE);
     let (bad, sentence) = match figures {
         Figures::Ext4 { free_inodes } => (
             free_inodes < EXT4_FEWEST_INODES && !full,
             format!(
-                "{free_inodes} inodes are left: when they are used up, no file can be made; delete small files, or make the volume again with more inodes"
+                "{free_inodes} inodes are left, and without inodes no file can be created: delete small files, or \
+                 create the file system again with more inodes"
             ),
         ),
         Figures::Xfs { free_inodes, possible_inodes } => (
             free_inodes.saturating_add(possible_inodes) < XFS_FEWEST_INODES && !full,
             format!(
-                "{} more files can be made: the free space lies in pieces too small for chunks of inodes; free some space in long pieces (delete or move large files)",
+                "{} more files can be created, because the free pieces are too short for inode chunks: free some long \
+                 pieces (delete or move large files)",
                 free_inodes.saturating_add(possible_inodes)
             ),
         ),
@@ -79,7 +84,8 @@ pub fn judge(total: u64, free: u64, figures: Option<Figures>) -> Health {
             (
                 unallocated < chunk && share >= BTRFS_FULL_METADATA,
                 format!(
-                    "{share} % of the space given to metadata is used or reserved, and none is left to give: run `btrfs balance start -dusage=50` there"
+                    "{share} % of the metadata chunks is used or reserved, and no space is left for new chunks: run \
+                     `btrfs balance start -dusage=50` on the volume"
                 ),
             )
         }
@@ -87,13 +93,13 @@ pub fn judge(total: u64, free: u64, figures: Option<Figures>) -> Health {
     if bad {
         Health { level: HealthLevel::Alert, sentence }
     } else {
-        Health { level: HealthLevel::Good, sentence: "all of the free space can be used".to_owned() }
+        Health { level: HealthLevel::Good, sentence: "all free space can be used".to_owned() }
     }
 }
 
 /// How many inodes fit into free pieces (start and length in bytes, from the start of the volume).
 #[must_use]
-pub fn possible_inodes(pieces: impl Iterator<Item = (u64, u64)>, chunks: &crate::volumes::InodeChunks) -> u64 {
+pub fn possible_inodes(pieces: impl Iterator<Item = (u64, u64)>, chunks: &longrun_sys::InodeChunks) -> u64 {
     let (align, chunk) = (chunks.align_bytes.max(1), chunks.chunk_bytes.max(1));
     // One chunk after the other lies aligned only when a chunk is as long as its alignment, or a multiple.
     let step = chunk.next_multiple_of(align);
@@ -109,7 +115,7 @@ pub fn possible_inodes(pieces: impl Iterator<Item = (u64, u64)>, chunks: &crate:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volumes::InodeChunks;
+    use longrun_sys::InodeChunks;
 
     const GIB: u64 = 1 << 30;
 

@@ -1,4 +1,4 @@
-//! Figures of volumes and of the service itself, each as cheap as it can be had.
+//! The figures of volumes and of the service, each read in the cheapest way.
 
 pub mod health;
 mod own;

@@ -1,6 +1,6 @@
-//! What the service uses itself, from /proc/self.
+//! The resources that the service uses, from /proc/self.
 
-use crate::model::OwnUse;
+use longrun_api::model::OwnUse;
 use std::fs;
 
 /// Now.

@@ -1,27 +1,24 @@
-//! The scan of a whole volume, for its figures.
+//! Scans a whole volume for its figures.
 //!
-//! Owns the choice of how that is done. Never changes anything, and ends at once when it is asked to.
+//! Owns the choice of the method. Never changes anything, and stops at once when requested.
 
 use crate::volumes::Found;
+use longrun_engine::{Progress, VolumeError};
 use longrun_layout::Bytes;
 use longrun_ledger::Gauge;
-use longrun_prevention::FileSystem;
-use longrun_sys::{DeviceCounters, DeviceNumber};
-use longrun_volume::btrfs;
-use longrun_volume::ext4::scan::{Access, Ext4Reader, FreeSpace, ScanOptions};
-use longrun_volume::{Progress, VolumeError};
+use longrun_sys::{DeviceCounters, DeviceNumber, FileSystem, Mount};
+use longrun_volume::survey::Source;
 use std::fs;
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-/// Whether the figures of this file system can be had by reading the volume as a whole.
+/// Whether the figures of this file system can be obtained by reading the volume as a whole.
 #[must_use]
 pub fn can_scan(filesystem: FileSystem) -> bool {
     matches!(filesystem, FileSystem::Ext4 | FileSystem::Btrfs)
 }
 
-/// What the device of a volume has written so far, for anybody: as long as that stays the same, so does what lies on it. Asks the
-/// kernel only, which leaves a disk that sleeps asleep; none where it does not tell.
+/// The bytes that the device of a volume has written so far for all processes. While they are unchanged, so is its
+/// content. Asks the kernel only, so that a sleeping disk is not woken; `None` if the kernel does not report it.
 #[must_use]
 pub fn written(found: &Found) -> Option<Bytes> {
     let device = fs::metadata(&found.source).ok()?;
@@ -29,7 +26,7 @@ pub fn written(found: &Found) -> Option<Bytes> {
     counters.read().ok().map(|counts| counts.written)
 }
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanned {
     /// The figures.
@@ -50,16 +47,14 @@ pub fn scan(found: &Found, progress: &dyn Progress) -> Result<Scanned, VolumeErr
     }
     let failed = |act| move |source| VolumeError::Io { path: point.clone(), act, source };
     let root = found.watched.open_root().map_err(failed("opening it"))?;
-    if found.watched.filesystem == FileSystem::Btrfs {
-        let written = written(found);
-        let gauge = Gauge::from(&btrfs::scan::scan(&root, point, progress)?.layout.fragmentation());
-        return Ok(Scanned { gauge, written });
-    }
-    // What has no blocks yet would be missing, and what was freed since the last commit would not be free.
+    let mount = Mount::of(&root).map_err(failed("reading the mount table"))?;
+    let Some(mount) = mount else {
+        return Err(VolumeError::NotWritable { path: point.clone(), state: "no longer mounted".to_owned() });
+    };
+    // Before the device is read: what is written meanwhile counts as written since.
     longrun_sys::sync_volume(&root).map_err(|errno| failed("syncing the volume")(errno.into()))?;
     let written = written(found);
-    let mut reader = Ext4Reader::open(&found.source, Access::Live)?;
-    let options = ScanOptions { free_space: FreeSpace::Kernel(root.as_fd()), directories: true };
-    let gauge = Gauge::from(&reader.scan(options, progress)?.layout.fragmentation());
+    let source = Source { path: point, device: &found.source, mounted: Some((&mount, root)) };
+    let gauge = Gauge::from(&longrun_volume::survey_mounted(source, progress)?.layout().fragmentation());
     Ok(Scanned { gauge, written })
 }

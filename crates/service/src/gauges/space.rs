@@ -1,17 +1,16 @@
-//! How full a volume is and in what pieces, as cheaply as its file system tells.
+//! Reads the free space of a volume and its pieces, as cheaply as the file system allows.
 //!
-//! Owns the reading of statfs, of GETFSMAP on XFS and of sysfs on btrfs. Never scans a device.
+//! Owns the reading of statfs, of GETFSMAP on XFS, and of sysfs on btrfs. Never scans a device.
 
 use super::health::{Figures, possible_inodes};
-use crate::model::Space;
-use crate::volumes::{Found, Identity};
-use longrun_prevention::FileSystem;
-use longrun_sys::Capacity;
+use crate::volumes::Found;
+use longrun_api::model::Space;
+use longrun_sys::{Capacity, FileSystem, Superblock, format_uuid};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Figures of one look at a volume.
+/// The figures of one examination of a volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
     /// How full it is.
@@ -23,8 +22,8 @@ pub struct Look {
 /// Looks at a volume. With `pieces`, those of the free space are asked for where that is cheap (XFS).
 ///
 /// # Errors
-/// The kernel's; `ESTALE` when it is mounted no more.
-pub fn look(found: &Found, identity: &Identity, pieces: bool) -> io::Result<Look> {
+/// The kernel's; `ESTALE` when it is no longer mounted.
+pub fn look(found: &Found, superblock: &Superblock, pieces: bool) -> io::Result<Look> {
     let root = found.watched.open_root()?;
     let capacity = longrun_sys::capacity(&root)?;
     let bytes = |blocks| capacity.block_size.to_bytes(blocks).0;
@@ -41,13 +40,13 @@ pub fn look(found: &Found, identity: &Identity, pieces: bool) -> io::Result<Look
             space.free_pieces = Some(free.len() as u64);
             space.largest_free_bytes = Some(free.iter().map(|piece| piece.1).max().unwrap_or(0));
             let free_inodes = longrun_sys::xfs_free_inodes(&root)?;
-            identity.inodes.as_ref().map(|chunks| Figures::Xfs {
+            superblock.inodes.as_ref().map(|chunks| Figures::Xfs {
                 free_inodes,
                 possible_inodes: possible_inodes(free.iter().copied(), chunks),
             })
         }
         FileSystem::Xfs => None,
-        FileSystem::Btrfs => identity.uuid.as_deref().and_then(btrfs_figures),
+        FileSystem::Btrfs => superblock.uuid.as_ref().and_then(btrfs_figures),
     };
     Ok(Look { space, figures })
 }
@@ -60,8 +59,8 @@ fn free_pieces(root: &File, capacity: &Capacity) -> io::Result<Vec<(u64, u64)>> 
 }
 
 /// What sysfs tells about the volume `uuid`.
-fn btrfs_figures(uuid: &str) -> Option<Figures> {
-    let base = PathBuf::from("/sys/fs/btrfs").join(uuid);
+fn btrfs_figures(uuid: &[u8; 16]) -> Option<Figures> {
+    let base = PathBuf::from("/sys/fs/btrfs").join(format_uuid(uuid));
     let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let of = |kind: &str, name: &str| number(&base.join("allocation").join(kind).join(name));
     let given: u64 = ["data", "metadata", "system"].iter().filter_map(|kind| of(kind, "disk_total")).sum();

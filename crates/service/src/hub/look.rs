@@ -1,20 +1,21 @@
-//! Looking at volumes now and then: how full they are, in what pieces, and whether all of that can be used.
+//! Examines the volumes at intervals: how full they are, how fragmented their free space is, and whether all of it can
+//! be used.
 
 use super::Hub;
-use crate::books::lock;
 use crate::config::Moment;
 use crate::gauges::{self, Scanned, can_scan, health, own_use};
 use crate::governed::Governed;
 use crate::mending::Governor as _;
-use crate::model::HealthLevel;
+use crate::threads::lock;
 use crate::volumes::Found;
 use jiff::Timestamp;
+use longrun_api::model::HealthLevel;
+use longrun_engine::VolumeError;
+use longrun_engine::{Observer, Permission, ScanProgress};
 use longrun_governor::Pace;
 use longrun_layout::Bytes;
 use longrun_ledger::{Account, Counter, Severity};
 use longrun_sys::DeviceNumber;
-use longrun_volume::VolumeError;
-use longrun_volume::engine::{Observer, Permission, ScanProgress};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,20 +31,39 @@ impl Hub {
     pub fn round(self: &Arc<Self>) {
         let devices: Vec<DeviceNumber> = lock(&self.volumes).keys().copied().collect();
         for device in devices {
-            self.look_at(device, true);
+            self.look_in_time(device, true);
             if self.threads.stopping() {
                 return;
             }
         }
         self.set_menders();
         self.count_own();
-        if let Some(id) = self.due() {
-            // The scan tells by itself why it did not work.
-            _ = self.scan(&id);
+        if let Some(id) = self.due()
+            && let Err(error) = self.begin_scan(id)
+        {
+            tracing::error!("starting a scan thread failed: {error}");
         }
     }
 
-    /// A volume whose scan is due. What nobody has written to since the last one is as it was then: that is put off, and a disk
+    /// Scans the volume `id` on a thread of its own, which a volume that hangs may keep.
+    ///
+    /// # Errors
+    /// The system's, when it has no thread to give.
+    pub fn begin_scan(self: &Arc<Self>, id: String) -> std::io::Result<()> {
+        let hub = Arc::clone(self);
+        let scan = move || {
+            // The scan tells by itself why it did not work.
+            _ = hub.scan(&id);
+        };
+        std::thread::Builder::new().name("scan".to_owned()).spawn(scan).map(drop)
+    }
+
+    /// As [`Self::look_at`], but waits no longer than some seconds.
+    pub(super) fn look_in_time(self: &Arc<Self>, device: DeviceNumber, scheduled: bool) {
+        _ = self.act(device, "examining it", move |hub| hub.look_at(device, scheduled));
+    }
+
+    /// A volume whose scan is due. What no one has written to since the last one is as it was then: that is put off, and a disk
     /// that sleeps is left asleep.
     fn due(&self) -> Option<String> {
         let (now, moment) = (Instant::now(), Moment::now());
@@ -63,21 +83,23 @@ impl Hub {
         })
     }
 
-    /// Looks at one volume; `scheduled` looks ask for pieces of free space only as often as that is cheap, and only when somebody
-    /// has written to the device.
+    /// Looks at one volume; `scheduled` looks ask for pieces of free space only as often as that is cheap, and only
+    /// when another process has written to the device.
     pub(super) fn look_at(&self, device: DeviceNumber, scheduled: bool) {
         let known = lock(&self.volumes).get(&device).filter(|entry| entry.settings.enabled).map(|entry| {
             let due = !scheduled || entry.next_look <= Instant::now();
-            (entry.found.clone(), entry.identity.clone(), due, entry.looked_at.filter(|_| scheduled))
+            (entry.found.clone(), entry.superblock.clone(), due, entry.looked_at.filter(|_| scheduled))
         });
-        let Some((found, identity, due, looked_at)) = known else { return };
+        let Some((found, superblock, due, looked_at)) = known else { return };
         let written = gauges::written(&found);
         let pieces = due && (looked_at.is_none() || looked_at != written);
         let started = Instant::now();
-        let look = match gauges::look(&found, &identity, pieces) {
+        let look = match gauges::look(&found, &superblock, pieces) {
             Ok(look) => look,
-            // It is being unmounted: the table of mounts will tell.
-            Err(error) => return tracing::debug!("{}: looking at it failed: {error}", found.watched.point.display()),
+            // It is being unmounted: the mount table will tell.
+            Err(error) => {
+                return tracing::debug!("{}: examining the volume failed: {error}", found.watched.point.display());
+            }
         };
         let took = started.elapsed();
         let point = found.watched.point;
@@ -105,14 +127,13 @@ impl Hub {
         match (before, health.level) {
             (HealthLevel::Alert, HealthLevel::Alert) => {}
             (_, HealthLevel::Alert) => {
-                self.books.count_for(&account, Counter::SpaceAlerts, 1);
-                let text =
-                    format!("{}: writing may fail although there is free space: {}", point.display(), health.sentence);
-                self.books.tell(&account, Severity::Alert, "space-alert", text, None);
+                self.activity.count_for(&account, Counter::SpaceAlerts, 1);
+                let text = format!("{}: writes may fail although space is free: {}", point.display(), health.sentence);
+                self.activity.tell(&account, Severity::Alert, "space-alert", text, None);
             }
             (HealthLevel::Alert, HealthLevel::Good) => {
-                let text = format!("{}: all of the free space can be used again", point.display());
-                self.books.tell(&account, Severity::Info, "space-alert-over", text, None);
+                let text = format!("{}: all free space can be used again", point.display());
+                self.activity.tell(&account, Severity::Info, "space-alert-over", text, None);
             }
             _ => {}
         }
@@ -126,17 +147,17 @@ impl Hub {
         let known = lock(&self.volumes).values().find(|entry| entry.id() == id).map(|entry| {
             (entry.found.clone(), self.menders.governed(&entry.found.watched, &entry.settings), entry.settings.pace)
         });
-        let (found, governed, pace) = known.ok_or_else(|| format!("there is no volume {id}"))?;
+        let (found, governed, pace) = known.ok_or_else(|| format!("no such volume: {id}"))?;
         {
             let mut scanning = lock(&self.scanning);
             if let Some(other) = &*scanning {
-                return Err(format!("{other} is being scanned already; wait until that is done"));
+                return Err(format!("volume {other} is being scanned; wait until that scan has finished"));
             }
             *scanning = Some(id.to_owned());
         }
         let point = found.watched.point.clone();
         if pace != Pace::Fast {
-            // Where the scheduler knows no such thing, nobody is worse off than beside any other program.
+            // Where the scheduler knows no such thing, no one is worse off than beside any other program.
             _ = longrun_sys::yield_io_to_others();
         }
         let mut scan = Scan { hub: self, governed: &governed, device: found.watched.device, waited: Duration::ZERO };
@@ -157,10 +178,11 @@ impl Hub {
                 }
                 drop(volumes);
                 if hopeless {
-                    let text = format!("{}: not scanned, because others use its disk all the time", point.display());
-                    self.books.tell(&account, Severity::Info, "scan-put-off", text, None);
+                    let text =
+                        format!("{}: not scanned, because other I/O is using its disk all the time", point.display());
+                    self.activity.tell(&account, Severity::Info, "scan-put-off", text, None);
                 } else if !matches!(error, VolumeError::Interrupted) {
-                    self.books.tell(&account, Severity::Warning, "scan-failed", error.to_string(), None);
+                    self.activity.tell(&account, Severity::Warning, "scan-failed", error.to_string(), None);
                 }
                 return Err(error.to_string());
             }
@@ -173,10 +195,10 @@ impl Hub {
             entry.space.largest_free_bytes = gauge.largest_free_bytes;
         }
         drop(volumes);
-        self.books.scanned(&account, gauge);
+        self.activity.scanned(&account, gauge);
         let excess = gauge.excess_fragments.unwrap_or(0);
-        let text = format!("{}: {excess} excess fragments found", point.display());
-        self.books.tell(&account, Severity::Info, "scanned", text, None);
+        let text = format!("{}: the scan found {excess} excess fragments", point.display());
+        self.activity.tell(&account, Severity::Info, "scanned", text, None);
         Ok(())
     }
 
@@ -189,23 +211,23 @@ impl Hub {
         match (filesystem, &*lock(&self.scanning)) {
             (None, _) => Err(Refusal::Unknown),
             (Some(filesystem), _) if !can_scan(filesystem) => {
-                Err(Refusal::Unsupported(format!("{filesystem} volumes cannot be scanned as a whole yet")))
+                Err(Refusal::Unsupported(format!("scanning whole {filesystem} volumes is not supported")))
             }
-            (_, Some(other)) => Err(Refusal::Busy(format!("{other} is being scanned already"))),
+            (_, Some(other)) => Err(Refusal::Busy(format!("volume {other} is being scanned"))),
             _ => Ok(()),
         }
     }
 
-    /// What the service uses goes into the books.
+    /// Records what the service itself uses.
     fn count_own(&self) {
         let own = own_use();
-        let signals = self.prevention().as_ref().map_or(0, |prevention| prevention.snapshot().sensor.signals);
+        let signals = self.prevention().map_or(0, |prevention| prevention.snapshot().sensor.signals);
         let cpu_millis = (own.cpu_seconds * 1000.0) as u64;
         let mut counted = lock(&self.counted);
         let service = Account::service();
-        self.books.count_for(&service, Counter::Signals, signals.saturating_sub(counted.signals));
-        self.books.count_for(&service, Counter::OwnIoBytes, own.io_bytes.saturating_sub(counted.io_bytes));
-        self.books.count_for(&service, Counter::CpuMillis, cpu_millis.saturating_sub(counted.cpu_millis));
+        self.activity.count_for(&service, Counter::Signals, signals.saturating_sub(counted.signals));
+        self.activity.count_for(&service, Counter::OwnIoBytes, own.io_bytes.saturating_sub(counted.io_bytes));
+        self.activity.count_for(&service, Counter::CpuMillis, cpu_millis.saturating_sub(counted.cpu_millis));
         *counted = super::Counted { signals, io_bytes: own.io_bytes, cpu_millis };
     }
 }
@@ -230,7 +252,7 @@ struct Scan<'h> {
 }
 
 impl Scan<'_> {
-    /// Whether others need the device all the time: from here on the scan would give way to nobody.
+    /// Whether others need the device all the time: from here on the scan would not give way.
     fn is_hopeless(&self) -> bool {
         self.waited >= ScanProgress::LONGEST
     }
@@ -254,25 +276,25 @@ impl Observer for Scan<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::books::Books;
+    use crate::activity::Activity;
     use crate::hub::Parts;
     use crate::logging::LogControl;
     use crate::menders::Menders;
     use longrun_lab::{LoopVolume, VolumeSpec};
     use std::thread::sleep;
 
-    /// One that looks after nothing but `volume`, and scans it every moment.
+    /// One that watches nothing but `volume`, and scans it every moment.
     fn hub(volume: &LoopVolume, state: &std::path::Path) -> Arc<Hub> {
         let rule = format!("[[volume]]\nmount = {:?}\nenabled = true\nmending = false\n", volume.mount_point());
         let text = format!("[defaults]\nenabled = false\nscan_interval = \"1ms\"\n{rule}");
-        let books = Arc::new(Books::open(&state.join("ledger.db")));
+        let activity = Arc::new(Activity::open(&state.join("ledger.db")));
         Hub::new(Parts {
             config_path: None,
             overrides: Box::new(|_| {}),
             config: crate::config::parse(&text).unwrap(),
             log: LogControl::default(),
-            menders: Menders::new(Arc::clone(&books)),
-            books,
+            menders: Menders::new(Arc::clone(&activity)),
+            activity,
             prevention: Err("not wanted".to_owned()),
             requests: std::sync::mpsc::channel().0,
         })

@@ -1,36 +1,39 @@
-//! What the threads of the service share: configuration, volumes, prevention, books.
+//! The state that the threads of the service share: configuration, volumes, prevention, activity.
 //!
-//! Owns which volume is looked after how. Locks are held for moments, and never while the kernel or a device is asked.
+//! Owns the assignment of settings to volumes. Locks are held only briefly, and never during a call to the kernel or a
+//! device.
 
+mod acts;
 mod look;
 mod status;
 mod volumes;
 
 pub use look::Refusal;
 
-use crate::books::{Books, lock};
+use crate::activity::Activity;
 use crate::config::{Config, ConfigError, Moment, VolumeSettings};
-use crate::daemon::Threads;
 use crate::logging::LogControl;
 use crate::menders::Menders;
-use crate::model;
-use crate::volumes::{Found, Identity};
+use crate::threads::Threads;
+use crate::threads::lock;
+use crate::volumes::Found;
 use jiff::Timestamp;
+use longrun_api::model;
 use longrun_layout::Bytes;
 use longrun_ledger::{Account, Gauge};
 use longrun_prevention::{Prevention, Totals};
-use longrun_sys::DeviceNumber;
+use longrun_sys::{DeviceNumber, Superblock, format_uuid};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-/// A volume of the machine that the service could look after.
+/// A volume of the machine that the service could watch.
 struct Entry {
     found: Found,
-    identity: Identity,
+    superblock: Superblock,
     settings: VolumeSettings,
-    /// Prevention looks after it.
+    /// Prevention watches it.
     watched: bool,
     trouble: Option<String>,
     space: model::Space,
@@ -47,7 +50,8 @@ struct Entry {
 
 impl Entry {
     fn id(&self) -> String {
-        self.identity.uuid.clone().unwrap_or_else(|| self.found.watched.device.to_string())
+        let uuid = self.superblock.uuid.as_ref().map(format_uuid);
+        uuid.unwrap_or_else(|| self.found.watched.device.to_string())
     }
 
     /// Whether a scan is due.
@@ -67,7 +71,7 @@ impl Entry {
     }
 }
 
-/// What was asked of the service from outside.
+/// A request to the service from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Read the configuration again.
@@ -76,7 +80,7 @@ pub enum Request {
     Stop,
 }
 
-/// What the threads of the service share.
+/// The state that the threads of the service share.
 pub struct Hub {
     started: Instant,
     config_path: Option<PathBuf>,
@@ -84,16 +88,17 @@ pub struct Hub {
     config: RwLock<Arc<Config>>,
     config_trouble: Mutex<Option<String>>,
     log: LogControl,
-    /// The books.
-    pub books: Arc<Books>,
+    /// The activity.
+    pub activity: Arc<Activity>,
     /// The menders.
     pub menders: Arc<Menders>,
     /// The threads.
     pub threads: Threads,
-    prevention: RwLock<Option<Prevention>>,
+    prevention: RwLock<Option<Arc<Prevention>>>,
     prevention_trouble: Mutex<Option<String>>,
     volumes: Mutex<BTreeMap<DeviceNumber, Entry>>,
-    /// One at a time: the table of mounts is compared with what is looked after.
+    acts: acts::Acts,
+    /// One at a time: the mount table is compared with what is watched.
     refreshing: Mutex<()>,
     /// The volume that is being scanned.
     scanning: Mutex<Option<String>>,
@@ -101,7 +106,7 @@ pub struct Hub {
     requests: std::sync::mpsc::Sender<Request>,
 }
 
-/// What has been counted into the books of figures that only grow.
+/// How much of the counters that only grow has been recorded.
 #[derive(Default)]
 struct Counted {
     signals: u64,
@@ -109,7 +114,7 @@ struct Counted {
     cpu_millis: u64,
 }
 
-/// What a hub is made of.
+/// The parts from which a hub is made.
 pub struct Parts {
     /// Where the configuration was read from; the default place otherwise.
     pub config_path: Option<PathBuf>,
@@ -119,8 +124,8 @@ pub struct Parts {
     pub config: Config,
     /// The log.
     pub log: LogControl,
-    /// The books.
-    pub books: Arc<Books>,
+    /// The activity.
+    pub activity: Arc<Activity>,
     /// The menders.
     pub menders: Arc<Menders>,
     /// Prevention, or why there is none.
@@ -144,12 +149,13 @@ impl Hub {
             config: RwLock::new(Arc::new(parts.config)),
             config_trouble: Mutex::default(),
             log: parts.log,
-            books: parts.books,
+            activity: parts.activity,
             menders: parts.menders,
             threads: Threads::default(),
-            prevention: RwLock::new(prevention),
+            prevention: RwLock::new(prevention.map(Arc::new)),
             prevention_trouble: Mutex::new(trouble),
             volumes: Mutex::default(),
+            acts: acts::Acts::default(),
             refreshing: Mutex::default(),
             scanning: Mutex::default(),
             counted: Mutex::default(),
@@ -166,12 +172,13 @@ impl Hub {
     /// Asks the service for something.
     pub fn request(&self, request: Request) {
         if self.requests.send(request).is_err() {
-            tracing::debug!("the service is ending already");
+            tracing::debug!("the service is already stopping");
         }
     }
 
-    fn prevention(&self) -> RwLockReadGuard<'_, Option<Prevention>> {
-        self.prevention.read().unwrap_or_else(PoisonError::into_inner)
+    /// Not locked while it is used: a volume may hang, and the service must be able to end.
+    fn prevention(&self) -> Option<Arc<Prevention>> {
+        self.prevention.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Reads the configuration again. When it is wrong, the one that holds is kept, and that is said in the log and in
@@ -179,7 +186,7 @@ impl Hub {
     ///
     /// # Errors
     /// [`ConfigError`].
-    pub fn reload(&self) -> Result<(), ConfigError> {
+    pub fn reload(self: &Arc<Self>) -> Result<(), ConfigError> {
         let read = crate::config::load(self.config_path.as_deref());
         let mut config = match read {
             Ok(config) => config,
@@ -196,17 +203,17 @@ impl Hub {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         self.apply_settings();
         self.refresh();
-        // Whoever asks for this wants to see how things stand now.
+        // The caller expects the current state.
         let devices: Vec<DeviceNumber> = lock(&self.volumes).keys().copied().collect();
-        devices.into_iter().for_each(|device| self.look_at(device, false));
-        tracing::info!("the configuration was read again");
+        devices.into_iter().for_each(|device| self.look_in_time(device, false));
+        tracing::info!("the configuration was reloaded");
         Ok(())
     }
 
     /// Gives everything back and ends prevention; the totals, unless there was none.
     pub fn stop_prevention(&self) -> Option<Totals> {
         let prevention = self.prevention.write().unwrap_or_else(PoisonError::into_inner).take();
-        prevention.map(Prevention::stop)
+        prevention.map(|prevention| prevention.stop())
     }
 }
 

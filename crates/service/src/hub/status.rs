@@ -1,9 +1,10 @@
-//! How the service stands, in the words of its API.
+//! The state of the service, in the types of its API.
 
 use super::{Entry, Hub};
-use crate::books::{lock, reason_word};
+use crate::activity::reason_word;
 use crate::gauges::own_use;
-use crate::model::{self, HealthLevel, Prevented, Status};
+use crate::threads::lock;
+use longrun_api::model::{self, HealthLevel, Prevented, Status};
 use longrun_prevention::{Snapshot, VolumeSnapshot};
 use std::path::Path;
 
@@ -11,8 +12,8 @@ impl Hub {
     /// How the service stands.
     #[must_use]
     pub fn status(&self) -> Status {
-        let snapshot = self.prevention().as_ref().map(longrun_prevention::Prevention::snapshot);
-        let history = self.books.status();
+        let snapshot = self.prevention().map(|prevention| prevention.snapshot());
+        let history = self.activity.status();
         let mut status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
@@ -57,14 +58,14 @@ impl Hub {
             mounts: entry.found.mounts.iter().map(|mount| text(mount)).collect(),
             device: text(&entry.found.source),
             filesystem: entry.found.watched.filesystem.name().to_owned(),
-            label: entry.identity.label.clone(),
+            label: entry.superblock.label.clone(),
             enabled: entry.settings.enabled,
             prevention: entry.watched && entry.settings.prevention,
             mending,
             mending_rests: rest.map(|rest| rest.to_string()),
-            trouble: entry.trouble.clone(),
+            trouble: entry.trouble.clone().or_else(|| self.menders.trouble(&entry.found.watched)),
             prevented: prevented.unwrap_or_default(),
-            mended: self.books.mending_of(point),
+            mended: self.activity.mending_of(point),
             governor,
             space: entry.space.clone(),
             scan: entry.scan.as_ref().map(|(at, gauge)| model::Scan {
@@ -91,13 +92,14 @@ impl Hub {
         if !status.history.recording
             && let Some(note) = &status.history.note
         {
-            troubles.push(format!("history is not being written: {note}"));
+            troubles.push(format!("the history is not being written: {note}"));
         }
+        troubles.extend(self.silent_volumes());
         for volume in &status.volumes {
             troubles.extend(volume.trouble.clone());
             if volume.health.level == HealthLevel::Alert {
                 troubles.push(format!(
-                    "{}: writing may fail although there is free space: {}",
+                    "{}: writes may fail although space is free: {}",
                     volume.mount, volume.health.sentence
                 ));
             }
@@ -108,7 +110,7 @@ impl Hub {
     /// Whether everything that must run does: what the watchdog is told.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let broken = self.prevention().as_ref().is_some_and(|prevention| prevention.snapshot().sensor.broken.is_some());
+        let broken = self.prevention().is_some_and(|prevention| prevention.snapshot().sensor.broken.is_some());
         self.threads.troubles().is_empty() && !broken
     }
 }

@@ -1,37 +1,38 @@
-//! Volumes that come and go, and what is done about them.
+//! Watches volumes that are mounted and stops watching those that are unmounted.
 
 use super::{Entry, Hub};
-use crate::books::lock;
 use crate::config::{Config, VolumeNames, VolumeSettings};
 use crate::gauges::can_scan;
-use crate::model;
-use crate::volumes::{Change, Found, Identity, changes, find, format_uuid, identify, is_visible};
+use crate::threads::lock;
+use crate::volumes::{Change, Found, changes, find, is_visible};
+use longrun_api::model;
 use longrun_ledger::{Severity, VolumeIdentity};
 use longrun_prevention::{PreventionError, Watched};
-use longrun_sys::DeviceNumber;
-use longrun_volume::target::{MOUNT_TABLE, read_mounts};
+use longrun_sys::{DeviceNumber, MOUNT_TABLE, Superblock, format_uuid, read_mounts, read_superblock};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// So long after it has come, a volume is scanned for the first time: whoever mounts one has other things to do first.
+/// So long after it has come, a volume is scanned for the first time: the machine is often busy right after a mount.
 const FIRST_SCAN: Duration = Duration::from_secs(60);
 
 impl Hub {
-    /// Compares the table of mounts with what is looked after, and does what is to be done.
-    pub fn refresh(&self) {
+    /// Compares the mount table with what is watched, and does what is to be done.
+    pub fn refresh(self: &Arc<Self>) {
         let _one = lock(&self.refreshing);
         let mounts = match read_mounts() {
             Ok(mounts) => mounts,
-            Err(error) => return tracing::error!("{MOUNT_TABLE}: reading it failed: {error}; trying again"),
+            Err(error) => return tracing::error!("{MOUNT_TABLE}: reading it failed: {error}; it is tried again"),
         };
         let now = find(&mounts, is_visible);
         let before: BTreeMap<DeviceNumber, Found> =
             lock(&self.volumes).iter().map(|(device, entry)| (*device, entry.found.clone())).collect();
         for change in changes(&before, &now) {
             match change {
-                Change::Gone(device) => self.gone(device),
-                Change::Came(found) => self.came(*found),
+                // What is put off is seen again the next time.
+                Change::Gone(device) => _ = self.act(device, "ending the watch", move |hub| hub.gone(device)),
+                Change::Came(found) => self.come(*found),
                 Change::Renamed(found) => {
                     if let Some(entry) = lock(&self.volumes).get_mut(&found.watched.device) {
                         entry.found = *found;
@@ -42,15 +43,19 @@ impl Hub {
         self.try_again();
     }
 
+    fn come(self: &Arc<Self>, found: Found) {
+        _ = self.act(found.watched.device, "starting to watch it", move |hub| hub.came(found));
+    }
+
     fn came(&self, found: Found) {
         let watched = found.watched.clone();
-        let identity = self.identity_of(&found);
-        let settings = settings(&self.config(), &found, &identity);
+        let superblock = superblock_of(&found);
+        let settings = settings(&self.config(), &found, &superblock);
         let scan_wanted = settings.enabled && can_scan(watched.filesystem) && !settings.scan_interval.is_zero();
         let entry = Entry {
             next_scan: scan_wanted.then(|| Instant::now() + FIRST_SCAN.min(settings.scan_interval)),
             found,
-            identity,
+            superblock,
             settings: settings.clone(),
             watched: false,
             trouble: None,
@@ -63,67 +68,54 @@ impl Hub {
         };
         let account = entry.account();
         if settings.enabled {
-            self.books.saw(VolumeIdentity {
+            self.activity.saw(VolumeIdentity {
                 uuid: entry.id(),
-                label: entry.identity.label.clone(),
+                label: entry.superblock.label.clone(),
                 point: watched.point.clone(),
                 device: entry.found.source.clone(),
                 filesystem: watched.filesystem.name().to_owned(),
             });
         }
         tracing::info!(
-            "{}: {} volume {} has come{}",
+            "{}: {} volume {} was found{}",
             watched.point.display(),
             watched.filesystem,
             entry.id(),
-            if settings.enabled { "" } else { "; it is disabled by the configuration" }
+            if settings.enabled { "" } else { "; the configuration disables it" }
         );
         lock(&self.volumes).insert(watched.device, entry);
         if settings.enabled {
             self.menders.set(&watched, &settings);
             self.watch(&watched, &settings);
             self.look_at(watched.device, false);
-            let text = format!("{} is looked after", watched.point.display());
-            self.books.tell(&account, Severity::Info, "volume-came", text, None);
+            let text = format!("{}: the volume is watched", watched.point.display());
+            self.activity.tell(&account, Severity::Info, "volume-came", text, None);
         }
-    }
-
-    fn identity_of(&self, found: &Found) -> Identity {
-        identify(&found.source, found.watched.filesystem.name()).unwrap_or_else(|error| {
-            // A container may keep the device from us; newer kernels tell the UUID all the same.
-            tracing::debug!("{}: its superblock cannot be read: {error}", found.source.display());
-            let root = found.watched.open_root().ok();
-            let uuid = root.and_then(|root| longrun_sys::volume_uuid(&root).ok());
-            let uuid = uuid.filter(|bytes| *bytes != [0; 16]).map(|bytes| format_uuid(&bytes));
-            Identity { uuid, ..Identity::default() }
-        })
     }
 
     fn gone(&self, device: DeviceNumber) {
         self.menders.end(device);
-        if let Some(prevention) = &*self.prevention() {
+        if let Some(prevention) = self.prevention() {
             let back = prevention.unwatch(device);
             if back.left_files > 0 {
                 tracing::info!(
-                    "{device}: runways of {} files stay in the journal until it comes back",
+                    "{device}: the runways of {} files stay in the journal until the volume is mounted again",
                     back.left_files
                 );
             }
         }
         let Some(entry) = lock(&self.volumes).remove(&device) else { return };
         let point = entry.found.watched.point.clone();
-        let text = format!("{} is gone, or cannot be written to any more", point.display());
+        let text = format!("{}: the volume was unmounted, or is now read-only", point.display());
         tracing::info!("{text}");
-        self.books.tell(&entry.account(), Severity::Info, "volume-gone", text, None);
-        self.books.forget(&point);
+        self.activity.tell(&entry.account(), Severity::Info, "volume-gone", text, None);
+        self.activity.forget(&point);
     }
 
-    /// Has prevention look after a volume, or notes why it does not.
+    /// Has prevention watch a volume, or notes why it does not.
     fn watch(&self, watched: &Watched, settings: &VolumeSettings) {
-        let guard = self.prevention();
-        let Some(prevention) = &*guard else { return };
+        let Some(prevention) = self.prevention() else { return };
         let result = prevention.watch(watched, settings.policy());
-        drop(guard);
         let mut volumes = lock(&self.volumes);
         let Some(entry) = volumes.get_mut(&watched.device) else { return };
         entry.watched = matches!(result, Ok(_) | Err(PreventionError::Known { .. }));
@@ -133,7 +125,8 @@ impl Hub {
                     let (files, bytes, open) = (swept.settled, swept.bytes, swept.open);
                     let point = watched.point.display();
                     tracing::info!(
-                        "{point}: {bytes} bytes that an earlier run held in {files} files were given back; {open} files are open"
+                        "{point}: {bytes} bytes of runways of an earlier run were given back from {files} files; \
+                         {open} files are still open"
                     );
                 }
                 None
@@ -147,14 +140,14 @@ impl Hub {
     }
 
     /// What did not work may work now.
-    fn try_again(&self) {
+    fn try_again(self: &Arc<Self>) {
         let idle: Vec<(Watched, VolumeSettings)> = lock(&self.volumes)
             .values()
             .filter(|entry| entry.settings.enabled && !entry.watched)
             .map(|entry| (entry.found.watched.clone(), entry.settings.clone()))
             .collect();
         for (watched, settings) in idle {
-            self.watch(&watched, &settings);
+            _ = self.act(watched.device, "starting to watch it", move |hub| hub.watch(&watched, &settings));
         }
     }
 
@@ -168,55 +161,78 @@ impl Hub {
     }
 
     /// Applies a new configuration to the volumes that are there.
-    pub(super) fn apply_settings(&self) {
+    pub(super) fn apply_settings(self: &Arc<Self>) {
         let config = self.config();
         let mut ended = Vec::new();
         let mut adjusted = Vec::new();
         let mut begun = Vec::new();
         for (device, entry) in lock(&self.volumes).iter_mut() {
-            let new = settings(&config, &entry.found, &entry.identity);
+            let new = settings(&config, &entry.found, &entry.superblock);
             let old = std::mem::replace(&mut entry.settings, new.clone());
             if old.scan_interval != new.scan_interval || old.enabled != new.enabled {
                 let wanted = new.enabled && can_scan(entry.found.watched.filesystem) && !new.scan_interval.is_zero();
                 entry.next_scan = wanted.then(|| Instant::now() + new.scan_interval);
             }
             match (entry.watched, new.enabled) {
-                (true, false) => {
-                    entry.watched = false;
-                    ended.push(*device);
-                }
+                (true, false) => ended.push(*device),
                 (true, true) if old != new => adjusted.push((*device, new)),
                 (false, true) => begun.push((*device, entry.found.clone())),
                 _ => {}
             }
         }
         self.set_menders();
-        if let Some(prevention) = &*self.prevention() {
+        if let Some(prevention) = self.prevention() {
             for device in ended {
-                let back = prevention.unwatch(device);
-                tracing::info!("{device} is looked after no more; {} bytes were given back", back.bytes);
+                let prevention = Arc::clone(&prevention);
+                // What is put off is done at the next reload.
+                _ = self.act(device, "ending the watch", move |hub| {
+                    let back = prevention.unwatch(device);
+                    if let Some(entry) = lock(&hub.volumes).get_mut(&device) {
+                        entry.watched = false;
+                    }
+                    tracing::info!("{device}: the volume is no longer watched; {} bytes were given back", back.bytes);
+                });
             }
             for (device, new) in adjusted {
-                if let Err(error) = prevention.adjust(device, new.policy()) {
-                    tracing::warn!("{error}");
+                let prevention = Arc::clone(&prevention);
+                let begun = self.act(device, "changing its settings", move |_| {
+                    if let Err(error) = prevention.adjust(device, new.policy()) {
+                        tracing::warn!("{error}");
+                    }
+                });
+                if !begun {
+                    tracing::warn!(
+                        "{device}: the earlier settings stay in force; reload again when the volume responds"
+                    );
                 }
             }
         }
         for (device, found) in begun {
-            // As if it came just now: it is entered into the books, and looked at.
+            // As if it had just been mounted: recorded, and scanned.
             lock(&self.volumes).remove(&device);
-            self.came(found);
+            self.come(found);
         }
     }
 }
 
-fn settings(config: &Config, found: &Found, identity: &Identity) -> VolumeSettings {
+fn superblock_of(found: &Found) -> Superblock {
+    read_superblock(&found.source, found.watched.filesystem).unwrap_or_else(|error| {
+        // A container may not give us the device; newer kernels report the UUID anyway.
+        tracing::debug!("{}: reading the superblock failed: {error}", found.source.display());
+        let root = found.watched.open_root().ok();
+        let uuid = root.and_then(|root| longrun_sys::volume_uuid(&root).ok());
+        Superblock { uuid: uuid.filter(|bytes| *bytes != [0; 16]), ..Superblock::default() }
+    })
+}
+
+fn settings(config: &Config, found: &Found, superblock: &Superblock) -> VolumeSettings {
     let devices: [PathBuf; 2] =
         [found.source.clone(), std::fs::canonicalize(&found.source).unwrap_or_else(|_| found.source.clone())];
+    let uuid = superblock.uuid.as_ref().map(format_uuid);
     config.settings_for(&VolumeNames {
         mounts: &found.mounts,
-        uuid: identity.uuid.as_deref(),
-        label: identity.label.as_deref(),
+        uuid: uuid.as_deref(),
+        label: superblock.label.as_deref(),
         devices: &devices,
     })
 }

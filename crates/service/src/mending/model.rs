@@ -1,14 +1,14 @@
-//! The words of mending. No I/O.
+//! The types of mending. No I/O.
 
+use longrun_engine::{Permission, Turn};
 use longrun_layout::Bytes;
 use longrun_prevention::{FileKey, Happening};
 use longrun_sys::DeviceNumber;
-use longrun_volume::engine::{Permission, Turn};
-use longrun_volume::mend::LeftReason;
+use longrun_volume::mend::NotMended;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// When and how much is mended.
+/// When files are mended, and how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MendSettings {
     /// How long a file must not have been written to.
@@ -19,6 +19,8 @@ pub struct MendSettings {
     pub worth: Bytes,
     /// Nothing is mended for the time being; files wait.
     pub resting: bool,
+    /// Where mending failed, nothing is mended for so long; twice as long after each failure more, up to an hour.
+    pub after_failure: Duration,
     /// The most files that wait; of more, those with the least gain are forgotten.
     pub longest_queue: usize,
 }
@@ -30,6 +32,7 @@ impl Default for MendSettings {
             daily_budget: Bytes(32 << 30),
             worth: Bytes(u64::MAX),
             resting: false,
+            after_failure: Duration::from_secs(10),
             longest_queue: 10_000,
         }
     }
@@ -61,7 +64,7 @@ impl Candidate {
     }
 }
 
-/// What became of a candidate.
+/// The result for a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MendEvent {
     /// It was mended.
@@ -86,8 +89,8 @@ pub enum MendEvent {
         /// Excess fragments when it was noticed.
         excess: u64,
         /// Why.
-        reason: LeftReason,
-        /// Bytes that were written for it all the same.
+        reason: NotMended,
+        /// Bytes that were written for it anyway.
         moved: Bytes,
     },
     /// It could not be mended now, and is tried again later.
@@ -95,9 +98,22 @@ pub enum MendEvent {
         /// Which file.
         file: FileKey,
         /// Why.
-        reason: LeftReason,
-        /// Bytes that were written for it all the same.
+        reason: NotMended,
+        /// Bytes that were written for it anyway.
         moved: Bytes,
+    },
+    /// Mending it failed; the whole volume is left alone for a while, and tried again.
+    Failed {
+        /// Which file.
+        file: FileKey,
+        /// Its name when it was noticed.
+        path: Option<PathBuf>,
+        /// What went wrong.
+        problem: String,
+        /// How often mending has failed on the volume since it last went well.
+        failures: u32,
+        /// After which time it is tried again.
+        again: Duration,
     },
     /// No file of the volume can be mended (any more): its candidates are forgotten.
     VolumeRefused {
@@ -111,13 +127,13 @@ pub enum MendEvent {
     },
 }
 
-/// Told of what mending does. Called from its worker; must not block.
+/// Receives what mending does. The worker calls it; it must not block.
 pub trait MendSink: Send + Sync {
     /// Something happened on the volume mounted at `point`.
     fn mending(&self, point: &Path, event: &MendEvent);
 }
 
-/// Says whether the next chunk may be moved.
+/// Decides whether the next chunk may be moved.
 pub trait Governor: Send + Sync {
     /// About `next` bytes on the volume `device`.
     fn permission(&self, device: DeviceNumber, next: Bytes) -> Permission {
@@ -132,13 +148,13 @@ pub trait Governor: Send + Sync {
     }
 }
 
-/// Lets everything pass.
+/// A governor that permits everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ungoverned;
 
 impl Governor for Ungoverned {}
 
-/// What mending has done and has to do.
+/// What mending has done, and what is waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MendingSnapshot {
     /// Files that wait.
@@ -147,14 +163,18 @@ pub struct MendingSnapshot {
     pub queued_excess: u64,
     /// A file is being mended now.
     pub at_work: bool,
+    /// How long the current system call has not returned.
+    pub silent: Duration,
     /// Files mended.
     pub mended: u64,
-    /// Excess fragments that they had and have no more.
+    /// Excess fragments that were removed from them.
     pub removed: u64,
     /// Files left for good.
     pub left: u64,
     /// Attempts that were put off.
     pub postponed: u64,
+    /// Attempts that failed.
+    pub failed: u64,
     /// Bytes written.
     pub moved: Bytes,
 }

@@ -1,7 +1,8 @@
-//! Who is mended next. Pure: the clock is an argument.
+//! Chooses the next file to mend. Pure: the clock is an argument.
 //!
-//! Owns order (most gain first), patience (a file must have been quiet for a while, and longer after each attempt that it
-//! interrupted), the daily budget of each volume, and the bound on its own length. Never does anything about a file.
+//! Owns the order (most gain first), the waiting time (a file must be quiet for a while, and longer after each attempt
+//! that a write interrupted), the daily budget of each volume, the pause of a volume where mending fails, and the limit
+//! on the length of the queue. Never works on a file.
 
 use super::model::{Candidate, MendSettings};
 use longrun_layout::Bytes;
@@ -14,10 +15,12 @@ use std::time::Duration;
 
 /// A day, for budgets.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// An attempt that came to nothing makes a file wait twice as long as the one before, up to this.
+/// After each attempt without a result a file waits twice as long as before, up to this time.
 const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
-/// After so many attempts a file is given up until it is noticed anew.
+/// After this many attempts a file is given up until it is reported again.
 const MOST_ATTEMPTS: u32 = 8;
+/// This many failures in a row are reported to the administrator.
+const TOLD_FROM: u32 = 3;
 /// A file whose length is not known counts as this long.
 const USUAL_SIZE: Bytes = Bytes(16 << 20);
 
@@ -41,6 +44,15 @@ struct Spent {
     bytes: Bytes,
 }
 
+/// Mending fails on a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Failing {
+    /// So often since it last went well.
+    failures: u32,
+    problem: String,
+    until: Nanos,
+}
+
 /// The files that wait.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -48,6 +60,7 @@ pub(super) struct Queue {
     /// The same by gain, most first.
     order: BTreeMap<(Reverse<Gain>, FileKey), ()>,
     spent: BTreeMap<DeviceNumber, Spent>,
+    failing: BTreeMap<DeviceNumber, Failing>,
 }
 
 /// Given out to be mended.
@@ -67,7 +80,7 @@ pub(super) enum Next {
     Mend(Box<Job>),
     /// Nothing before this time has passed.
     Wait(Duration),
-    /// Nothing until somebody offers something.
+    /// Nothing until a file is offered.
     Idle,
 }
 
@@ -92,8 +105,8 @@ impl Queue {
         self.files.values().map(|file| file.excess).sum()
     }
 
-    /// Notes a fragmented file. Known ones start their quiet time anew, with the figures of now. Returns a file that was
-    /// forgotten for it: the one with the least gain.
+    /// Adds a fragmented file. The quiet time of a known file starts again, with the new figures. Returns a file that was
+    /// dropped in its favour: the one with the least gain.
     pub(super) fn offer(&mut self, candidate: Candidate, now: Nanos, settings: &MendSettings) -> Option<FileKey> {
         let known = self.remove(&candidate.file);
         let attempts = known.as_ref().map_or(0, |file| file.attempts);
@@ -115,7 +128,7 @@ impl Queue {
         Some(last)
     }
 
-    /// Somebody writes to the file: its quiet time starts anew.
+    /// Another process writes to the file: its quiet time starts again.
     pub(super) fn touched(&mut self, file: &FileKey, now: Nanos, settings: &MendSettings) {
         if let Some(waiting) = self.files.get_mut(file) {
             waiting.ready = waiting.ready.max(after(now, settings.quiet));
@@ -126,6 +139,32 @@ impl Queue {
     pub(super) fn forget_volume(&mut self, volume: DeviceNumber) {
         self.files.retain(|file, _| file.volume != volume);
         self.order.retain(|(_, file), ()| file.volume != volume);
+        self.failing.remove(&volume);
+    }
+
+    /// A job failed, for reasons of its volume: it is put back, and nothing on the volume is tried for a while. How
+    /// often that was by now, and for how long.
+    pub(super) fn failed(&mut self, job: Job, problem: &str, now: Nanos, settings: &MendSettings) -> (u32, Duration) {
+        let volume = job.candidate.file.volume;
+        let failures = self.failing.get(&volume).map_or(0, |failing| failing.failures).saturating_add(1);
+        let again = wait(settings.after_failure, failures - 1);
+        self.failing.insert(volume, Failing { failures, problem: problem.to_owned(), until: after(now, again) });
+        // It may be given up here. It is reported again when another process writes to it.
+        self.postpone(job, now, settings);
+        (failures, again)
+    }
+
+    /// Mending works on the volume.
+    pub(super) fn worked(&mut self, volume: DeviceNumber) {
+        self.failing.remove(&volume);
+    }
+
+    /// What is wrong with a volume where mending fails again and again.
+    pub(super) fn trouble(&self, volume: DeviceNumber, now: Nanos) -> Option<String> {
+        let told = |failing: &&Failing| failing.failures >= TOLD_FROM;
+        let Failing { failures, problem, until } = self.failing.get(&volume).filter(told)?;
+        let seconds = between(now, *until).as_secs();
+        Some(format!("mending failed {failures} times in a row; the next attempt is in {seconds} s: {problem}"))
     }
 
     /// What to do now. Of the files that are ready and within their volume's budget, the one with the most gain.
@@ -141,6 +180,7 @@ impl Queue {
             // What is larger than a whole day's budget is tried when all of it is there: then the reason is told.
             let affordable = waiting.size.is_none_or(|size| size <= budget) || budget == settings.daily_budget;
             let ready = if affordable && budget.0 > 0 { waiting.ready } else { waiting.ready.max(self.day_ends(file)) };
+            let ready = self.failing.get(&file.volume).map_or(ready, |failing| ready.max(failing.until));
             if ready <= now {
                 found = Some((*file, budget));
                 break;

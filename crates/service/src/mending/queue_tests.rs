@@ -126,3 +126,30 @@ fn a_volume_that_goes_takes_its_files_along() {
     assert_eq!(mends(queue.next(at(5), &settings())).candidate.file, key(1, 2));
     assert_eq!(queue.next(at(5), &settings()), Next::Idle);
 }
+
+/// One error ended mending of a volume until the service was started anew.
+#[test]
+fn where_mending_fails_a_volume_rests_longer_each_time_and_no_other_does() {
+    let settings = MendSettings { longest_queue: 10, ..settings() };
+    let mut queue = Queue::default();
+    let start = |queue: &mut Queue, seconds| mends(queue.next(at(seconds), &settings));
+    for number in 1..4 {
+        queue.offer(candidate(0, number, 10, 1), at(0), &settings);
+    }
+    queue.offer(candidate(1, 9, 1, 100), at(0), &settings);
+    let volume = key(0, 1).volume;
+    let job = start(&mut queue, 5);
+    assert_eq!(queue.failed(job, "out of memory", at(5), &settings), (1, Duration::from_secs(10)));
+    assert_eq!(queue.trouble(volume, at(5)), None, "once is no trouble");
+    assert_eq!(start(&mut queue, 6).candidate.file, key(1, 9), "the other volume is mended meanwhile");
+    assert_eq!(queue.next(at(6), &settings), Next::Wait(Duration::from_secs(9)));
+    let job = start(&mut queue, 15);
+    assert_eq!(queue.failed(job, "out of memory", at(15), &settings), (2, Duration::from_secs(20)));
+    let job = start(&mut queue, 35);
+    assert_eq!(queue.failed(job, "out of memory", at(35), &settings), (3, Duration::from_secs(40)));
+    let trouble = queue.trouble(volume, at(45)).unwrap();
+    assert!(trouble.contains("3 times") && trouble.contains("30 s") && trouble.contains("out of memory"), "{trouble}");
+    queue.worked(volume);
+    assert_eq!(queue.trouble(volume, at(45)), None);
+    start(&mut queue, 45);
+}

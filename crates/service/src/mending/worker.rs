@@ -1,16 +1,18 @@
-//! The one thread that mends.
+//! The thread that mends.
 //!
-//! Owns the mutual exclusion with those who offer files, and what an outcome means for the queue. Runs at idle I/O priority,
-//! holds no lock while it mends, and opens a volume's root only for as long as one file takes.
+//! Owns the synchronization with the threads that offer files, and the consequences of each result for the queue. Runs
+//! at idle I/O priority, holds no lock while it mends, and opens the root of a volume only while it mends one file.
 
 use super::model::{Candidate, Governor, MendEvent, MendSettings, MendSink, MendingSnapshot};
 use super::queue::{Job, Next, Queue};
+use crate::patience::join_until;
+use longrun_engine::{Observer, Permission, Turn};
+use longrun_engine::{Rescued, SkipReason, VolumeError};
 use longrun_layout::Bytes;
 use longrun_prevention::{FileKey, Nanos, Watched};
 use longrun_sys::{DeviceNumber, FileHandle, OFlags};
-use longrun_volume::engine::{Observer, Permission, Turn};
-use longrun_volume::mend::{LeftReason, Limits, MendError, Mended, Place, mend};
-use longrun_volume::{SkipReason, VolumeError};
+use longrun_volume::mend::{Limits, MendError, Mended, NotMended, Place};
+use longrun_volume::mend_file;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +24,11 @@ use std::time::{Duration, Instant, SystemTime};
 /// noticed within.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
-/// Mends files of the volumes that it was told of, until it is dropped.
+/// So long a worker is waited for that is to leave its file: longer than a chunk takes to be moved. One that does
+/// not come back by then is in the hands of the kernel: the volume is frozen, or its device hangs.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Mends files of the volumes that it was given, until it is dropped.
 #[derive(Debug)]
 pub struct Mending {
     shared: Arc<Shared>,
@@ -38,7 +44,11 @@ struct Shared {
     begun: Instant,
     governor: Arc<dyn Governor>,
     sink: Arc<dyn MendSink>,
+    mender: Box<Mender>,
 }
+
+/// What makes one file whole.
+pub type Mender = dyn Fn(Place<'_>, &FileHandle, Limits, &mut dyn Observer) -> Result<Mended, MendError> + Send + Sync;
 
 #[derive(Debug, Default)]
 struct State {
@@ -47,6 +57,8 @@ struct State {
     settings: MendSettings,
     figures: MendingSnapshot,
     current: Option<FileKey>,
+    /// When the worker was last heard of while it mends.
+    heard: Option<Instant>,
     stopping: bool,
 }
 
@@ -66,6 +78,19 @@ impl Mending {
         governor: Arc<dyn Governor>,
         sink: Arc<dyn MendSink>,
     ) -> std::io::Result<Self> {
+        Self::start_with(settings, governor, sink, Box::new(mend_file))
+    }
+
+    /// The same with another mender, for one that fails.
+    ///
+    /// # Errors
+    /// When the system has no thread to give.
+    pub fn start_with(
+        settings: MendSettings,
+        governor: Arc<dyn Governor>,
+        sink: Arc<dyn MendSink>,
+        mender: Box<Mender>,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::new(State { settings, ..State::default() }),
             changed: Condvar::new(),
@@ -73,6 +98,7 @@ impl Mending {
             begun: Instant::now(),
             governor,
             sink,
+            mender,
         });
         let of_worker = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("longrun-mend".into()).spawn(move || work(&of_worker))?;
@@ -85,16 +111,37 @@ impl Mending {
         self.shared.changed.notify_all();
     }
 
-    /// No file of this volume is mended any more; returns when none is, so that it can be unmounted.
-    pub fn unwatch(&self, device: DeviceNumber) {
+    /// No file of this volume is mended any more. True when none is, so that it can be unmounted; false when the
+    /// kernel has not come back from one for some seconds, because the volume is frozen or its device hangs.
+    #[must_use]
+    pub fn unwatch(&self, device: DeviceNumber) -> bool {
+        let until = Instant::now() + PATIENCE;
         let mut state = self.shared.state();
         state.volumes.remove(&device);
         state.queue.forget_volume(device);
         while state.current.is_some_and(|file| file.volume == device) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
             self.shared.interrupt.store(true, Ordering::Release);
             self.shared.changed.notify_all();
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        true
+    }
+
+    /// Has the worker end, without waiting for it.
+    pub fn end(&self) {
+        self.shared.state().stopping = true;
+        self.shared.interrupt.store(true, Ordering::Release);
+        self.shared.changed.notify_all();
+    }
+
+    /// Whether the worker has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// A file is known to be fragmented. Files of volumes that are not watched are not taken.
@@ -113,7 +160,8 @@ impl Mending {
         }
     }
 
-    /// Somebody writes to a file: if it waits it waits anew, if it is being mended that ends.
+    /// Another process writes to a file. If the file waits, its quiet time starts again; if it is being mended, that
+    /// ends.
     pub fn touched(&self, file: &FileKey) {
         let now = self.shared.now();
         let mut state = self.shared.state();
@@ -133,6 +181,13 @@ impl Mending {
         self.shared.changed.notify_all();
     }
 
+    /// What is wrong with a volume where mending fails again and again.
+    #[must_use]
+    pub fn trouble(&self, device: DeviceNumber) -> Option<String> {
+        let now = self.shared.now();
+        self.shared.state().queue.trouble(device, now)
+    }
+
     /// What has been done, and what waits.
     #[must_use]
     pub fn snapshot(&self) -> MendingSnapshot {
@@ -141,6 +196,7 @@ impl Mending {
             queued: state.queue.len(),
             queued_excess: state.queue.excess(),
             at_work: state.current.is_some(),
+            silent: state.current.and(state.heard).map(|heard| heard.elapsed()).unwrap_or_default(),
             ..state.figures
         }
     }
@@ -148,12 +204,11 @@ impl Mending {
 
 impl Drop for Mending {
     fn drop(&mut self) {
-        self.shared.state().stopping = true;
-        self.shared.interrupt.store(true, Ordering::Release);
-        self.shared.changed.notify_all();
+        self.end();
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been reported on stderr already.
-            let _ = thread.join();
+            // One that the kernel keeps is left behind: it ends when the volume answers. A panic in it has been reported on
+            // stderr already.
+            let _ = join_until(thread, Instant::now() + PATIENCE);
         }
     }
 }
@@ -176,7 +231,7 @@ impl Shared {
 }
 
 fn work(shared: &Shared) {
-    // Where the scheduler knows no such thing, nobody is worse off than beside any other program.
+    // Where the scheduler knows no such thing, no one is worse off than beside any other program.
     let _ = longrun_sys::yield_io_to_others();
     while let Some((job, volume)) = next(shared) {
         let point = volume.point.clone();
@@ -200,6 +255,7 @@ fn next(shared: &Shared) -> Option<(Job, Watched)> {
             Next::Mend(job) => {
                 let Some(volume) = state.volumes.get(&job.candidate.file.volume).cloned() else { continue };
                 state.current = Some(job.candidate.file);
+                state.heard = Some(Instant::now());
                 shared.interrupt.store(false, Ordering::Release);
                 return Some((*job, volume));
             }
@@ -217,14 +273,16 @@ enum Outcome {
     /// It was written to just now.
     NotQuiet,
     Done(Mended),
-    Left(LeftReason, Bytes),
-    /// Nothing can be done on the volume.
+    Left(NotMended, Bytes),
+    /// It failed this time.
+    Failed(VolumeError),
+    /// Nothing can ever be done on the volume.
     Refused(VolumeError),
 }
 
 fn attempt(shared: &Shared, job: &Job, volume: &Watched) -> Outcome {
-    let vanished = || Outcome::Left(LeftReason::Skipped(SkipReason::Vanished), Bytes(0));
-    // Another volume lies there by now: whoever watches the mounts will say so too.
+    let vanished = || Outcome::Left(NotMended::Skipped(SkipReason::Vanished), Bytes(0));
+    // Another volume is mounted there by now; the thread that watches the mounts reports it, too.
     let Ok(root) = volume.open_root() else { return vanished() };
     let Some((size, idle)) = look(&root, &job.candidate.file.handle) else { return vanished() };
     if job.candidate.size.is_none() {
@@ -237,15 +295,16 @@ fn attempt(shared: &Shared, job: &Job, volume: &Watched) -> Outcome {
     let mut watch = Watch { shared, device: volume.device };
     let place = Place { root: &root, point: &volume.point };
     let limits = Limits { budget: job.budget, worth: settings.worth, floor: None };
-    match mend(place, &job.candidate.file.handle, limits, &mut watch) {
+    match (shared.mender)(place, &job.candidate.file.handle, limits, &mut watch) {
         Ok(mended) => Outcome::Done(mended),
         Err(MendError::Left { reason, written }) => Outcome::Left(reason, written),
-        Err(MendError::Volume(VolumeError::TooFull { .. })) => Outcome::Left(LeftReason::LowSpace, Bytes(0)),
-        Err(MendError::Volume(error)) => Outcome::Refused(error),
+        Err(MendError::Volume(VolumeError::TooFull { .. })) => Outcome::Left(NotMended::LowSpace, Bytes(0)),
+        Err(MendError::Volume(error)) if is_for_good(&error) => Outcome::Refused(error),
+        Err(MendError::Volume(error)) => Outcome::Failed(error),
     }
 }
 
-/// How long a file is, and since when nobody has written to it.
+/// How long a file is, and since when no one has written to it.
 fn look(root: &File, handle: &FileHandle) -> Option<(Bytes, Duration)> {
     let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(handle.open(root, flags).ok()?);
@@ -255,24 +314,45 @@ fn look(root: &File, handle: &FileHandle) -> Option<(Bytes, Duration)> {
     Some((Bytes(meta.len()), idle.unwrap_or(Duration::MAX)))
 }
 
-/// Whether a later attempt may go better.
-fn is_passing(reason: LeftReason) -> bool {
-    use SkipReason::{Blocked, Busy, Changed, Executing, SpaceNeeded, TargetTaken};
-    match reason {
-        LeftReason::NoGain | LeftReason::LowSpace | LeftReason::Cancelled | LeftReason::OtherOptimizer => true,
-        LeftReason::Skipped(reason) => {
-            matches!(reason, Busy | Changed | Executing | SpaceNeeded | TargetTaken | Blocked)
-        }
-        LeftReason::Shared | LeftReason::Compressed | LeftReason::WholeEnough | LeftReason::Budget => false,
+/// Whether no later attempt can go better, as long as the volume is mounted. What the kernel could not do once (no
+/// memory, one bad block, a device that was away) it may do the next time.
+fn is_for_good(error: &VolumeError) -> bool {
+    match error {
+        VolumeError::NotAVolume { .. } | VolumeError::Unsupported { .. } | VolumeError::Damaged { .. } => true,
+        // A file whose data could not be put back is one too many.
+        VolumeError::Unwritten { rescued, .. } => !matches!(**rescued, Rescued::PutBack),
+        VolumeError::NotWritable { .. }
+        | VolumeError::InUse { .. }
+        | VolumeError::NotPermitted { .. }
+        | VolumeError::TooFull { .. }
+        | VolumeError::MemoryLimit { .. }
+        | VolumeError::Io { .. }
+        | VolumeError::Barrier { .. }
+        | VolumeError::Interrupted => false,
     }
 }
 
-/// Enters an outcome in the books; what there is to tell about it.
+/// Whether a later attempt may go better.
+fn is_passing(reason: NotMended) -> bool {
+    use SkipReason::{Blocked, Busy, Changed, Executing, SpaceNeeded, TargetTaken};
+    match reason {
+        NotMended::NoGain | NotMended::LowSpace | NotMended::Cancelled | NotMended::OtherOptimizer => true,
+        NotMended::Skipped(reason) => {
+            matches!(reason, Busy | Changed | Executing | SpaceNeeded | TargetTaken | Blocked)
+        }
+        NotMended::Shared | NotMended::Compressed | NotMended::WholeEnough | NotMended::Budget => false,
+    }
+}
+
+/// Records an outcome; returns what there is to report about it.
 fn settle(shared: &Shared, job: Job, outcome: Outcome) -> Option<MendEvent> {
     let now = shared.now();
     let mut state = shared.state();
     let settings = state.settings;
     state.current = None;
+    if matches!(outcome, Outcome::Done(_)) {
+        state.queue.worked(job.candidate.file.volume);
+    }
     let Candidate { file, path, excess, .. } = job.candidate.clone();
     let spent = match &outcome {
         Outcome::Done(mended) => mended.moved,
@@ -309,6 +389,12 @@ fn settle(shared: &Shared, job: Job, outcome: Outcome) -> Option<MendEvent> {
             state.figures.left += 1;
             Some(MendEvent::Left { file, path, excess, reason, moved })
         }
+        Outcome::Failed(error) => {
+            let problem = error.to_string();
+            let (failures, again) = state.queue.failed(job, &problem, now, &settings);
+            state.figures.failed += 1;
+            Some(MendEvent::Failed { file, path, problem, failures, again })
+        }
         Outcome::Refused(error) => {
             state.queue.forget_volume(file.volume);
             state.volumes.remove(&file.volume);
@@ -320,7 +406,7 @@ fn settle(shared: &Shared, job: Job, outcome: Outcome) -> Option<MendEvent> {
     event
 }
 
-/// Asks the governor, and stops when somebody writes to the file.
+/// Asks the governor, and stops when another process writes to the file.
 struct Watch<'a> {
     shared: &'a Shared,
     device: DeviceNumber,
@@ -328,6 +414,7 @@ struct Watch<'a> {
 
 impl Observer for Watch<'_> {
     fn permission(&mut self, next: Bytes) -> Permission {
+        self.shared.state().heard = Some(Instant::now());
         self.shared.governor.permission(self.device, next)
     }
 
@@ -340,7 +427,8 @@ impl Observer for Watch<'_> {
     }
 
     fn wait(&mut self, time: Duration) {
-        let state = self.shared.state();
+        let mut state = self.shared.state();
+        state.heard = Some(Instant::now());
         if !state.stopping && !self.cancelled() {
             drop(self.shared.changed.wait_timeout(state, time));
         }

@@ -1,27 +1,28 @@
-//! From the table of mounts to volumes, and from two looks at it to what came and went. Pure.
+//! Finds the volumes in the mount table, and the changes between two readings of it. Pure.
 
-use longrun_prevention::{FileSystem, Watched};
+use longrun_prevention::Watched;
 use longrun_sys::DeviceNumber;
-use longrun_volume::target::Mount;
+use longrun_sys::FileSystem;
+use longrun_sys::Mount;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A volume that can be looked after.
+/// A volume that can be watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The mount to work through.
     pub watched: Watched,
     /// Everywhere that it is mounted.
     pub mounts: Vec<PathBuf>,
-    /// What was mounted, as whoever mounted it called it.
+    /// What was mounted, under the name that the mount call gave.
     pub source: PathBuf,
 }
 
-/// The volumes that can be looked after. However often a file system is mounted (bind mounts, subvolumes of btrfs, other
+/// The volumes that can be watched. However often a file system is mounted (bind mounts, subvolumes of btrfs, other
 /// name spaces' propagated mounts), it is one volume; `visible` tells whether a mount is not hidden below another one.
 ///
-/// Whatever is no block device of its own is left out: overlays, network and memory file systems; so are file systems that
-/// nobody can write to, such as images mounted read-only.
+/// Leaves out file systems without a block device of their own (overlays, network and memory file systems), and
+/// those that are read-only, such as mounted images.
 #[must_use]
 pub fn find(mounts: &[Mount], visible: impl Fn(&Mount) -> bool) -> BTreeMap<DeviceNumber, Found> {
     let mut volumes: BTreeMap<DeviceNumber, Vec<&Mount>> = BTreeMap::new();
@@ -46,7 +47,7 @@ fn is_on_a_block_device(mount: &Mount) -> bool {
     FileSystem::from_name(&mount.filesystem).is_some() && (by_number || mount.source.starts_with(Path::new("/dev")))
 }
 
-/// What changed between two looks.
+/// A change between two readings of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A volume is gone, or cannot be written to any more.
@@ -57,7 +58,7 @@ pub enum Change {
     Renamed(Box<Found>),
 }
 
-/// What changed from `before` to `now`, what is gone first: a volume that was mounted anew is both.
+/// The changes from `before` to `now`, unmounted volumes first. A volume that was mounted again appears as both.
 #[must_use]
 pub fn changes(before: &BTreeMap<DeviceNumber, Found>, now: &BTreeMap<DeviceNumber, Found>) -> Vec<Change> {
     let same = |a: &Found, b: &Found| a.watched == b.watched;
@@ -74,7 +75,7 @@ pub fn changes(before: &BTreeMap<DeviceNumber, Found>, now: &BTreeMap<DeviceNumb
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longrun_volume::target::parse_mountinfo;
+    use longrun_sys::parse_mountinfo;
 
     const TABLE: &str = "\
 24 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw

@@ -1,12 +1,12 @@
-//! Waiting for the table of mounts to change.
+//! Waits for changes of the mount table.
 
 use longrun_prevention::Watched;
-use longrun_volume::target::{MOUNT_TABLE, Mount};
+use longrun_sys::{MOUNT_TABLE, Mount};
 use std::fs::File;
 use std::io;
 use std::time::Duration;
 
-/// The kernel's table of mounts, of our own name space.
+/// The kernel's mount table of our own mount namespace.
 pub struct MountTable {
     file: File,
 }
@@ -29,7 +29,7 @@ impl MountTable {
     }
 }
 
-/// Whether `mount` is what one gets at its mount point: not hidden below another one.
+/// Whether `mount` is visible at its mount point, and not hidden below another mount.
 #[must_use]
 pub fn is_visible(mount: &Mount) -> bool {
     Watched::at(mount).is_some_and(|watched| watched.open_root().is_ok())

@@ -1,14 +1,14 @@
-//! Having btrfs empty a chunk.
+//! Lets btrfs empty a chunk.
 //!
-//! Owns that it can be ended at any moment, and that nothing of it goes on or stays paused then. Never balances more than one
-//! chunk at a time.
+//! Owns the guarantee that this can be ended at any moment, and that no balance continues or stays paused then. Never
+//! balances more than one chunk at a time.
 
 use super::gather::in_use;
 use super::model::Chunk;
-use crate::chunked::{Evacuated, Halt, Pace};
-use crate::engine::Stop;
-use crate::live::Named;
-use longrun_sys::Errno;
+use crate::mounted::Named;
+use longrun_engine::relocated::{Evacuated, Pace};
+use longrun_engine::{Halt, Stop};
+use longrun_sys::{Errno, format_uuid};
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -69,10 +69,7 @@ fn balance(root: &File, chunk: &Chunk, pace: &dyn Pace) -> Result<(u64, u64), Er
 
 /// What of its exclusive operations a volume is at, if any.
 pub(super) fn exclusive_operation(uuid: [u8; 16]) -> Option<String> {
-    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
-    let name: Vec<&str> = parts.iter().filter_map(|(from, to)| hex.get(*from..*to)).collect();
-    let file: PathBuf = ["/sys/fs/btrfs", &name.join("-"), "exclusive_operation"].iter().collect();
+    let file: PathBuf = ["/sys/fs/btrfs", &format_uuid(&uuid), "exclusive_operation"].iter().collect();
     let operation = fs::read_to_string(file).ok()?;
     let operation = operation.trim();
     (!operation.is_empty() && operation != "none").then(|| operation.to_owned())

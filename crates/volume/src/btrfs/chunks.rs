@@ -1,12 +1,13 @@
-//! The chunks of a volume, and what of the device belongs to none.
+//! The chunks of a volume, and the unallocated parts of its device.
 //!
-//! Owns the reading of the chunk tree, the block groups and the device tree, and the refusal of volumes whose chunks do not lie
-//! in one piece on one device.
+//! Owns the reading of the chunk tree, the block groups and the device tree. Refuses volumes whose chunks are not
+//! contiguous on one device.
 
+use super::address::Address;
 use super::items::{ChunkItem, FIRST_OBJECT, block_group_used, device_bytes, device_extent_length, kind};
-use super::model::{Address, Chunk, Profile};
+use super::model::{Chunk, Profile};
 use super::trees::Trees;
-use crate::VolumeError;
+use longrun_engine::VolumeError;
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, ExtentSet, PhysicalBlock};
 use longrun_sys::{BtrfsInfo, TreeId, TreeKey, Visit};
 
@@ -30,7 +31,7 @@ pub(super) struct ChunkMap {
 /// Why a volume as a whole cannot be told in places on one device, if so.
 pub(super) fn refusal(info: &BtrfsInfo) -> Option<String> {
     if info.is_strange() {
-        return Some("btrfs with zones or a feature that came later".to_owned());
+        return Some("btrfs with zones or with a feature that this version does not know".to_owned());
     }
     (info.devices != 1).then(|| format!("reading btrfs on {} devices as a whole", info.devices))
 }
@@ -54,14 +55,14 @@ pub(super) fn read(trees: &mut Trees<'_>, info: &BtrfsInfo) -> Result<ChunkMap, 
         return Err(trees.unsupported(format!("reading btrfs on {} devices as a whole", devices.len())));
     };
     if strange {
-        return Err(trees.damaged("a chunk makes no sense"));
+        return Err(trees.damaged("a chunk item is invalid"));
     }
     let mut chunks = Vec::with_capacity(found.len());
     for (start, item) in found {
         let placed = place(start, &item, info.block_size, device, device_bytes);
         chunks.push(placed.map_err(|problem| match problem {
             Misplaced::Elsewhere => trees.unsupported("reading btrfs with striped or mirrored data as a whole"),
-            Misplaced::Nonsense => trees.damaged(format!("the chunk at {} makes no sense", start.0)),
+            Misplaced::Nonsense => trees.damaged(format!("the chunk at {} is invalid", start.0)),
         })?);
     }
     if chunks.windows(2).any(|pair| matches!(pair, [a, b] if a.end() > b.start)) {

@@ -1,11 +1,11 @@
-//! The extents of all files, packed: 24 bytes each.
+//! The extents of all files, packed into 24 bytes each.
 //!
 //! Owns the packing. Never decides anything.
 
-use super::model::Address;
+use super::address::Address;
 use longrun_layout::{BlockSize, Blocks, Bytes, FileIndex};
 
-/// A part of a file and the extent on the device that it refers to. Holes and data inside the tree are none.
+/// A part of a file, and the extent on the device that it refers to. Holes and inline data are not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataExtent {
     /// Where the part starts in the file.

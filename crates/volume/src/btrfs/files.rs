@@ -1,13 +1,14 @@
 //! All files of a subvolume, with their extents.
 //!
-//! Owns the reading of subvolumes' trees. What a file looks like there is checked before it is believed; a file that makes no
-//! sense is noted as one that must stay.
+//! Owns the reading of the trees of subvolumes. All items are checked before use. A file with invalid items is recorded
+//! as immovable.
 
+use super::address::SubvolumeId;
 use super::extents::{DataExtent, DataExtents};
 use super::items::{FilePart, Inode, kind};
-use super::model::{Owner, OwnerTraits, Subvolume, SubvolumeId};
+use super::model::{Owner, OwnerTraits, Subvolume};
 use super::trees::Trees;
-use crate::{Progress, VolumeError};
+use longrun_engine::{Progress, VolumeError};
 use longrun_layout::{BlockSize, Bytes, FileIndex, InodeNumber, Pin};
 use longrun_sys::{TreeId, TreeItem, TreeKey, Visit};
 
@@ -159,7 +160,7 @@ impl<'a> Reading<'a> {
     fn take_inode(&mut self, item: &TreeItem<'_>) -> Visit {
         self.current = None;
         let inode = Inode::decode(item.bytes);
-        // What was deleted while open is nobody's to move. Links and devices have no blocks.
+        // What was deleted while open must not be moved. Links and devices have no blocks.
         let Some(inode) = inode.filter(|inode| inode.links > 0 && (inode.is_file() || inode.is_directory())) else {
             return behind(item.key.object);
         };

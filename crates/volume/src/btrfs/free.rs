@@ -1,13 +1,14 @@
 //! The free space of chunks.
 //!
-//! Owns the reading of the free-space tree, and of the gaps between extents where there is none. Never writes.
+//! Owns the reading of the free-space tree, or, where there is none, of the gaps between extents. Never writes.
 
+use super::address::Address;
 use super::chunks::superblocks_in;
 use super::items::kind;
-use super::model::{Address, Chunk, FreeSpaceSource, chunk_index_at};
+use super::model::{Chunk, FreeSpaceSource, chunk_index_at};
 use super::trees::Trees;
-use crate::VolumeError;
 use crate::bytes::bit;
+use longrun_engine::VolumeError;
 use longrun_layout::{BlockSize, Bytes, Extent, ExtentSet, PhysicalBlock};
 use longrun_sys::{BtrfsInfo, TreeId, TreeItem, TreeKey, Visit};
 

@@ -1,25 +1,24 @@
-//! Files written anew on a mounted btrfs, with all who share their extents.
+//! Writes files again on a mounted btrfs, together with all files that share their extents.
 //!
-//! Owns the last look before it: are they still the files of the scan, does nobody else share by now? The work is
-//! [`crate::rewrite`]'s.
+//! Owns the final check before it: the files are still those of the scan, and no other file shares them by now.
+//! [`crate::remap`] does the work.
 
 use super::units::Remainder;
 use super::{Owner, SubvolumeId};
-use crate::chunked::{Halt, Pace, Task};
-use crate::engine::{Observer, Permission, Stop, Turn};
-use crate::live::Named;
-use crate::rewrite::{Durable, Ended, Floor, LeftReason, Place, Request, Sharers, Subject, open, rewrite};
-use crate::{SkipReason, VolumeError};
+use crate::mounted::Named;
+use crate::remap::{Floor, Place, Sharers, Subject, Unit, open, rewrite};
+use longrun_engine::relocated::{Pace, Task};
+use longrun_engine::share::{Durable, Ended, NotMended};
+use longrun_engine::{Halt, SkipReason, Stop, VolumeError};
 use longrun_layout::{BlockSize, Bytes, FileIndex, InodeNumber, LogicalBlock, PhysicalBlock, Pin, Run};
 use longrun_sys::{Errno, FileHandle, TreeId};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::time::Duration;
 
 /// Free space below which nothing is begun, whatever the pass says: the file system's own figure lags behind.
 const LEAST_FREE: Bytes = Bytes(8 << 20);
 
-/// Writes what `task` names anew.
+/// Rewrites the files of `task`.
 pub(super) fn gather(
     name: &Named,
     root: &File,
@@ -32,18 +31,12 @@ pub(super) fn gather(
         Ok(subjects) => subjects,
         Err(reason) => return ended(Ended::Left(reason), pace),
     };
-    let floor = Floor::of(Some(LEAST_FREE), root).map_err(|errno| name.failed("asking for the free space")(errno))?;
+    let floor = Floor::of(Some(LEAST_FREE), root).map_err(|errno| name.failed("reading the free space")(errno))?;
     let place = Place { root, point: &name.0 };
-    let request = Request {
-        place,
-        subjects: &subjects,
-        parts: &task.parts,
-        floor,
-        durable: Durable::WithTheCommit,
-        beside: false,
-    };
+    let unit =
+        Unit { place, subjects: &subjects, parts: &task.parts, floor, durable: Durable::WithTheCommit, beside: false };
     let mut written = Bytes(0);
-    let done = rewrite(&request, &mut Paced { pace }, &mut written);
+    let done = rewrite(unit, pace, &mut written);
     pace.wrote(written);
     match done {
         Ok(()) => Ok(None),
@@ -57,29 +50,29 @@ fn ended(why: Ended, pace: &dyn Pace) -> Result<Option<SkipReason>, Halt> {
         Ended::Left(reason) => reason,
     };
     Ok(Some(match reason {
-        LeftReason::Cancelled => return Err(pace.stop().unwrap_or(Stop::Cancelled).into()),
-        LeftReason::Skipped(reason) => reason,
-        // By the scan nobody else shared it.
-        LeftReason::Shared => SkipReason::Changed,
-        LeftReason::Compressed => SkipReason::Compressed,
-        LeftReason::NoGain | LeftReason::WholeEnough => SkipReason::TargetTaken,
-        LeftReason::LowSpace | LeftReason::Budget => SkipReason::SpaceNeeded,
-        LeftReason::OtherOptimizer => SkipReason::Busy,
+        NotMended::Cancelled => return Err(pace.stop().unwrap_or(Stop::Cancelled).into()),
+        NotMended::Skipped(reason) => reason,
+        // The scan had found no other file that shares it.
+        NotMended::Shared => SkipReason::Changed,
+        NotMended::Compressed => SkipReason::Compressed,
+        NotMended::NoGain | NotMended::WholeEnough => SkipReason::TargetTaken,
+        NotMended::LowSpace | NotMended::Budget => SkipReason::SpaceNeeded,
+        NotMended::OtherOptimizer => SkipReason::Busy,
     }))
 }
 
 /// All files of a task, open, and as the scan has seen them.
-fn subjects(root: &File, block_size: BlockSize, scan: &Remainder, task: &Task) -> Result<Vec<Subject>, LeftReason> {
+fn subjects(root: &File, block_size: BlockSize, scan: &Remainder, task: &Task) -> Result<Vec<Subject>, NotMended> {
     let owner = |file: &FileIndex| scan.owners.get(file.0 as usize);
     let shares = task.members.len() > 1 || task.members.iter().filter_map(owner).any(|owner| owner.traits.is_shared());
     let sharers = if shares { Sharers::Known } else { Sharers::None };
     let mut subjects = Vec::with_capacity(task.members.len());
     for file in &task.members {
-        let owner = owner(file).ok_or(LeftReason::Skipped(SkipReason::Vanished))?;
-        let handle = handle(owner).ok_or(LeftReason::Skipped(SkipReason::Pinned(Pin::NoGeneration)))?;
+        let owner = owner(file).ok_or(NotMended::Skipped(SkipReason::Vanished))?;
+        let handle = handle(owner).ok_or(NotMended::Skipped(SkipReason::Pinned(Pin::NoGeneration)))?;
         let subject = Subject::of(open(root, &handle)?, block_size, sharers)?;
         if shares && !lies_as_seen(scan, *file, block_size, &subject) {
-            return Err(LeftReason::Skipped(SkipReason::Changed));
+            return Err(NotMended::Skipped(SkipReason::Changed));
         }
         subjects.push(subject);
     }
@@ -118,7 +111,7 @@ fn lies_as_seen(scan: &Remainder, file: FileIndex, block_size: BlockSize, subjec
 }
 
 /// Refuses when a snapshot or clone was made since the scan: it would keep the old extents, and space would be lost.
-fn refuse_other_sharers(root: &File, scan: &Remainder, task: &Task) -> Result<(), LeftReason> {
+fn refuse_other_sharers(root: &File, scan: &Remainder, task: &Task) -> Result<(), NotMended> {
     let known: BTreeSet<(SubvolumeId, InodeNumber)> = task
         .members
         .iter()
@@ -134,35 +127,12 @@ fn refuse_other_sharers(root: &File, scan: &Remainder, task: &Task) -> Result<()
         });
         match asked {
             Ok(()) if !others => {}
-            Ok(()) | Err(Errno::NOENT) => return Err(LeftReason::Skipped(SkipReason::Changed)),
-            Err(Errno::OVERFLOW) => return Err(LeftReason::Skipped(SkipReason::Pinned(Pin::Shared))),
-            Err(_) => return Err(LeftReason::Skipped(SkipReason::Unreadable)),
+            Ok(()) | Err(Errno::NOENT) => return Err(NotMended::Skipped(SkipReason::Changed)),
+            Err(Errno::OVERFLOW) => return Err(NotMended::Skipped(SkipReason::Pinned(Pin::Shared))),
+            Err(_) => return Err(NotMended::Skipped(SkipReason::Unreadable)),
         }
     }
     Ok(())
-}
-
-/// A pace, asked as observers are.
-struct Paced<'a> {
-    pace: &'a mut dyn Pace,
-}
-
-impl Observer for Paced<'_> {
-    fn permission(&mut self, next: Bytes) -> Permission {
-        self.pace.permission(next)
-    }
-
-    fn turn(&self) -> Turn {
-        self.pace.turn()
-    }
-
-    fn cancelled(&self) -> bool {
-        self.pace.stop().is_some()
-    }
-
-    fn wait(&mut self, time: Duration) {
-        self.pace.wait(time);
-    }
 }
 
 /// That a volume cannot be worked on now.

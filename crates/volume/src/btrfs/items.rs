@@ -1,9 +1,10 @@
-//! The items of btrfs' trees: what the bytes say.
+//! The items of the btrfs trees: decodes their bytes.
 //!
-//! Owns the record layouts, each written once. Pure; no input makes it panic, and what is too short is refused. Numbers are
-//! not believed here: whoever uses them checks them.
+//! Owns the record layouts, each written once. Pure. No input causes a panic, and items that are too short are refused.
+//! Values are not checked here: the code that uses them checks them.
 
-use super::model::{Address, ChunkKind, Profile};
+use super::address::Address;
+use super::model::{ChunkKind, Profile};
 use crate::bytes::{byte, le16, le32, le64};
 use longrun_layout::{Bytes, InodeNumber};
 
@@ -76,7 +77,7 @@ pub(super) enum FilePart {
     Hole,
     /// Its data lies in an extent.
     Extent(ExtentPart),
-    /// Encrypted, or in a way that nobody here knows.
+    /// Encrypted, or in a way that this program does not know.
     Strange,
 }
 

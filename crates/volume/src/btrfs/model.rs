@@ -1,46 +1,13 @@
-//! What a scan of a btrfs volume tells.
+//! The result of a scan of a btrfs volume.
 //!
-//! Owns the types, and the one translation from btrfs' own addresses to places on the device. Never makes a call.
+//! Owns the types, and the only translation from btrfs addresses to places on the device. Never makes a system call.
 
+use super::address::{Address, SubvolumeId};
 use super::extents::DataExtents;
 use super::sharing::SharingSets;
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, FileIndex, InodeNumber, PhysicalBlock, VolumeLayout};
-use std::fmt;
 
-/// The number of a subvolume or snapshot: the id of its tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SubvolumeId(
-    /// The bare id.
-    pub u64,
-);
-
-impl SubvolumeId {
-    /// The subvolume that all others lie in.
-    pub const TOP: Self = Self(5);
-}
-
-impl fmt::Display for SubvolumeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A byte in btrfs' own address space, which chunks map to devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address(
-    /// The bare address.
-    pub u64,
-);
-
-impl Address {
-    /// The address `bytes` further on (saturating: a lying length must not wrap).
-    #[must_use]
-    pub fn plus(self, bytes: Bytes) -> Self {
-        Self(self.0.saturating_add(bytes.0))
-    }
-}
-
-/// What a chunk holds.
+/// The content of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChunkKind {
     /// Data of files.
@@ -61,7 +28,7 @@ impl ChunkKind {
     }
 }
 
-/// How a chunk lies on devices.
+/// How a chunk is stored on devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Profile {
     /// One copy.
@@ -78,7 +45,24 @@ pub enum Profile {
     Parity,
 }
 
-/// A part of the address space that was given to one kind of content; btrfs calls what is in it a block group.
+impl Profile {
+    /// The name that btrfs-progs uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Dup => "DUP",
+            Self::Raid0 => "RAID0",
+            Self::Mirrored(2) => "RAID1",
+            Self::Mirrored(3) => "RAID1C3",
+            Self::Mirrored(_) => "RAID1C4",
+            Self::Raid10 => "RAID10",
+            Self::Parity => "RAID5 or RAID6",
+        }
+    }
+}
+
+/// A part of the address space that is allocated to one kind of content; btrfs calls its content a block group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// Its first address.
@@ -133,7 +117,7 @@ impl Chunk {
     }
 }
 
-/// Where the free space was read from.
+/// The source of the free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreeSpaceSource {
     /// The free-space tree.
@@ -142,7 +126,7 @@ pub enum FreeSpaceSource {
     Gaps,
 }
 
-/// How a volume is made.
+/// The parameters of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BtrfsGeometry {
     /// The unit of allocation (btrfs' sector size), and the layout's block size.
@@ -166,7 +150,7 @@ pub struct Subvolume {
     pub id: SubvolumeId,
     /// Where its name is: in which subvolume, in which directory of that, and which name. The top one has none.
     pub place: Option<(SubvolumeId, InodeNumber, Vec<u8>)>,
-    /// Nobody can write to its files.
+    /// No one can write to its files.
     pub read_only: bool,
     /// It was made as a copy of another.
     pub is_snapshot: bool,
@@ -174,7 +158,7 @@ pub struct Subvolume {
     pub tree_bytes: Bytes,
 }
 
-/// What of a file decides how it can be moved.
+/// The properties of a file that determine how it can be moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnerTraits(pub(super) u16);
 
@@ -224,7 +208,7 @@ impl OwnerTraits {
     }
 }
 
-/// Who a file of the layout is. Inode numbers repeat in each subvolume.
+/// The identity of a file of the layout. Inode numbers repeat in each subvolume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Which subvolume it lies in.
@@ -240,17 +224,17 @@ pub struct Owner {
     pub traits: OwnerTraits,
 }
 
-/// A volume as it was at one moment.
+/// The state of a volume at one moment.
 ///
-/// The layout speaks of places on the device: of a chunk with two copies the first. Free is what is free in chunks for data,
-/// and what no chunk was made of yet; all else that no file has is an obstacle: metadata chunks with their free space,
-/// second copies, superblocks, and the parts of extents that nothing refers to any more.
+/// The layout uses places on the device; for a chunk with two copies, those of the first copy. Free space is the free
+/// space in data chunks, and space that is not allocated to a chunk. Everything else without a file is an obstacle:
+/// metadata chunks with their free space, second copies, superblocks, and unreferenced parts of extents.
 ///
-/// A file's [`FileId`] has the id of its subvolume for a generation, so that it is unique on the volume and the same in the
-/// next scan. Files that share blocks are no contradiction here: see [`VolumeLayout::shared`].
+/// The [`FileId`] of a file has the ID of its subvolume as the generation, so it is unique on the volume and the same
+/// in the next scan. Files that share blocks are not a contradiction here: see [`VolumeLayout::shared`].
 ///
-/// The runs of a file with compressed extents are numbered by blocks on the device, one after the other, instead of
-/// by its own blocks: fragments and bytes are right then, and [`DataExtents`] tells which part of the file lies where.
+/// The runs of a file with compressed extents are numbered by consecutive blocks on the device instead of the file's
+/// own blocks. Fragments and bytes are then correct, and [`DataExtents`] has the parts of the file with their places.
 #[derive(Clone, Debug)]
 pub struct BtrfsScan {
     /// Files, directories, free space, obstacles.

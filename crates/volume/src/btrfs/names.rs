@@ -1,11 +1,13 @@
-//! The names of files that are known by subvolume and number.
+//! The paths of files that are known by subvolume and inode number.
 //!
-//! Owns the way from a file up to the top of the volume, by the kernel's back references. Never opens a file.
+//! Owns the search from a file up to the root of the volume, by the kernel's back references. Never opens a file.
 
-use super::model::{Subvolume, SubvolumeId};
+use super::address::SubvolumeId;
+use super::model::{Owner, Subvolume};
 use super::trees::refused;
-use crate::VolumeError;
-use longrun_layout::InodeNumber;
+use longrun_engine::VolumeError;
+use longrun_layout::{FileId, InodeNumber};
+use longrun_sys::Mount;
 use longrun_sys::{Errno, TreeId};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,6 +18,37 @@ use std::path::{Path, PathBuf};
 /// Subvolumes in subvolumes, at most: more is a circle.
 const DEEPEST: usize = 128;
 
+/// The paths of `files`, in their order, on the volume that `volume` lies on and that errors call `path`. What is not below
+/// the mount point is called by its subvolume, and a file without a name by its number.
+///
+/// # Errors
+/// As [`Names::of`].
+pub fn names(
+    volume: &File,
+    path: &Path,
+    subvolumes: &[Subvolume],
+    mount: Option<&Mount>,
+    files: &[FileId],
+) -> Result<Vec<PathBuf>, VolumeError> {
+    let mut names = Names::new(volume, path, subvolumes);
+    let mut found = Vec::with_capacity(files.len());
+    for file in files {
+        let (subvolume, inode) = Owner::of_file_id(*file);
+        let path = names.of(subvolume, inode)?;
+        let unnamed = || PathBuf::from(format!("<inode {inode} of subvolume {subvolume}>"));
+        found.push(path.map_or_else(unnamed, |path| below(mount, &path)));
+    }
+    Ok(found)
+}
+
+fn below(mount: Option<&Mount>, path: &FilePath) -> PathBuf {
+    let reachable = mount.and_then(|mount| {
+        let inside = path.from_top().strip_prefix(&mount.root).map(Path::to_owned).ok()?;
+        Some(mount.point.join(inside))
+    });
+    reachable.unwrap_or_else(|| PathBuf::from(format!("<subvolume {}>", path.subvolume.display())).join(&path.file))
+}
+
 /// The names on one volume.
 pub struct Names<'a> {
     volume: &'a File,
@@ -25,7 +58,7 @@ pub struct Names<'a> {
     known: BTreeMap<SubvolumeId, Option<Vec<u8>>>,
 }
 
-/// A name, as far as there is one.
+/// A path, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePath {
     /// The path of its subvolume from the top of the volume, without a slash in front; empty for the top one.
@@ -90,7 +123,7 @@ impl<'a> Names<'a> {
         match longrun_sys::path_in_subvolume(self.volume, TreeId(subvolume.0), inode) {
             Ok(path) => Ok(Some(path)),
             Err(Errno::NOENT | Errno::NAMETOOLONG | Errno::STALE) => Ok(None),
-            Err(errno) => Err(refused(self.path, "looking up names")(errno)),
+            Err(errno) => Err(refused(self.path, "resolving names")(errno)),
         }
     }
 }
@@ -101,4 +134,35 @@ fn joined(mut above: Vec<u8>, name: &[u8]) -> Vec<u8> {
     }
     above.extend_from_slice(name);
     above
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(root: &str, point: &str) -> Mount {
+        Mount {
+            id: 1,
+            device: longrun_sys::DeviceNumber { major: 0, minor: 41 },
+            root: root.into(),
+            point: point.into(),
+            writable: true,
+            filesystem: "btrfs".into(),
+            source: "/dev/vda".into(),
+            options: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn names_are_those_below_the_mount_point_or_those_of_the_subvolume() {
+        let path = |subvolume: &str, file: &str| FilePath { subvolume: subvolume.into(), file: file.into() };
+        let name = |mount: &Mount, path: &FilePath| below(Some(mount), path).display().to_string();
+        let home = mount("/@home", "/home");
+        assert_eq!(name(&home, &path("@home", "me/file")), "/home/me/file");
+        assert_eq!(name(&home, &path("@home/me/sub", "file")), "/home/me/sub/file");
+        assert_eq!(name(&home, &path("@homeless", "file")), "<subvolume @homeless>/file");
+        assert_eq!(name(&home, &path("@snapshots/1", "file")), "<subvolume @snapshots/1>/file");
+        assert_eq!(name(&mount("/", "/mnt"), &path("", "file")), "/mnt/file");
+        assert_eq!(name(&mount("/", "/mnt"), &path("a", "file")), "/mnt/a/file");
+    }
 }

@@ -1,4 +1,4 @@
-//! The layout of the device, from files' extents and chunks.
+//! Builds the layout of the device from the extents of files and the chunks.
 //!
 //! Owns the translation of extents into runs. Pure.
 

@@ -1,11 +1,12 @@
 //! All subvolumes and snapshots of a volume.
 //!
-//! Owns the reading of the tree of trees. What was deleted and waits for being taken apart is left out.
+//! Owns the reading of the root tree. Leaves out deleted subvolumes that btrfs has not yet removed.
 
+use super::address::SubvolumeId;
 use super::items::{FIRST_OBJECT, LAST_OBJECT, Root, kind, root_place};
-use super::model::{Subvolume, SubvolumeId};
+use super::model::Subvolume;
 use super::trees::Trees;
-use crate::VolumeError;
+use longrun_engine::VolumeError;
 use longrun_sys::{TreeId, TreeItem, TreeKey, Visit};
 
 /// Reads them, ascending by id.

@@ -1,6 +1,6 @@
 //! Reads a mounted btrfs by the kernel's own calls: every tree item by item, without opening a file.
 //!
-//! Owns the order of that. Never writes, but for having the volume synced.
+//! Owns the order of the reading. Never writes; only syncs the volume first.
 
 use super::chunks::ChunkMap;
 use super::files::{self, Files};
@@ -8,8 +8,8 @@ use super::model::{BtrfsGeometry, BtrfsScan, Owner, OwnerTraits, Profile};
 use super::sharing::SharingSets;
 use super::trees::Trees;
 use super::{chunks, free, picture, roots, swap};
-use crate::live::again::look_again;
-use crate::{Progress, VolumeError};
+use crate::mounted::again::look_again;
+use longrun_engine::{Progress, VolumeError};
 use longrun_layout::VolumeLayout;
 use longrun_sys::BtrfsInfo;
 use std::fs::File;
@@ -24,7 +24,7 @@ use std::path::Path;
 /// itself; `progress` was cancelled.
 pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<BtrfsScan, VolumeError> {
     let mut trees = Trees::new(root, path, progress);
-    let info = longrun_sys::btrfs_info(root).map_err(trees.failed("asking for the parameters of the volume"))?;
+    let info = longrun_sys::btrfs_info(root).map_err(trees.failed("reading the parameters of the volume"))?;
     if let Some(what) = chunks::refusal(&info) {
         return Err(trees.unsupported(what));
     }
@@ -82,14 +82,14 @@ fn mark_sharing(files: &mut Files) -> SharingSets {
     sets
 }
 
-/// Why a volume as a whole cannot be scanned, whoever asks.
+/// Why a volume as a whole cannot be scanned, whichever caller asks.
 ///
 /// # Errors
 /// [`VolumeError::Io`] when the kernel does not tell.
 pub fn refusal(root: &File, path: &Path) -> Result<Option<String>, VolumeError> {
     let info: BtrfsInfo = longrun_sys::btrfs_info(root).map_err(|errno| VolumeError::Io {
         path: path.to_owned(),
-        act: "asking for the parameters of the volume",
+        act: "reading the parameters of the volume",
         source: errno.into(),
     })?;
     Ok(chunks::refusal(&info))

@@ -1,12 +1,13 @@
-//! Which files share extents.
+//! Finds the files that share extents.
 //!
-//! Owns the grouping: files with an extent in common are one unit, since an extent's space comes back only when no file
-//! refers to it. Never makes a call.
+//! Owns the grouping. Files with a common extent form one unit, because the space of an extent becomes free only when
+//! no file refers to it. Never makes a system call.
 
 use super::extents::DataExtents;
 use longrun_layout::FileIndex;
 
-/// The files of a volume in units: files are in one unit when they have extents in common, directly or through others.
+/// The files of a volume in units. Files belong to one unit if they have common extents, directly or through other
+/// files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharingSets {
     /// By file: the first file of its unit.

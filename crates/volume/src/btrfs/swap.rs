@@ -1,11 +1,12 @@
 //! Files that are in use as swap space.
 //!
-//! Owns the reading of /proc/swaps. What cannot be reached by its path there is not known.
+//! Owns the reading of /proc/swaps. Swap files whose path there cannot be reached are not known.
 
-use super::model::{Owner, OwnerTraits, SubvolumeId};
-use crate::target::unescape;
+use super::address::SubvolumeId;
+use super::model::{Owner, OwnerTraits};
 use longrun_layout::InodeNumber;
 use longrun_sys::BtrfsInfo;
+use longrun_sys::unescape;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -27,11 +28,9 @@ pub(super) fn mark(info: &BtrfsInfo, owners: &mut [Owner]) {
 
 /// Subvolume and number of a file, when it lies on the volume.
 fn identity(path: &Path, info: &BtrfsInfo) -> Option<(SubvolumeId, InodeNumber)> {
-    if !fs::metadata(path).ok()?.is_file() {
-        return None;
-    }
-    let file = File::open(path).ok()?;
+    let file = File::from(longrun_sys::open_trusted(path).ok()?);
+    let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
     (longrun_sys::btrfs_info(&file).ok()?.uuid == info.uuid).then_some(())?;
     let subvolume = SubvolumeId(longrun_sys::subvolume_of_file(&file).ok()?.0);
-    Some((subvolume, InodeNumber(file.metadata().ok()?.ino())))
+    Some((subvolume, InodeNumber(meta.ino())))
 }

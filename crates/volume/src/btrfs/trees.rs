@@ -1,10 +1,10 @@
-//! The trees of one volume, and what the kernel's refusals mean.
+//! Reads the trees of one volume, and translates the kernel's errors.
 //!
-//! Owns the buffer and the name of the volume in errors. Never interprets an item.
+//! Owns the buffer, and the name of the volume in errors. Never interprets an item.
 
 use super::items::{FIRST_OBJECT, LAST_OBJECT};
 use super::model::Subvolume;
-use crate::{Progress, VolumeError};
+use longrun_engine::{Progress, VolumeError};
 use longrun_layout::Bytes;
 use longrun_sys::{Errno, TreeId, TreeItem, TreeKey, TreeReader, Visit};
 use std::fs::File;
@@ -23,12 +23,12 @@ const ITEMS_BETWEEN_GATES: u32 = 512;
 struct Gate(RwLock<()>);
 
 impl Gate {
-    /// Returns when nobody gives way.
+    /// Returns when no one gives way.
     fn pass(&self) {
         drop(self.0.read().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Does `wait` while nobody passes.
+    /// Does `wait` while no one passes.
     fn closed<T>(&self, wait: impl FnOnce() -> T) -> T {
         let _closed = self.0.write().unwrap_or_else(PoisonError::into_inner);
         wait()
@@ -110,7 +110,7 @@ impl<'a> Trees<'a> {
     }
 
     /// Visits parts of a tree at the same time, each into a `new` collection; answers with these in the order of the parts.
-    /// `seen` is told of what the first part has. No collections when there is no such tree (any more).
+    /// `seen` receives what the first part has. No collections when there is no such tree (any more).
     pub(super) fn visit_parts<T: Send>(
         &mut self,
         tree: TreeId,
@@ -170,7 +170,7 @@ impl<'a> Trees<'a> {
     }
 
     pub(super) fn damaged(&self, detail: impl Into<String>) -> VolumeError {
-        VolumeError::Damaged { path: self.path.to_owned(), detail: detail.into() }
+        VolumeError::Damaged { path: self.path.to_owned(), filesystem: "btrfs".to_owned(), detail: detail.into() }
     }
 
     pub(super) fn unsupported(&self, what: impl Into<String>) -> VolumeError {

@@ -1,11 +1,11 @@
-//! What the chunk-wise engine is told of a scan: which chunks there are, and what can be written anew.
+//! The engine's view of a scan: the chunks, and the units of files that can be written again.
 //!
-//! Owns which files stay as they are, and why. Pure.
+//! Owns which files must stay, and why. Pure.
 
 use super::{BtrfsScan, Chunk, ChunkKind, Owner, Profile};
-use crate::SkipReason;
-use crate::chunked::{ChunkKey, DataChunk, Picture, UnitOfFiles};
-use longrun_layout::{Blocks, Bytes, FileIndex, FileView, Pin, VolumeLayout};
+use longrun_engine::SkipReason;
+use longrun_engine::relocated::{ChunkKey, DataChunk, Picture, UnitOfFiles};
+use longrun_layout::{Blocks, Bytes, FileIndex, FileView, Pin};
 use std::cmp::Reverse;
 
 /// A chunk for data is at most this long, and at most a tenth of the device.
@@ -13,23 +13,11 @@ const LONGEST_CHUNK: Bytes = Bytes(1 << 30);
 /// More files than these are not moved together: each of them is held open meanwhile.
 const MOST_SHARERS: usize = 512;
 
-/// The picture of a scan.
-#[must_use]
-pub fn picture(scan: &BtrfsScan) -> Picture {
-    around_layout(scan)(scan.layout.clone())
-}
-
 /// The picture of a scan, and what else there is in it.
 pub(super) fn taken_apart(scan: BtrfsScan) -> (Picture, Remainder) {
-    let picture = around_layout(&scan)(scan.layout);
-    (picture, Remainder { chunks: scan.chunks, owners: scan.owners, extents: scan.extents })
-}
-
-/// All of a picture but the layout, which is large: it is not to be copied where nobody else needs it.
-fn around_layout(scan: &BtrfsScan) -> impl FnOnce(VolumeLayout) -> Picture + use<> {
     let block_size = scan.geometry.block_size;
     let copies = if scan.geometry.data_is_doubled { 2 } else { 1 };
-    let (units, staying) = units(scan);
+    let (units, staying) = units(&scan);
     let data = scan.chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Data);
     let chunks = data
         .map(|chunk| DataChunk {
@@ -42,7 +30,10 @@ fn around_layout(scan: &BtrfsScan) -> impl FnOnce(VolumeLayout) -> Picture + use
     let unallocated: Blocks = scan.unallocated.iter().map(|extent| extent.length).sum();
     let unallocated = Blocks(unallocated.0 / copies);
     let chunk_length = Blocks(longest.0 / u64::from(block_size.bytes()));
-    move |layout| Picture { layout, chunks, unallocated, chunk_length, units, staying }
+    let picture = Picture { layout: scan.layout, chunks, unallocated, chunk_length, units, staying };
+    let remainder =
+        Remainder { chunks: scan.chunks, owners: scan.owners, extents: scan.extents, subvolumes: scan.subvolumes };
+    (picture, remainder)
 }
 
 /// What else there is in a scan.
@@ -51,6 +42,7 @@ pub struct Remainder {
     pub(super) chunks: Vec<Chunk>,
     pub(super) owners: Vec<Owner>,
     pub(super) extents: super::DataExtents,
+    pub(super) subvolumes: Vec<super::Subvolume>,
 }
 
 fn units(scan: &BtrfsScan) -> (Vec<UnitOfFiles>, Vec<(FileIndex, SkipReason)>) {
@@ -70,7 +62,7 @@ fn units(scan: &BtrfsScan) -> (Vec<UnitOfFiles>, Vec<(FileIndex, SkipReason)>) {
             staying.extend(members.into_iter().filter(in_pieces).map(|member| (member, reason)));
             continue;
         }
-        // Who is written to and read now before its snapshots, the latest of them first: it comes to lie best.
+        // The file in use comes before its snapshots, the latest snapshot first: the first one gets the best place.
         members.sort_by_key(|member| {
             let owner = scan.owner(*member);
             let read_only = owner.is_some_and(|owner| owner.traits.is_in_read_only_subvolume());
@@ -116,6 +108,6 @@ pub fn unfit(scan: &BtrfsScan) -> Option<String> {
             Some("btrfs with data and metadata in the same chunks (mkfs.btrfs --mixed)".to_owned())
         }
         (_, Profile::Single | Profile::Dup) => None,
-        (_, profile) => Some(format!("btrfs with chunks over several devices ({profile:?})")),
+        (_, profile) => Some(format!("btrfs with chunks over several devices ({})", profile.name())),
     })
 }

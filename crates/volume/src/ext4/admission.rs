@@ -1,15 +1,18 @@
-//! Whether a volume may be optimized at all, and by us alone.
+//! Decides whether an ext4 volume may be optimized, and takes the lock.
 //!
-//! Owns the refusals that only ext4 has; the others, and the lock, are in [`crate::live::admission`]. Never writes to the
-//! volume.
+//! Owns the refusals that only ext4 has; the others, and the lock, are in [`crate::mounted::admission`]. Never writes
+//! to the volume.
 
 use super::balloon::Withheld;
 use super::scan::{Access, Ext4Reader, Refusal};
-use crate::live::admission::{Candidate, Terms, is_dax, is_on_device};
-use crate::live::io;
-use crate::target::Mount;
-use crate::{Target, VolumeError};
+use crate::Target;
+use crate::mounted::admission::{Candidate, Terms, is_dax, is_on_device};
+use crate::mounted::io;
+use crate::mounted::lock_place::VolumeLock;
+use crate::mounted::others::Tool;
+use longrun_engine::VolumeError;
 use longrun_layout::Blocks;
+use longrun_sys::Mount;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -20,7 +23,7 @@ const TERMS: Terms = Terms {
     whole: true,
     is_unsafe: |option| option == "data=journal" || is_dax(option),
     is_root: |root, mount| Ok(is_on_device(root, mount)? && root.metadata()?.ino() == ROOT_INODE),
-    other_optimizer: "e4defrag",
+    other_optimizer: Tool { name: "e4defrag", verb: None },
 };
 
 /// The root directory of a file system on disk.
@@ -32,8 +35,9 @@ const NO_JOURNAL: &str = "<none>";
 
 /// A volume that was admitted.
 pub(super) struct Admitted {
-    /// Its root directory, locked while it is open.
+    /// Its root directory.
     pub(super) root: File,
+    pub(super) lock: VolumeLock,
     pub(super) reader: Ext4Reader,
     pub(super) mount: Mount,
     /// What the kernel calls the device in /sys.
@@ -58,7 +62,11 @@ pub(super) fn admit(target: &Target, purpose: Purpose) -> Result<Admitted, Volum
     match reader.refusals().first() {
         None => {}
         Some(errors @ Refusal::Errors) => {
-            return Err(VolumeError::Damaged { path: target.device.clone(), detail: errors.to_string() });
+            return Err(VolumeError::Damaged {
+                path: target.device.clone(),
+                filesystem: candidate.mount.filesystem.clone(),
+                detail: errors.to_string(),
+            });
         }
         Some(other) => return Err(unsupported(other.to_string())),
     }
@@ -79,11 +87,11 @@ pub(super) fn admit(target: &Target, purpose: Purpose) -> Result<Admitted, Volum
         return Err(unsupported(problem));
     }
     let withheld = withheld(&target.device, &settings)?;
-    match purpose {
+    let lock = match purpose {
         Purpose::Optimizing => candidate.lock(&root)?,
         Purpose::Mending => candidate.lock_for_one_file(&root)?,
-    }
-    Ok(Admitted { root, reader, mount: candidate.mount.clone(), kernel_name, withheld })
+    };
+    Ok(Admitted { root, lock, reader, mount: candidate.mount.clone(), kernel_name, withheld })
 }
 
 /// What in `options`, those in force on the mounted volume, makes moving files unsafe.
@@ -95,7 +103,7 @@ fn unsafe_mode(options: &str) -> Option<String> {
     let modes: Vec<&str> = options.lines().map(str::trim).filter(|o| o.starts_with("data=")).collect();
     match modes.as_slice() {
         [SAFE] => options.lines().any(|o| o.trim() == "fast_commit").then(|| "ext4 with fast_commit".into()),
-        [] => Some(format!("ext4 whose kernel does not tell that it is mounted with {SAFE}")),
+        [] => Some(format!("ext4 without {SAFE} among the mount options in force")),
         [other, ..] => Some(format!("ext4 mounted with {other} instead of {SAFE}")),
     }
 }
@@ -130,8 +138,8 @@ mod tests {
         let problems = [
             ("rw\ndata=writeback\n", "data=writeback"),
             ("rw\ndata=journal\n", "data=journal"),
-            ("rw\ndelalloc\n", "does not tell"),
-            ("", "does not tell"),
+            ("rw\ndelalloc\n", "among the mount options"),
+            ("", "among the mount options"),
             ("rw\ndata=ordered\nfast_commit\n", "fast_commit"),
         ];
         for (options, words) in problems {

@@ -1,16 +1,18 @@
-//! Exchanging a file's blocks with owned ones.
+//! Exchanges the blocks of a file with owned blocks.
 //!
-//! Owns the way to do it fast and without disturbing others: small chunks, data read in single pages beforehand, retries
-//! after write-back, and the exact books of what was vacated. Never plans, never waits for a commit.
+//! Owns the method that is fast and does not disturb others: small chunks, data read in single pages beforehand,
+//! retries after write-back, and exact accounts of the vacated blocks. Never plans, never waits for a commit.
 
 use super::Named;
 use super::balloon::{Shared, Stock};
 use super::files::{Files, OpenFile};
 use super::pipeline::{self, Chunk, Pipeline};
-use crate::live::reading::{Reading, ask_for, ranges_of, steps_of};
-use crate::{Exchanged, MoveError, Part, SkipReason};
+use super::rescue::Rescue;
+use crate::mounted::reading::{Reading, ask_for, ranges_of, steps_of};
+use longrun_engine::{Exchanged, MoveError, Part, SkipReason, VolumeError};
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, LogicalBlock, PhysicalBlock, Run};
 use longrun_sys::{ByteRange, Errno, Exchange, MoveFailure, Moved, exchange_with_donor};
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +32,7 @@ const RETRIES: u32 = 2;
 /// What an exchange works with.
 pub(super) struct Mover<'a> {
     pub(super) name: &'a Named,
+    pub(super) root: &'a File,
     pub(super) block_size: BlockSize,
     pub(super) shared: &'a Shared,
     pub(super) files: &'a mut Files,
@@ -40,7 +43,9 @@ pub(super) struct Mover<'a> {
 /// One file being worked on.
 struct Work {
     file: Arc<OpenFile>,
-    /// Open while chunks are exchanged; closed after each when somebody might want to execute the file.
+    /// Tells whether what is exchanged from now on could be written.
+    witness: Arc<OwnedFd>,
+    /// Open while chunks are exchanged; closed after each when another process might want to execute the file.
     writable: Option<OwnedFd>,
     /// Up to where the data has been brought into memory.
     read_to: LogicalBlock,
@@ -70,17 +75,20 @@ impl Mover<'_> {
         let file = self.files.open(id)?;
         let writable = if file.executable { None } else { Some(self.files.open_for_exchange(&file)?) };
         let chunk = self.block_size.to_blocks(CHUNK);
-        let mut work = Work { file, writable, read_to: logical, on_its_way: pipeline::MOST, was_cached: false, chunk };
+        let witness = Arc::new(self.files.open_witness(&file)?);
+        // Errors of earlier writes are not ours: they are asked for here, so that later ones are.
+        let _ = longrun_sys::wait_writeback(&witness, ByteRange::of_blocks(self.block_size, logical, Blocks(1)));
+        let on_its_way = pipeline::MOST;
+        let mut work = Work { file, witness, writable, read_to: logical, on_its_way, was_cached: false, chunk };
         let range = ByteRange::of_blocks(self.block_size, logical, length);
-        let ahead = self.reading.take(id, range);
-        if ahead.is_some_and(|ahead| ahead.is_more_than(range)) {
-            // They follow each other at once, and whoever comes waits for what is being written.
-            work.on_its_way = CHUNK;
-        }
-        if let Some(ahead) = ahead
-            && (ahead.since.elapsed() < FRESH || !longrun_sys::has_large_folios(&work.file, range).unwrap_or(true))
-        {
-            (work.read_to, work.was_cached) = (logical + length, ahead.was_cached);
+        if let Some(ahead) = self.reading.take(id, range) {
+            if ahead.is_more_than(range) {
+                // They follow each other at once, and other I/O waits for what is being written.
+                work.on_its_way = CHUNK;
+            }
+            if ahead.since.elapsed() < FRESH || !longrun_sys::has_large_folios(&work.file, range).unwrap_or(true) {
+                (work.read_to, work.was_cached) = (logical + length, ahead.was_cached);
+            }
         }
         let mut done = Exchanged::default();
         while done.blocks < length {
@@ -125,26 +133,41 @@ impl Mover<'_> {
             return Err(MoveError::Skip(reason));
         };
         let count = stock.extent.length;
+        let Some(engaged) = stock.donor.engage(stock.logical, count) else {
+            return Err(MoveError::Skip(SkipReason::SpaceNeeded));
+        };
         // This chunk and the next: while one is being exchanged the other is being read.
         self.bring_in(work, at, (at + left).min(at + chunk + chunk))?;
+        let exchange = Exchange { file_start: at, donor_start: stock.logical, length: count };
+        let held = longrun_sys::hold_pages(&work.file, ByteRange::of_blocks(self.block_size, at, count))
+            .map_err(|errno| VolumeError::MemoryLimit { path: self.name.0.clone(), source: errno.into() })?;
         let begun = Instant::now();
-        let moved = self.perform(work, at, &stock)?;
+        let moved = self.perform(work, exchange, &stock)?;
         if begun.elapsed() > LONG_CALL {
             work.chunk = Blocks(chunk.0 / 2).max(SMALLEST_CHUNK);
         }
+        let sent = Chunk {
+            file: Arc::clone(&work.file),
+            witness: Arc::clone(&work.witness),
+            donor: Arc::clone(&stock.donor),
+            exchange,
+            target: stock.extent,
+            was_cached: work.was_cached,
+            held,
+            engaged,
+        };
+        // Before anything else can fail: what was exchanged must be watched until it is written.
+        let sent = self.pipeline.push(sent, work.on_its_way);
+        sent.map_err(|unwritten| self.rescue().put_back(unwritten))?;
         let vacated = self.settle(&stock)?;
         done.vacated.extend(vacated);
         done.blocks += moved;
-        let block_size = self.block_size;
-        let sent = Chunk {
-            file: Arc::clone(&work.file),
-            range: ByteRange::of_blocks(block_size, at, moved),
-            donor: Arc::clone(&stock.donor),
-            donor_range: ByteRange::of_blocks(block_size, stock.logical, count),
-            was_cached: work.was_cached,
-        };
-        self.pipeline.push(sent, work.on_its_way).map_err(self.name.failed("writing moved data"))?;
         Ok(moved == count)
+    }
+
+    fn rescue(&self) -> Rescue<'_> {
+        let Self { name, root, block_size, shared, files, .. } = self;
+        Rescue { name, root, block_size: *block_size, shared, files }
     }
 
     fn stock(&self, wanted: Extent) -> Option<Stock> {
@@ -167,7 +190,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Takes out of memory what is there of a range, so that it comes in anew in single pages; whether there was any.
+    /// Drops the cached pages of a range, so that it is read again in single pages. Returns whether there were any.
     fn clear(&self, file: &OpenFile, range: ByteRange) -> Result<bool, MoveError> {
         // Where the kernel cannot tell what is cached, everything is taken for cached and left in memory.
         let cached = longrun_sys::cache_state(file, range).ok();
@@ -181,8 +204,8 @@ impl Mover<'_> {
         Ok(true)
     }
 
-    /// Pages that somebody has mapped or is reading cannot be dropped. In larger folios they must not be exchanged: each
-    /// block would force a commit with the file locked, seconds for a chunk.
+    /// Pages that another process has mapped or is reading cannot be dropped. In larger folios they must not be
+    /// exchanged: each block would force a commit with the file locked, seconds for a chunk.
     fn check_folios(&self, file: &OpenFile, range: ByteRange) -> Result<(), MoveError> {
         let still_cached = longrun_sys::cache_state(file, range).is_ok_and(|state| state.cached_pages > 0);
         // Where the kernel does not tell how pages lie, the worst is assumed. A program that is in use even now will be
@@ -197,9 +220,9 @@ impl Mover<'_> {
     }
 
     /// Makes the exchange, again after write-back when the file is being written to. Returns how many blocks went.
-    fn perform(&self, work: &mut Work, at: LogicalBlock, stock: &Stock) -> Result<Blocks, MoveError> {
-        let exchange = Exchange { file_start: at, donor_start: stock.logical, length: stock.extent.length };
-        // Each attempt on a busy file takes the kernel some commits, during which nobody can execute it.
+    fn perform(&self, work: &mut Work, exchange: Exchange, stock: &Stock) -> Result<Blocks, MoveError> {
+        let at = exchange.file_start;
+        // Each attempt on a busy file takes the kernel some commits, during which no one can execute it.
         let mut tries = if work.file.executable { RETRIES } else { 0 };
         loop {
             let writable = match work.writable.take() {

@@ -1,18 +1,21 @@
-//! ext4: the raw scan, and the live primitives.
+//! ext4: the scan of the on-disk format, and the primitives on a mounted volume.
 //!
-//! Owns what the kernel can do for a mounted ext4 volume: who may be moved ([`admission`]), free space at chosen places
-//! ([`balloon`]), and the exchange of a file's blocks with it ([`exchange`]). Never decides what goes where.
+//! Owns the operations of the kernel on a mounted ext4 volume: which files may be moved ([`admission`]), free space at
+//! chosen places ([`balloon`]), and the exchange of a file's blocks with it ([`exchange`]). Never decides where data
+//! goes.
 
 mod admission;
 mod balloon;
 mod exchange;
+mod file_system;
 mod one_file;
 mod pipeline;
+mod rescue;
 pub mod scan;
 mod tuning;
 mod volume;
 
-pub(crate) use one_file::mend;
+pub(crate) use file_system::Ext4;
 pub use volume::Ext4Volume;
 
-use crate::live::{Named, files};
+use crate::mounted::{Named, files};

@@ -1,17 +1,20 @@
-//! One file of a mounted volume, mended by the engine without a scan.
+//! Mends one file of a mounted volume by the engine, without a scan.
 //!
-//! Owns a view of the volume in which there is nothing but that file and free space that was allocated for it just now:
-//! everything else is an obstacle. Exchange, verification, the guard over others' space and the way out are those of every
-//! other run. Never looks at another file.
+//! Owns a view of the volume that contains only that file and free space that was just allocated for it; everything
+//! else is an obstacle. Exchange, verification, the guard of free space and the cleanup are those of every other run.
+//! Never examines another file.
 
 use super::Ext4Volume;
 use super::balloon::Donor;
 use super::files::OpenFile;
-use crate::engine::file_map::FileMap;
-use crate::engine::{Observer, Permission, PlanSource, Settings, Status, Stop, Turn, optimize_with};
-use crate::mend::{LeftReason, Limits, MendError, Mended, Place, worth_moving};
-use crate::rewrite::are_worth_taking;
-use crate::{Exchanged, MoveError, Part, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
+use crate::Target;
+use crate::mend::{Limits, MendError, Mended, NotMended, Place, await_permission, worth_moving};
+use longrun_engine::placed::{PlanSource, optimize_with};
+use longrun_engine::share::unit::are_worth_taking;
+use longrun_engine::{
+    Exchanged, FileMap, MoveError, Observer, Part, Permission, Placed, Progress, Settings, SkipReason, Status, Stop,
+    Turn, Volume, VolumeError, VolumeInfo,
+};
 use longrun_layout::{
     Blocks, Bytes, Extent, ExtentSet, FileId, FileMove, InodeNumber, LayoutBuilder, LogicalBlock, NO_DIRECTORY,
     PhysicalBlock, Run, VolumeLayout, count_fragments,
@@ -34,7 +37,7 @@ pub(crate) fn mend(
     limits: Limits,
     observer: &mut dyn Observer,
 ) -> Result<Mended, MendError> {
-    let id = id_of(handle).ok_or_else(|| left(LeftReason::Skipped(SkipReason::Vanished)))?;
+    let id = id_of(handle).ok_or_else(|| MendError::left(NotMended::Skipped(SkipReason::Vanished)))?;
     let target = Target::resolve(place.point)?;
     let mut inner = Ext4Volume::open_for_one_file(&target).map_err(MendError::unless_in_use)?;
     let (file, runs) = survey(&mut inner, id)?;
@@ -47,22 +50,22 @@ pub(crate) fn mend(
     let movable: Vec<Run> = runs.iter().filter_map(|run| up_to(*run, end)).collect();
     let parts = worth_moving(&movable, block_size, limits.worth);
     if parts.is_empty() {
-        return Err(left(LeftReason::WholeEnough));
+        return Err(MendError::left(NotMended::WholeEnough));
     }
     let map = FileMap::new(movable);
     let movable: Vec<Run> = parts.iter().flat_map(|part| map.within(*part)).collect();
     let needed: Blocks = movable.iter().map(|run| run.length).sum();
     if block_size.to_bytes(needed) > limits.budget {
-        return Err(left(LeftReason::Budget));
+        return Err(MendError::left(NotMended::Budget));
     }
-    crate::mend::checkpoint(observer, block_size.to_bytes(needed)).map_err(left)?;
+    await_permission(observer, block_size.to_bytes(needed))?;
     let mut one = OneFile { inner, id, file, stock: ExtentSet::new() };
     let pieces = one.stock_up(needed, limits.floor)?;
     let excess_in = |pieces: &[Extent]| fragments_after(&runs, &moves(&movable, pieces)).saturating_sub(1);
     // In one piece far from everything.
     let at_best = excess_in(&[Extent { start: PhysicalBlock(1 << 60), length: needed }]);
     if !are_worth_taking(before.saturating_sub(at_best), excess_in(&pieces).saturating_sub(at_best)) {
-        return Err(left(LeftReason::NoGain));
+        return Err(MendError::left(NotMended::NoGain));
     }
     let moves = moves(&movable, &pieces);
     let settings = Settings { mode: Mode::Files, rounds: 1, patience: Duration::ZERO, ..Settings::default() };
@@ -76,16 +79,12 @@ pub(crate) fn mend(
         return Ok(mended);
     }
     let reason = match (report.stop, skipped) {
-        (Some(Stop::SpaceNeeded), _) | (_, Some(SkipReason::SpaceNeeded)) => LeftReason::LowSpace,
-        (Some(_), _) => LeftReason::Cancelled,
-        (None, Some(reason)) => LeftReason::Skipped(reason),
-        (None, None) => LeftReason::NoGain,
+        (Some(Stop::SpaceNeeded), _) | (_, Some(SkipReason::SpaceNeeded)) => NotMended::LowSpace,
+        (Some(_), _) => NotMended::Cancelled,
+        (None, Some(reason)) => NotMended::Skipped(reason),
+        (None, None) => NotMended::NoGain,
     };
     Err(MendError::Left { reason, written: report.bytes_moved })
-}
-
-fn left(reason: LeftReason) -> MendError {
-    MendError::Left { reason, written: Bytes(0) }
 }
 
 /// ext4's handles are the inode number and the generation.
@@ -100,7 +99,7 @@ fn id_of(handle: &FileHandle) -> Option<FileId> {
 /// The file, open, and everything that it has.
 fn survey(inner: &mut Ext4Volume, id: FileId) -> Result<(Arc<OpenFile>, Vec<Run>), MendError> {
     let translated = |error| match error {
-        MoveError::Skip(reason) => left(LeftReason::Skipped(reason)),
+        MoveError::Skip(reason) => MendError::left(NotMended::Skipped(reason)),
         MoveError::Fatal(error) => error.into(),
     };
     let file = inner.files.open(id).map_err(translated)?;
@@ -228,7 +227,7 @@ impl OneFile {
                 break;
             }
         }
-        let pieces = best.ok_or_else(|| left(LeftReason::LowSpace))?;
+        let pieces = best.ok_or_else(|| MendError::left(NotMended::LowSpace))?;
         self.stock = pieces.iter().copied().collect();
         let mut surplus = self.inner.owned()?;
         for piece in &pieces {
@@ -239,7 +238,7 @@ impl OneFile {
     }
 
     fn is_room_for(&self, needed: Blocks, floor: Option<Bytes>) -> Result<bool, MendError> {
-        let failed = || self.inner.name.failed("asking for the free space");
+        let failed = || self.inner.name.failed("reading the free space");
         let room = self.inner.shared.room().map_err(failed())?;
         let unclaimed = self.inner.shared.unclaimed().map_err(failed())?;
         let floor = floor.map_or(Blocks(0), |floor| self.inner.geometry.block_size.to_blocks(floor));
@@ -277,6 +276,8 @@ impl OneFile {
 }
 
 impl Volume for OneFile {
+    type Scan = VolumeLayout;
+
     fn info(&self) -> VolumeInfo {
         self.inner.info()
     }
@@ -294,9 +295,8 @@ impl Volume for OneFile {
         for piece in self.stock.iter() {
             builder.push_free(piece);
         }
-        builder
-            .build()
-            .map_err(|error| VolumeError::Damaged { path: self.inner.name.0.clone(), detail: error.to_string() })
+        let VolumeInfo { target: path, filesystem, .. } = self.inner.info();
+        builder.build().map_err(|error| VolumeError::Damaged { path, filesystem, detail: error.to_string() })
     }
 
     fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
@@ -304,6 +304,23 @@ impl Volume for OneFile {
         Ok(self.inner.unclaimed()? + self.stocked())
     }
 
+    /// The volume's dirty data is no one's business here, so that this is no sync of all of it. What makes exchanges durable
+    /// is a commit of the journal behind them: a file made just now belongs to the transaction of this moment, and syncing it
+    /// commits that one and all before it. (Syncing the mended file alone would not do: it commits only what the kernel
+    /// noted as a change of that inode, which an exchange in a leaf of its tree need not be.)
+    fn commit(&mut self) -> Result<(), VolumeError> {
+        self.inner.finish_moves()?;
+        let failed = |errno: Errno| VolumeError::Barrier { path: self.inner.name.0.clone(), source: errno.into() };
+        longrun_sys::sync_file(&self.file).map_err(failed)?;
+        let marker = longrun_sys::temporary_file(&self.inner.root).map_err(failed)?;
+        longrun_sys::sync_file(marker).map_err(failed)?;
+        longrun_sys::sync_file(&self.inner.root).map_err(failed)?;
+        self.inner.shared.balloon().verify(self.inner.geometry.block_size).map_err(failed)?;
+        self.inner.shared.failure().map_or(Ok(()), |errno| Err(failed(errno)))
+    }
+}
+
+impl Placed for OneFile {
     fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
         let owned = self.inner.owned()?;
         let got = wanted.iter().flat_map(|part| owned.overlapping(part).collect::<Vec<_>>()).collect::<ExtentSet>();
@@ -311,6 +328,10 @@ impl Volume for OneFile {
             self.stock.remove(part);
         }
         Ok(got)
+    }
+
+    fn capture_calls(&self) -> u64 {
+        self.inner.capture_calls()
     }
 
     fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError> {
@@ -346,18 +367,7 @@ impl Volume for OneFile {
         self.inner.exchange(file, logical, target, length)
     }
 
-    /// The volume's dirty data is nobody's business here, so that this is no sync of all of it. What makes exchanges durable
-    /// is a commit of the journal behind them: a file made just now belongs to the transaction of this moment, and syncing it
-    /// commits that one and all before it. (Syncing the mended file alone would not do: it commits only what the kernel
-    /// noted as a change of that inode, which an exchange in a leaf of its tree need not be.)
-    fn barrier(&mut self) -> Result<(), VolumeError> {
-        let failed = |errno: Errno| VolumeError::Barrier { path: self.inner.name.0.clone(), source: errno.into() };
-        self.inner.pipeline.drain().map_err(failed)?;
-        longrun_sys::sync_file(&self.file).map_err(failed)?;
-        let marker = longrun_sys::temporary_file(&self.inner.root).map_err(failed)?;
-        longrun_sys::sync_file(marker).map_err(failed)?;
-        longrun_sys::sync_file(&self.inner.root).map_err(failed)?;
-        self.inner.shared.balloon().verify(self.inner.geometry.block_size).map_err(failed)?;
-        self.inner.shared.failure().map_or(Ok(()), |errno| Err(failed(errno)))
+    fn pause(&mut self) -> Result<(), VolumeError> {
+        self.inner.pause()
     }
 }

@@ -1,22 +1,28 @@
-//! A mounted ext4 volume, behind the trait.
+//! A mounted ext4 volume as an implementation of the trait.
 
 use super::Named;
 use super::admission::{Admitted, Purpose, admit};
 use super::balloon::{Capturer, Guard, Shared, Tripwire};
 use super::exchange::Mover;
-use super::files::{Customs, Files};
+use super::files::{FileCalls, Files};
 use super::pipeline::Pipeline;
+use super::rescue::Rescue;
 use super::scan::{Ext4Reader, FreeSpace, Geometry, ScanOptions};
 use super::tuning::Tuning;
-use crate::live::reading::{Reading, await_read, ranges_of};
-use crate::{Exchanged, MoveError, Part, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
+use crate::Target;
+use crate::mounted::lock_place::VolumeLock;
+use crate::mounted::reading::{Reading, await_read, ranges_of};
+use longrun_engine::{Exchanged, MoveError, Part, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{Blocks, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
 use longrun_sys::{Errno, InodeAttributes};
-use std::fs::File;
+use std::cell::Cell;
+use std::fs::{self, File};
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const CUSTOMS: Customs = Customs { open: |root, id, flags| longrun_sys::open_by_id(root, id, flags), reason_to_skip };
+const FILE_CALLS: FileCalls =
+    FileCalls { open: |root, id, flags| longrun_sys::open_by_id(root, id, flags), reason_to_skip };
 
 fn reason_to_skip(attributes: InodeAttributes) -> Option<SkipReason> {
     let pins = [
@@ -32,8 +38,8 @@ fn reason_to_skip(attributes: InodeAttributes) -> Option<SkipReason> {
     pin.or(other).or_else(|| (!attributes.has_extents()).then_some(SkipReason::Pinned(Pin::Indirect)))
 }
 
-/// A mounted ext4 volume that we may optimize. Everything owned is given back when it is dropped, and by the kernel when
-/// the process dies.
+/// A mounted ext4 volume that may be optimized. Everything that it owns is given back when it is dropped, or by the
+/// kernel when the process dies.
 pub struct Ext4Volume {
     // First, so that it ends before what it watches.
     pub(super) guard: Guard,
@@ -42,12 +48,23 @@ pub struct Ext4Volume {
     pub(super) files: Files,
     pub(super) shared: Arc<Shared>,
     tuning: Tuning,
+    stripe: Blocks,
+    capture_calls: Cell<u64>,
     reader: Ext4Reader,
     pub(super) geometry: Geometry,
     info: VolumeInfo,
     pub(super) name: Named,
-    /// Holds the lock.
     pub(super) root: File,
+    // Last: who has it next must find nothing of ours.
+    _lock: VolumeLock,
+}
+
+/// The stripe that the allocator aligns to, by the superblock or the mount options; 0 without one.
+fn stripe_of(kernel_name: &Path) -> Blocks {
+    let options = Path::new("/proc/fs/ext4").join(kernel_name).join("options");
+    let options = fs::read_to_string(options).unwrap_or_default();
+    let stripe = options.lines().find_map(|line| line.strip_prefix("stripe=")?.parse().ok());
+    Blocks(stripe.unwrap_or(0))
 }
 
 impl Ext4Volume {
@@ -65,7 +82,7 @@ impl Ext4Volume {
     }
 
     fn admitted(admitted: Admitted, target: &Target) -> Result<Self, VolumeError> {
-        let Admitted { root, reader, mount, kernel_name, withheld } = admitted;
+        let Admitted { root, lock, reader, mount, kernel_name, withheld } = admitted;
         let name = Named(mount.point.clone());
         let tuning = Tuning::open(&kernel_name)?;
         // Donors are many; where the limit cannot be raised fewer of them will do.
@@ -78,11 +95,13 @@ impl Ext4Volume {
         let tripwire = Tripwire::new(geometry.block_size, &kernel_name);
         Ok(Self {
             guard: Guard::start(&shared, tripwire).map_err(name.failed("starting the guard"))?,
-            pipeline: Pipeline::default(),
+            pipeline: Pipeline::new(geometry.block_size),
             reading: Reading::default(),
-            files: Files::new(name.clone(), another()?, CUSTOMS),
+            files: Files::new(name.clone(), another()?, FILE_CALLS),
             shared,
             tuning,
+            stripe: stripe_of(&kernel_name),
+            capture_calls: Cell::new(0),
             geometry,
             reader,
             info: VolumeInfo {
@@ -92,6 +111,7 @@ impl Ext4Volume {
             },
             name,
             root,
+            _lock: lock,
         })
     }
 }
@@ -100,6 +120,7 @@ impl Ext4Volume {
     fn mover(&mut self) -> Mover<'_> {
         Mover {
             name: &self.name,
+            root: &self.root,
             block_size: self.geometry.block_size,
             shared: &self.shared,
             files: &mut self.files,
@@ -107,9 +128,30 @@ impl Ext4Volume {
             reading: &mut self.reading,
         }
     }
+
+    /// Waits until everything that was exchanged is written; what cannot be is put back. Only then may the blocks that it has
+    /// left go.
+    pub(super) fn finish_moves(&mut self) -> Result<(), VolumeError> {
+        let mut result = Ok(());
+        while let Err(unwritten) = self.pipeline.drain() {
+            let Self { name, root, shared, files, geometry, .. } = self;
+            let error = Rescue { name, root, block_size: geometry.block_size, shared, files }.put_back(unwritten);
+            result = result.and(Err(error));
+        }
+        result
+    }
+}
+
+impl Drop for Ext4Volume {
+    fn drop(&mut self) {
+        // After an error of something else. Files are put back if need be; there is no one left to tell.
+        let _ = self.finish_moves();
+    }
 }
 
 impl Volume for Ext4Volume {
+    type Scan = VolumeLayout;
+
     fn info(&self) -> VolumeInfo {
         self.info.clone()
     }
@@ -121,10 +163,33 @@ impl Volume for Ext4Volume {
         Ok(self.reader.scan(options, progress)?.layout)
     }
 
-    fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
-        self.shared.unclaimed().map_err(self.name.failed("asking for the free space"))
+    fn names(
+        &mut self,
+        layout: &VolumeLayout,
+        files: &[FileId],
+        _progress: &dyn Progress,
+    ) -> Result<Vec<PathBuf>, VolumeError> {
+        self.reader.names(layout, &self.name.0, files)
     }
 
+    fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
+        self.shared.unclaimed().map_err(self.name.failed("reading the free space"))
+    }
+
+    fn commit(&mut self) -> Result<(), VolumeError> {
+        self.files.close();
+        self.finish_moves()?;
+        let failed = |errno: Errno| VolumeError::Barrier { path: self.name.0.clone(), source: errno.into() };
+        longrun_sys::sync_volume(&self.root).map_err(failed)?;
+        // Some kernels answer syncfs with success on a file system that was shut down or whose journal was aborted; fsync
+        // of a directory tells.
+        longrun_sys::sync_file(&self.root).map_err(failed)?;
+        self.shared.balloon().verify(self.geometry.block_size).map_err(failed)?;
+        self.shared.failure().map_or(Ok(()), |errno| Err(failed(errno)))
+    }
+}
+
+impl Placed for Ext4Volume {
     fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
         let capturer = Capturer {
             name: &self.name,
@@ -132,11 +197,18 @@ impl Volume for Ext4Volume {
             shared: &self.shared,
             tuning: &self.tuning,
             geometry: self.geometry,
+            stripe: self.stripe,
+            calls: &self.capture_calls,
         };
         self.guard.watching(|| capturer.capture(wanted))
     }
 
+    fn capture_calls(&self) -> u64 {
+        self.capture_calls.get()
+    }
+
     fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError> {
+        self.finish_moves()?;
         self.shared.release(extents, self.geometry.block_size).map_err(self.name.failed("giving back free space"))?;
         self.shared.balloon().close_empty();
         Ok(())
@@ -173,15 +245,7 @@ impl Volume for Ext4Volume {
         self.mover().exchange(file, logical, target, length)
     }
 
-    fn barrier(&mut self) -> Result<(), VolumeError> {
-        let failed = |errno: Errno| VolumeError::Barrier { path: self.name.0.clone(), source: errno.into() };
-        self.files.close();
-        self.pipeline.drain().map_err(failed)?;
-        longrun_sys::sync_volume(&self.root).map_err(failed)?;
-        // Some kernels answer syncfs with success on a file system that was shut down or whose journal was aborted; fsync
-        // of a directory tells.
-        longrun_sys::sync_file(&self.root).map_err(failed)?;
-        self.shared.balloon().verify(self.geometry.block_size).map_err(failed)?;
-        self.shared.failure().map_or(Ok(()), |errno| Err(failed(errno)))
+    fn pause(&mut self) -> Result<(), VolumeError> {
+        self.finish_moves()
     }
 }

@@ -1,11 +1,11 @@
-//! Mending where the kernel can share blocks after comparing them: XFS and btrfs.
+//! Mending on file systems whose kernel code compares blocks and then shares them: XFS and btrfs.
 //!
-//! Owns whether a file is mended at all. The work itself is [`crate::rewrite`]'s.
+//! Owns the decision whether a file is mended. [`crate::remap`] does the work.
 
-use super::{LeftReason, Limits, MendError, Mended, Place, checkpoint, worth_moving};
-use crate::VolumeError;
-use crate::engine::Observer;
-use crate::rewrite::{Durable, Ended, Floor, Request, Sharers, Subject, Survey, open, rewrite};
+use super::{Limits, MendError, Mended, NotMended, Place, await_permission, worth_moving};
+use crate::remap::{Floor, Sharers, Subject, Survey, Unit, open, rewrite};
+use longrun_engine::share::{Durable, Ended};
+use longrun_engine::{Observer, VolumeError};
 use longrun_layout::Bytes;
 use longrun_sys::{ByteRange, Errno, FileHandle};
 use std::fs::File;
@@ -17,8 +17,8 @@ pub(super) fn mend(
     limits: Limits,
     observer: &mut dyn Observer,
 ) -> Result<Mended, MendError> {
-    let block_size = longrun_sys::capacity(place.root).map_err(place.failed("asking for the block size"))?.block_size;
-    let floor = Floor::of(limits.floor, place.root).map_err(place.failed("asking for the free space"))?;
+    let block_size = longrun_sys::capacity(place.root).map_err(place.failed("reading the block size"))?.block_size;
+    let floor = Floor::of(limits.floor, place.root).map_err(place.failed("reading the free space"))?;
     let file = open(place.root, handle).map_err(MendError::left)?;
     let subject = Subject::of(file, block_size, Sharers::None).map_err(MendError::left)?;
     let before = subject.survey.excess();
@@ -27,20 +27,20 @@ pub(super) fn mend(
     }
     let parts = worth_moving(&subject.survey.data, block_size, limits.worth);
     if parts.is_empty() {
-        return Err(MendError::left(LeftReason::WholeEnough));
+        return Err(MendError::left(NotMended::WholeEnough));
     }
     let needed = subject.data_bytes(&parts);
     if needed > limits.budget {
-        return Err(MendError::left(LeftReason::Budget));
+        return Err(MendError::left(NotMended::Budget));
     }
     floor.permits(needed, place.root).map_err(MendError::left)?;
-    checkpoint(observer, needed).map_err(MendError::left)?;
+    await_permission(observer, needed)?;
     require_sharing(place)?;
     let subjects = [subject];
-    let request =
-        Request { place, subjects: &subjects, parts: &parts, floor, durable: Durable::BeforeItIsTaken, beside: true };
+    let unit =
+        Unit { place, subjects: &subjects, parts: &parts, floor, durable: Durable::BeforeItIsTaken, beside: true };
     let mut written = Bytes(0);
-    let ended = rewrite(&request, observer, &mut written);
+    let ended = rewrite(unit, observer, &mut written);
     ended.map_err(|ended| match ended {
         Ended::Left(reason) => MendError::Left { reason, written },
         Ended::Failed(error) => error.into(),
@@ -61,10 +61,10 @@ fn require_sharing(place: Place<'_>) -> Result<(), VolumeError> {
         Ok(file)
     };
     let both = one().and_then(|first| Ok((first, one()?)));
-    let (first, second) = both.map_err(place.failed("making a temporary file"))?;
+    let (first, second) = both.map_err(place.failed("creating a temporary file"))?;
     match longrun_sys::share_if_same(&first, Bytes(0), &second, ByteRange { start: Bytes(0), length: Bytes(4096) }) {
         Err(Errno::OPNOTSUPP) => {
-            let what = "mending on a file system that cannot share blocks (XFS made with reflink=0)".to_owned();
+            let what = "mending on a file system without block sharing (XFS made with reflink=0)".to_owned();
             Err(VolumeError::Unsupported { path: place.point.to_owned(), what })
         }
         other => other.map(drop).map_err(place.failed("trying to share a block")),

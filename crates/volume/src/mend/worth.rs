@@ -1,14 +1,14 @@
-//! Which parts of a file are worth moving. Pure.
+//! Chooses the parts of a file that are worth moving. Pure.
 //!
-//! Owns the bargain: what is moved is paid for by the fragments that the file is fewer afterwards. Never looks at free space:
-//! what moves is taken to come to lie in one piece, however long.
+//! Owns the criterion: the number of bytes moved for each fragment that the file has less afterwards. Never examines
+//! free space: moved data is assumed to end up in one piece, however long.
 
-use longrun_layout::{BlockSize, Bytes, Extent, Run};
+use longrun_layout::{BlockSize, Bytes, LogicalRange, Run};
 
 /// A fragment of a file.
 struct Fragment {
     /// In blocks of the file.
-    logical: Extent,
+    logical: LogicalRange,
     length: Bytes,
     /// Whether the one before it moves in the cheapest choice in which this one stays, and in that in which it moves.
     before_moves: [bool; 2],
@@ -17,7 +17,7 @@ struct Fragment {
 /// The fragments of `runs`, in blocks of the file, that shall move so that the file has the fewest that this is worth: moving
 /// costs no more than `worth` bytes for each fragment that there is less. So short ones come together, while a long one beside
 /// them stays, and what grows on is not moved as a whole each time.
-pub(crate) fn worth_moving(runs: &[Run], block_size: BlockSize, worth: Bytes) -> Vec<Extent> {
+pub(crate) fn worth_moving(runs: &[Run], block_size: BlockSize, worth: Bytes) -> Vec<LogicalRange> {
     let mut fragments = fragments(runs, block_size);
     // The least cost, in bytes, of all up to here when the last one stays, and when it moves. One that stays is a fragment, and
     // so is one that moves unless the one before it moves, too.
@@ -28,7 +28,7 @@ pub(crate) fn worth_moving(runs: &[Run], block_size: BlockSize, worth: Bytes) ->
         (stays, moves) = (stays.min(moves) + one, moves.min(stays + one) + u128::from(fragment.length.0));
     }
     let mut moving = moves < stays;
-    let mut chosen: Vec<Extent> = Vec::new();
+    let mut chosen: Vec<LogicalRange> = Vec::new();
     for Fragment { logical, before_moves: [if_it_stays, if_it_moves], .. } in fragments.into_iter().rev() {
         if moving {
             chosen.push(logical);
@@ -45,7 +45,7 @@ fn fragments(runs: &[Run], block_size: BlockSize) -> Vec<Fragment> {
     let fragment = |pieces: &[Run]| {
         let (first, last) = pieces.first().zip(pieces.last())?;
         Some(Fragment {
-            logical: Extent::new(first.logical.0, (last.logical_end() - first.logical).0),
+            logical: LogicalRange::between(first.logical, last.logical_end()),
             length: pieces.iter().map(|run| block_size.to_bytes(run.length)).sum(),
             before_moves: [false; 2],
         })
@@ -80,7 +80,7 @@ mod tests {
 
     /// The lengths, in KiB, of what moves.
     fn moving(lengths: &[u64], worth: u64) -> Vec<u64> {
-        let kib = |extent: &Extent| block_size().to_bytes(extent.length).0 >> 10;
+        let kib = |range: &LogicalRange| block_size().to_bytes(range.length).0 >> 10;
         worth_moving(&file(lengths), block_size(), Bytes(worth << 10)).iter().map(kib).collect()
     }
 
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn what_grows_on_is_moved_anew_only_as_long_as_it_is_short() {
         assert_eq!(moving(&[12_000, 300, 16], 4096), [300, 16]);
-        assert_eq!(moving(&[12_000, 316], 4096), [], "one fragment less is not worth 12 MB");
+        assert_eq!(moving(&[12_000, 316], 4096), Vec::<u64>::new(), "one fragment less is not worth 12 MB");
         assert_eq!(moving(&[12_000, 4000, 64, 8], 4096), [4000, 64, 8]);
         assert_eq!(moving(&[12_000, 5000, 64, 8], 4096), [64, 8]);
     }
@@ -106,9 +106,9 @@ mod tests {
         assert_eq!(moving(&[90_000, 80_000, 4], u64::MAX >> 10), [90_000, 80_000, 4]);
         let all = worth_moving(&file(&[1 << 40, 1 << 40]), block_size(), Bytes(u64::MAX));
         assert_eq!(all.len(), 2);
-        assert_eq!(moving(&[64], u64::MAX >> 10), []);
-        assert_eq!(moving(&[], 4096), []);
-        assert_eq!(moving(&[4, 4, 4], 0), [], "nothing is worth nothing");
+        assert_eq!(moving(&[64], u64::MAX >> 10), Vec::<u64>::new());
+        assert_eq!(moving(&[], 4096), Vec::<u64>::new());
+        assert_eq!(moving(&[4, 4, 4], 0), Vec::<u64>::new(), "nothing is worth nothing");
     }
 
     #[test]
@@ -119,7 +119,13 @@ mod tests {
             length: Blocks(length),
         };
         let runs = [run(0, 100, 10), run(20, 110, 10), run(30, 500, 5)];
-        assert_eq!(worth_moving(&runs, block_size(), Bytes(1 << 20)), [Extent::new(0, 30), Extent::new(30, 5)]);
+        assert_eq!(
+            worth_moving(&runs, block_size(), Bytes(1 << 20)),
+            [0..30, 30..35].map(|range: std::ops::Range<u64>| LogicalRange::between(
+                LogicalBlock(range.start),
+                LogicalBlock(range.end)
+            ))
+        );
         assert_eq!(worth_moving(&runs[..2], block_size(), Bytes(1 << 20)), []);
     }
 

@@ -1,12 +1,15 @@
-//! Whether a volume may be optimized at all, and by us alone.
+//! Decides whether an XFS volume may be optimized, and takes the lock.
 //!
-//! Owns the refusals that only XFS has; the others, and the lock, are in [`crate::live::admission`]. Never writes to the
-//! volume.
+//! Owns the refusals that only XFS has; the others, and the lock, are in [`crate::mounted::admission`]. Never writes to
+//! the volume.
 
-use crate::live::admission::{Candidate, Terms, is_dax, is_on_device};
-use crate::live::io;
-use crate::target::Mount;
-use crate::{Target, VolumeError};
+use crate::Target;
+use crate::mounted::admission::{Candidate, Terms, is_dax, is_on_device};
+use crate::mounted::io;
+use crate::mounted::lock_place::VolumeLock;
+use crate::mounted::others::Tool;
+use longrun_engine::VolumeError;
+use longrun_sys::Mount;
 use longrun_sys::{XfsGeometry, xfs_geometry};
 use std::fs::File;
 
@@ -16,13 +19,14 @@ const TERMS: Terms = Terms {
     whole: true,
     is_unsafe,
     is_root: is_on_device,
-    other_optimizer: "xfs_fsr",
+    other_optimizer: Tool { name: "xfs_fsr", verb: None },
 };
 
 /// A volume that was admitted.
 pub(super) struct Admitted {
-    /// Its root directory, locked while it is open.
+    /// Its root directory.
     pub(super) root: File,
+    pub(super) lock: VolumeLock,
     pub(super) geometry: XfsGeometry,
     pub(super) mount: Mount,
 }
@@ -32,12 +36,12 @@ pub(super) fn admit(target: &Target) -> Result<Admitted, VolumeError> {
     let candidate = Candidate::of(target, TERMS)?;
     let root = candidate.open_root()?;
     let point = &candidate.mount.point;
-    let geometry = xfs_geometry(&root).map_err(io(point, "asking for the geometry"))?;
+    let geometry = xfs_geometry(&root).map_err(io(point, "reading the geometry"))?;
     if let Some(what) = unfit(&geometry) {
         return Err(VolumeError::Unsupported { path: target.given.clone(), what });
     }
-    candidate.lock(&root)?;
-    Ok(Admitted { root, geometry, mount: candidate.mount.clone() })
+    let lock = candidate.lock(&root)?;
+    Ok(Admitted { root, lock, geometry, mount: candidate.mount.clone() })
 }
 
 /// Quotas: blocks that are allocated for a move would count for root, and a file's owner could be refused meanwhile.
@@ -64,8 +68,8 @@ fn is_unsafe(option: &str) -> bool {
 pub fn unfit(geometry: &XfsGeometry) -> Option<String> {
     if !geometry.shares_blocks {
         return Some(
-            "XFS made without reflink (no file of it can be moved so that the kernel compares the content; \
-             make the volume anew with mkfs.xfs -m reflink=1)"
+            "XFS made without reflink (the kernel cannot compare and share blocks there; make the volume again with \
+             mkfs.xfs -m reflink=1)"
                 .into(),
         );
     }

@@ -1,7 +1,7 @@
-//! What we count on: blocks that the engine takes for ours.
+//! Claims: blocks that the engine treats as owned.
 //!
-//! Owns a list, no blocks. On XFS nothing needs to be held, since a place can be named when it is allocated: a claim is
-//! the hope that the block is still free then. Whoever needs the block before just takes it, and the allocation tells.
+//! Owns a list, but no blocks. On XFS blocks need not be held, because an allocation can choose its place: a claim is
+//! the assumption that the block is still free then. Others can take the block before, and the allocation detects this.
 
 use longrun_layout::{Extent, ExtentSet};
 
@@ -35,7 +35,7 @@ impl Claims {
         self.0.covers(extent)
     }
 
-    /// Gives up what somebody else has by now.
+    /// Gives up what another process has by now.
     pub(super) fn keep_free(&mut self, free: &ExtentSet) {
         self.0 = self.0.iter().flat_map(|part| free.overlapping(part).collect::<Vec<_>>()).collect();
     }

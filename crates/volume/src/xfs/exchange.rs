@@ -1,18 +1,18 @@
-//! Moving a part of a file to a chosen place.
+//! Moves a part of a file to a chosen place.
 //!
-//! Owns the steps: allocate the place in a nameless file of ours, write a copy of the data there, and have the kernel
-//! compare the two under its locks and let the file take the copy's blocks (FIDEDUPERANGE). Times, attributes and holes
-//! stay; a file that was changed meanwhile differs, and stays where it is. What the file leaves goes back to the file
-//! system, which hands it to nobody before its log has been written. Never plans, never waits for the log.
+//! Owns the steps: allocate the place in a nameless file, write a copy of the data there, and let the kernel compare
+//! the two under its locks and let the file share the copy's blocks (FIDEDUPERANGE). Times, attributes and holes stay.
+//! A file that was changed meanwhile differs, and stays in place. The vacated blocks go back to the file system, which
+//! does not allocate them before its log is written. Never plans, never waits for the log.
 
+use super::anchors::{AnchorFile, AnchoredRange, Anchors};
 use super::claims::Claims;
 use super::log::Log;
 use super::scan::free_in;
 use super::sharers::Keep;
-use super::steering::{Berth, Steering, Vessel};
-use crate::live::Named;
-use crate::live::files::{Files, OpenFile};
-use crate::{Exchanged, MoveError, SkipReason};
+use crate::mounted::Named;
+use crate::mounted::files::{Files, OpenFile};
+use longrun_engine::{Exchanged, MoveError, SkipReason};
 use longrun_layout::{Blocks, Bytes, Extent, FileId, LogicalBlock, PhysicalBlock, Pin, Run};
 use longrun_sys::{ByteRange, Errno, FileExtent, Mapping, Shared, XfsGeometry, share_if_same};
 use std::fs::File;
@@ -21,9 +21,9 @@ use std::time::Duration;
 
 /// The most that the kernel is asked to compare at once: it holds the locks of the file meanwhile (1 MiB: 0.3 ms).
 const MOST_BYTES: u64 = 4 << 20;
-/// An allocation that cannot be had is not tried in smaller pieces than this.
+/// An allocation that cannot be obtained is not tried in smaller pieces than this.
 const LEAST_STEP: Blocks = Blocks(64);
-/// How often an allocation that missed is tried again although its place is free: what was freed lately can be had only
+/// How often an allocation that missed is tried again although its place is free: what was freed lately can be obtained only
 /// when the log has been written (and, on volumes that discard, a little later).
 const RETRIES: u32 = 1;
 const BETWEEN_RETRIES: Duration = Duration::from_millis(2);
@@ -34,12 +34,12 @@ pub(super) struct Mover<'a> {
     pub(super) root: &'a File,
     pub(super) geometry: XfsGeometry,
     pub(super) files: &'a mut Files,
-    pub(super) steering: &'a Steering,
+    pub(super) anchors: &'a Anchors,
     pub(super) claims: &'a mut Claims,
     pub(super) log: &'a Log,
     pub(super) keep: &'a Keep,
     pub(super) buffer: &'a mut Vec<u8>,
-    /// Whether somebody had it in memory before it was read for this; none when it was not.
+    /// Whether another process had it in memory before it was read for this; none when it was not.
     pub(super) was_cached: Option<bool>,
 }
 
@@ -106,13 +106,13 @@ impl Mover<'_> {
                 return Err(MoveError::Skip(SkipReason::Changed));
             }
         }
-        let (vessel, berth) = self.berth(wanted)?;
-        let moved = self.carry(group, part, &vessel, &berth);
-        // Whatever came of it, the vessel's own share goes back.
-        vessel.give_back(&berth).map_err(self.name.failed("giving back free space"))?;
+        let (anchor_file, anchored) = self.anchored(wanted)?;
+        let moved = self.carry(group, part, &anchor_file, &anchored);
+        // Whatever came of it, the anchor file's own share goes back.
+        anchor_file.give_back(&anchored).map_err(self.name.failed("giving back free space"))?;
         let moved = moved?;
         let left = first_blocks(&sources, moved);
-        let vacated: Vec<Extent> = left.iter().flat_map(|extent| self.steering.without_anchors(*extent)).collect();
+        let vacated: Vec<Extent> = left.iter().flat_map(|extent| self.anchors.without_anchors(*extent)).collect();
         self.claims.exchanged(Extent { length: moved, ..wanted }, &vacated);
         done.blocks += moved;
         done.vacated.extend(vacated);
@@ -142,7 +142,7 @@ impl Mover<'_> {
             extents = self.extents(file, range, Mapping::AsIs)?;
         }
         let is_anchor =
-            |extent: &FileExtent| extent.run(block_size).is_some_and(|run| self.steering.is_anchor(run.extent()));
+            |extent: &FileExtent| extent.run(block_size).is_some_and(|run| self.anchors.is_anchor(run.extent()));
         if !may_share && extents.iter().any(|extent| extent.flags.is_shared() && !is_anchor(extent)) {
             return Err(MoveError::Skip(SkipReason::Pinned(Pin::Shared)));
         }
@@ -171,15 +171,15 @@ impl Mover<'_> {
     }
 
     /// Allocates the place.
-    fn berth(&self, wanted: Extent) -> Result<(Arc<Vessel>, Berth), MoveError> {
+    fn anchored(&self, wanted: Extent) -> Result<(Arc<AnchorFile>, AnchoredRange), MoveError> {
         let group = self.geometry.group_of_block(wanted.start);
         for attempt in 0..=RETRIES {
-            let Some(vessel) = self.steering.vessel(group) else { break };
-            if let Some(berth) = vessel.take(wanted).map_err(self.name.failed("allocating free space"))? {
-                return Ok((vessel, berth));
+            let Some(anchor_file) = self.anchors.anchor_file(group) else { break };
+            if let Some(anchored) = anchor_file.take(wanted).map_err(self.name.failed("allocating free space"))? {
+                return Ok((anchor_file, anchored));
             }
             let free = free_in(self.root, &self.geometry, wanted);
-            if !free.map_err(self.name.failed("asking for the free space"))?.covers(wanted) {
+            if !free.map_err(self.name.failed("reading the free space"))?.covers(wanted) {
                 break;
             }
             self.log.write().map_err(self.name.failed("writing the log"))?;
@@ -188,14 +188,20 @@ impl Mover<'_> {
         Err(MoveError::Skip(SkipReason::TargetTaken))
     }
 
-    /// Copies the part into the berth and has the file take it, and those that follow it: all or none. Returns how many
+    /// Copies the part into the range and has the file take it, and those that follow it: all or none. Returns how many
     /// blocks lie there now.
-    fn carry(&mut self, group: &Group, part: Part, vessel: &Vessel, berth: &Berth) -> Result<Blocks, MoveError> {
+    fn carry(
+        &mut self,
+        group: &Group,
+        part: Part,
+        anchor_file: &AnchorFile,
+        anchored: &AnchoredRange,
+    ) -> Result<Blocks, MoveError> {
         let Some(file) = group.first() else { return Ok(Blocks(0)) };
         let was_cached = self.was_cached.unwrap_or_else(|| any_is_cached(group, self.bytes_of(part)));
-        self.fill(file, part, vessel, berth)?;
+        self.fill(file, part, anchor_file, anchored)?;
         if group.len() == 1 {
-            let moved = self.take(file, part, vessel, berth)?;
+            let moved = self.take(file, part, anchor_file, anchored)?;
             self.warm(file, part, was_cached);
             return Ok(moved);
         }
@@ -203,9 +209,9 @@ impl Mover<'_> {
         let kept =
             self.keep.present(file, range).map_err(|errno| self.files.refusal("sharing a file's blocks", errno))?;
         let taken: Result<Vec<Blocks>, MoveError> =
-            group.iter().map(|file| self.take(file, part, vessel, berth)).collect();
+            group.iter().map(|file| self.take(file, part, anchor_file, anchored)).collect();
         let all_went = taken.as_ref().is_ok_and(|moved| moved.iter().all(|moved| *moved == part.length));
-        // A file that nobody knows of keeps the old place: then the move would cost space.
+        // A file that no one knows of keeps the old place: then the move would cost space.
         let is_wanted = kept.is_shared().map_err(self.name.failed("mapping a temporary file"))?;
         if all_went && !is_wanted {
             kept.give_back().map_err(self.name.failed("giving back free space"))?;
@@ -229,8 +235,14 @@ impl Mover<'_> {
         }
     }
 
-    /// Copies the part into the berth.
-    fn fill(&mut self, file: &OpenFile, part: Part, vessel: &Vessel, berth: &Berth) -> Result<(), MoveError> {
+    /// Copies the part into the range.
+    fn fill(
+        &mut self,
+        file: &OpenFile,
+        part: Part,
+        anchor_file: &AnchorFile,
+        anchored: &AnchoredRange,
+    ) -> Result<(), MoveError> {
         let range = self.bytes_of(part);
         let Self { name, files, buffer, .. } = self;
         buffer.resize(usize::try_from(part.bytes.0).unwrap_or(0), 0);
@@ -238,21 +250,28 @@ impl Mover<'_> {
         if read.map_err(|errno| files.refusal("reading a file", errno))? < buffer.len() {
             return Err(MoveError::Skip(SkipReason::Busy));
         }
-        vessel.write(berth, buffer).map_err(name.failed("writing moved data"))?;
+        anchor_file.write(anchored, buffer).map_err(name.failed("writing moved data"))?;
         // Nothing is taken from a place that is not the chosen one: the guarantee does not rest on the allocation alone.
-        longrun_sys::wait_writeback(vessel, vessel.range(berth)).map_err(name.failed("writing moved data"))?;
-        if !vessel.lies(berth).map_err(name.failed("mapping a temporary file"))? {
+        longrun_sys::wait_writeback(anchor_file, anchor_file.range(anchored))
+            .map_err(name.failed("writing moved data"))?;
+        if !anchor_file.lies(anchored).map_err(name.failed("mapping a temporary file"))? {
             return Err(MoveError::Skip(SkipReason::TargetTaken));
         }
         Ok(())
     }
 
-    /// Has a file take the berth, if both hold the same. Returns how many of its blocks lie there now.
-    fn take(&self, file: &OpenFile, part: Part, vessel: &Vessel, berth: &Berth) -> Result<Blocks, MoveError> {
+    /// Has a file take the range, if both hold the same. Returns how many of its blocks lie there now.
+    fn take(
+        &self,
+        file: &OpenFile,
+        part: Part,
+        anchor_file: &AnchorFile,
+        anchored: &AnchoredRange,
+    ) -> Result<Blocks, MoveError> {
         let Self { files, geometry, .. } = self;
         let range = self.bytes_of(part);
         let end = Bytes(range.start.0 + range.length.0);
-        match share_if_same(vessel, vessel.range(berth).start, file, range) {
+        match share_if_same(anchor_file, anchor_file.range(anchored).start, file, range) {
             Ok(Shared::Same(_)) => {}
             Ok(Shared::Differs) => return Err(MoveError::Skip(SkipReason::Busy)),
             // It has just become shorter.
@@ -265,7 +284,7 @@ impl Mover<'_> {
         let extents = longrun_sys::map_file(file, whole, Mapping::AsIs)
             .map_err(|errno| files.refusal("mapping a file", errno))?;
         let runs = clipped(extents.iter().filter_map(|extent| extent.run(geometry.block_size)), part);
-        Ok(arrived(&runs, part.logical, berth.extent.start))
+        Ok(arrived(&runs, part.logical, anchored.extent.start))
     }
 }
 

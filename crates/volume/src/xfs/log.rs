@@ -1,4 +1,4 @@
-//! The log: having everything so far written to it.
+//! Writes the log: everything so far becomes durable.
 //!
 //! Never touches a user's file.
 

@@ -1,23 +1,26 @@
-//! XFS: the scan by the kernel's own calls, and the live primitives.
+//! XFS: the scan by the kernel's own calls, and the primitives on a mounted volume.
 //!
-//! Owns what the kernel can do for a mounted XFS volume: who may be moved ([`admission`]), allocating at a chosen place
-//! ([`steering`]), and having a file take the blocks there for its own ([`exchange`]). Never decides what goes where.
+//! Owns the operations of the kernel on a mounted XFS volume: which files may be moved ([`admission`]), allocation at a
+//! chosen place ([`anchors`]), and letting a file take the blocks there ([`exchange`]). Never decides where data goes.
 //!
-//! Unlike on ext4 no free space is held while a pass lasts: XFS can be told a place, so that a block is allocated just
-//! when a file moves to it, and what the file leaves goes back to the file system, which hands it to nobody before its
-//! log has been written (docs/decisions/0009-xfs-is-aimed-at-not-held.md).
+//! Unlike on ext4, no free space is held during a pass. An allocation can choose its place, so a block is allocated
+//! only when a file moves to it. Vacated blocks go back to the file system, which does not allocate them before its log
+//! is written (docs/decisions/0009-xfs-is-aimed-at-not-held.md).
 
 mod admission;
+mod anchors;
 mod claims;
 mod exchange;
+mod file_system;
 mod log;
 mod paths;
 mod reserve;
 pub mod scan;
 mod sharers;
-mod steering;
 mod volume;
 
 pub use admission::unfit;
-pub use paths::paths_of;
+pub use anchors::withhold_anchors;
+pub(crate) use file_system::Xfs;
+pub use paths::names;
 pub use volume::XfsVolume;

@@ -1,7 +1,7 @@
-//! Free blocks that cannot be had.
+//! Free blocks that cannot be allocated.
 //!
-//! Owns the knowledge that XFS keeps a part of each allocation group's free space for its own trees, without saying which
-//! blocks. Never makes a call.
+//! Owns the knowledge that XFS reserves a part of each allocation group's free space for its own trees, without saying
+//! which blocks. Never makes a system call.
 
 use longrun_layout::{Blocks, Extent, PhysicalBlock, Region};
 use longrun_sys::XfsGeometry;

@@ -1,12 +1,12 @@
 //! Reads a mounted XFS volume by the kernel's own calls: all inodes by BULKSTAT, the maps of files by FIEMAP, the free
 //! space by GETFSMAP.
 //!
-//! Owns the picture of a volume. Never writes, but for having the volume synced, never opens anything but files and
-//! directories. What nobody claims is immovable: metadata, directories, what lies behind the end of files.
+//! Owns the layout of a volume. Never writes (it only syncs the volume), and opens only files and directories. Blocks
+//! with no known owner are treated as immovable: metadata, directories, and blocks beyond the end of files.
 
 use super::reserve::regions;
-use crate::live::again::look_again;
-use crate::{NoProgress, Progress, VolumeError};
+use crate::mounted::again::look_again;
+use longrun_engine::{NoProgress, Progress, VolumeError};
 use longrun_layout::{Blocks, Extent, ExtentSet, LayoutBuilder, NO_DIRECTORY, PhysicalBlock, Pin, Run, VolumeLayout};
 use longrun_sys::{
     ByteRange, Errno, InodeKind, InodeRecord, Mapping, OFlags, SpaceOwner, SpaceRecord, XfsGeometry, for_each_extent,
@@ -18,7 +18,7 @@ use std::path::Path;
 /// Between two looks at whether to go on.
 const FILES_BETWEEN_REPORTS: u64 = 256;
 
-/// A volume as it was at one moment.
+/// The state of a volume at one moment.
 #[derive(Clone, Debug)]
 pub struct XfsScan {
     /// Files, directories, free space, obstacles.
@@ -46,12 +46,12 @@ pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<XfsScan
     let failed = |act| move |errno: Errno| io(path, act, errno);
     // What has no blocks yet would be missing.
     longrun_sys::sync_volume(root).map_err(failed("syncing the volume"))?;
-    let geometry = longrun_sys::xfs_geometry(root).map_err(failed("asking for the geometry"))?;
+    let geometry = longrun_sys::xfs_geometry(root).map_err(failed("reading the geometry"))?;
     let (mut layout, areas) = read(root, path, geometry, |_| true, progress)?;
     look_again(&mut layout, |doubted| {
         read(root, path, geometry, |inode| doubted.contains(&inode.id), &NoProgress).map(|(layout, _)| layout)
     })?;
-    let available = longrun_sys::capacity(root).map_err(failed("asking for the free space"))?.available;
+    let available = longrun_sys::capacity(root).map_err(failed("reading the free space"))?.available;
     layout.set_regions(regions(&geometry, layout.free_blocks(), available));
     Ok(XfsScan { layout, geometry, areas })
 }
@@ -100,14 +100,13 @@ fn read(
     drop(inodes);
     let whole = Extent { start: PhysicalBlock(0), length: geometry.total };
     let (free, areas): (Vec<_>, Vec<_>) = map_space(root, geometry.block_size, whole)
-        .map_err(failed("asking for the free space"))?
+        .map_err(failed("reading the free space"))?
         .into_iter()
         .filter(|record| !matches!(record.owner, SpaceOwner::Other(_)))
         .partition(|record| record.owner == SpaceOwner::Free);
     free.into_iter().for_each(|record| builder.push_free(record.extent));
     progress.at(total, total);
-    let layout =
-        builder.build().map_err(|error| VolumeError::Damaged { path: path.to_owned(), detail: error.to_string() })?;
+    let layout = builder.build().map_err(|error| damaged(path, error.to_string()))?;
     Ok((layout, areas))
 }
 
@@ -160,7 +159,7 @@ impl Mapper<'_> {
         let file = match open_xfs_by_id(self.root, inode.id, flags) {
             Ok(file) => file,
             Err(Errno::STALE | Errno::NOENT) => return Ok(None),
-            // Somebody's lease: it can be moved another time.
+            // Another process's lease: it can be moved another time.
             Err(Errno::AGAIN | Errno::PERM | Errno::ACCESS) => return Ok(Some(Some(Pin::Immutable).into())),
             Err(errno) => return Err(errno),
         };
@@ -188,6 +187,10 @@ impl Mapper<'_> {
         }
         Ok(Some(found))
     }
+}
+
+fn damaged(path: &Path, detail: String) -> VolumeError {
+    VolumeError::Damaged { path: path.to_owned(), filesystem: "xfs".to_owned(), detail }
 }
 
 fn io(path: &Path, act: &'static str, errno: Errno) -> VolumeError {

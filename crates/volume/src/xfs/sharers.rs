@@ -1,7 +1,8 @@
-//! Files that share blocks, on the way to another place: how they come back when one of them cannot go.
+//! Files that share blocks and are being moved: how they return if one of them cannot move.
 //!
-//! Owns a nameless file that shares the present blocks with them while they move. So the blocks stay what they are until all
-//! have gone, and it shows whether somebody else has them too. Never decides what moves.
+//! Owns a nameless file that shares the present blocks with them during the move. The blocks therefore keep their
+//! content until all files have moved, and the file shows whether another file shares them, too. Never decides what
+//! moves.
 
 use longrun_layout::{BlockSize, Bytes};
 use longrun_sys::{ByteRange, Errno, Mapping, Shared, map_file, share_blocks_of, share_if_same};
@@ -36,7 +37,7 @@ impl Kept<'_> {
     }
 
     /// Has a file take the kept blocks again wherever it holds the same. What its user has changed meanwhile is shared with
-    /// nobody any more.
+    /// no one any more.
     pub(super) fn put_back(&self, file: impl AsFd, range: ByteRange, block_size: BlockSize) {
         let file = file.as_fd();
         let mut left = vec![(Bytes(0), range)];
@@ -53,7 +54,7 @@ impl Kept<'_> {
         }
     }
 
-    /// Lets go of the blocks: what nobody else has is free.
+    /// Lets go of the blocks: what no other file refers to is free.
     pub(super) fn give_back(self) -> Result<(), Errno> {
         longrun_sys::set_length(&self.0.0, Bytes(0))
     }

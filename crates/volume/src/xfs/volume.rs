@@ -1,33 +1,35 @@
-//! A mounted XFS volume, behind the trait.
+//! A mounted XFS volume as an implementation of the trait.
 
 use super::admission::{Admitted, admit};
+use super::anchors::Anchors;
 use super::claims::Claims;
 use super::exchange::{Mover, any_is_cached};
 use super::log::Log;
-use super::reserve::group_extent;
 use super::scan::{free_in, scan};
 use super::sharers::Keep;
-use super::steering::Steering;
-use crate::live::Named;
-use crate::live::files::{Customs, Files};
-use crate::live::reading::{Reading, ask_for, await_read, ranges_of};
-use crate::{Exchanged, MoveError, Part, Progress, SkipReason, Target, Volume, VolumeError, VolumeInfo};
+use crate::Target;
+use crate::mounted::Named;
+use crate::mounted::files::{FileCalls, Files};
+use crate::mounted::lock_place::VolumeLock;
+use crate::mounted::reading::{Reading, ask_for, await_read, ranges_of};
+use longrun_engine::{Exchanged, MoveError, Part, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{
     Blocks, Extent, ExtentSet, FileId, FileIndex, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout,
 };
 use longrun_sys::{ByteRange, InodeAttributes, XfsGeometry};
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Ranges that lie closer together than this are asked for at once.
 const NEAR: Blocks = Blocks(1 << 16);
 
-/// A mounted XFS volume that we may optimize. No free space of it is held but for one block in each allocation group, in
-/// files without a name.
+/// A mounted XFS volume that may be optimized. The only free space that it holds is one block in each allocation group,
+/// in nameless files.
 pub struct XfsVolume {
     files: Files,
-    steering: Steering,
+    anchors: Anchors,
     claims: Claims,
     geometry: XfsGeometry,
     log: Log,
@@ -39,12 +41,13 @@ pub struct XfsVolume {
     reading: Reading,
     info: VolumeInfo,
     name: Named,
-    /// Holds the lock.
     root: File,
+    // Last: who has it next must find nothing of ours.
+    _lock: VolumeLock,
 }
 
-const CUSTOMS: Customs =
-    Customs { open: |root, id, flags| longrun_sys::open_xfs_by_id(root, id, flags), reason_to_skip };
+const FILE_CALLS: FileCalls =
+    FileCalls { open: |root, id, flags| longrun_sys::open_xfs_by_id(root, id, flags), reason_to_skip };
 
 fn reason_to_skip(attributes: InodeAttributes) -> Option<SkipReason> {
     let pins = [
@@ -61,14 +64,14 @@ impl XfsVolume {
     /// # Errors
     /// [`VolumeError`] with the reason why this volume cannot be optimized (now); nothing was changed.
     pub fn open(target: &Target) -> Result<Self, VolumeError> {
-        let Admitted { root, geometry, mount } = admit(target)?;
+        let Admitted { root, lock, geometry, mount } = admit(target)?;
         let name = Named(mount.point.clone());
         let another = root.try_clone().map_err(name.failed("opening the root directory"))?;
-        let log = Log::open(&root).map_err(name.failed("making a temporary file"))?;
-        let keep = Keep::open(&root).map_err(name.failed("making a temporary file"))?;
+        let log = Log::open(&root).map_err(name.failed("creating a temporary file"))?;
+        let keep = Keep::open(&root).map_err(name.failed("creating a temporary file"))?;
         Ok(Self {
-            files: Files::new(name.clone(), another, CUSTOMS),
-            steering: Steering::default(),
+            files: Files::new(name.clone(), another, FILE_CALLS),
+            anchors: Anchors::default(),
             claims: Claims::default(),
             geometry,
             log,
@@ -84,20 +87,8 @@ impl XfsVolume {
             },
             name,
             root,
+            _lock: lock,
         })
-    }
-
-    /// Anchors the vessels for what a plan may want, and notes which free blocks they cannot reach.
-    fn prepare(&mut self, layout: &mut VolumeLayout) -> Result<(), VolumeError> {
-        let anchored = self.steering.anchor(&self.root, &self.geometry, layout);
-        layout.pin(&anchored.map_err(self.name.failed("anchoring temporary files"))?, Pin::Shared);
-        self.unavailable = ExtentSet::new();
-        for group in 0..self.geometry.total.0.div_ceil(self.geometry.group_blocks.0) {
-            let whole = group_extent(&self.geometry, group);
-            let reach = self.steering.reach(group).unwrap_or(whole.end());
-            self.unavailable.insert(Extent::between(whole.start, reach));
-        }
-        Ok(())
     }
 
     /// Notes which files lie in the same blocks.
@@ -117,7 +108,7 @@ impl XfsVolume {
         let mut question: Option<Extent> = None;
         let mut ask = |within: Extent| -> Result<(), VolumeError> {
             let found = free_in(&self.root, &self.geometry, within);
-            free.extend(found.map_err(self.name.failed("asking for the free space"))?.iter());
+            free.extend(found.map_err(self.name.failed("reading the free space"))?.iter());
             Ok(())
         };
         for extent in extents.iter() {
@@ -149,27 +140,46 @@ fn joined(mut runs: Vec<Run>) -> Vec<Run> {
 }
 
 impl Volume for XfsVolume {
+    type Scan = VolumeLayout;
+
     fn info(&self) -> VolumeInfo {
         self.info.clone()
     }
 
     fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
         self.files.close();
-        self.steering.moor().map_err(self.name.failed("giving back free space"))?;
+        self.anchors.give_back_all().map_err(self.name.failed("giving back free space"))?;
         let mut layout = scan(&self.root, &self.name.0, progress)?.layout;
-        self.prepare(&mut layout)?;
+        let out_of_reach = self.anchors.anchor(&self.root, &self.geometry, &mut layout);
+        self.unavailable = out_of_reach.map_err(self.name.failed("anchoring temporary files"))?;
         self.note_followers(&layout);
         Ok(layout)
     }
 
-    fn unavailable(&mut self) -> Result<ExtentSet, VolumeError> {
-        Ok(self.unavailable.clone())
+    fn names(
+        &mut self,
+        _layout: &VolumeLayout,
+        files: &[FileId],
+        progress: &dyn Progress,
+    ) -> Result<Vec<PathBuf>, VolumeError> {
+        super::names(&self.name.0, files, progress)
     }
 
     fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
         // Whatever we have claimed: it is everybody's until a file moves there.
-        let capacity = longrun_sys::capacity(&self.root).map_err(self.name.failed("asking for the free space"))?;
+        let capacity = longrun_sys::capacity(&self.root).map_err(self.name.failed("reading the free space"))?;
         Ok(capacity.available)
+    }
+
+    fn commit(&mut self) -> Result<(), VolumeError> {
+        self.files.close();
+        self.log.write().map_err(|errno| VolumeError::Barrier { path: self.name.0.clone(), source: errno.into() })
+    }
+}
+
+impl Placed for XfsVolume {
+    fn unavailable(&mut self) -> Result<ExtentSet, VolumeError> {
+        Ok(self.unavailable.clone())
     }
 
     fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
@@ -236,7 +246,7 @@ impl Volume for XfsVolume {
             root: &self.root,
             geometry: self.geometry,
             files: &mut self.files,
-            steering: &self.steering,
+            anchors: &self.anchors,
             claims: &mut self.claims,
             log: &self.log,
             keep: &self.keep,
@@ -245,10 +255,5 @@ impl Volume for XfsVolume {
         };
         let followers = self.followers.get(&file).map_or(&[][..], Vec::as_slice);
         mover.exchange(file, followers, logical, target, length)
-    }
-
-    fn barrier(&mut self) -> Result<(), VolumeError> {
-        self.files.close();
-        self.log.write().map_err(|errno| VolumeError::Barrier { path: self.name.0.clone(), source: errno.into() })
     }
 }

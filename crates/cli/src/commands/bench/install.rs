@@ -9,9 +9,9 @@ use longrun_bench::install::{Install, Software, Source};
 
 /// Packs, unpacks, removes.
 pub fn run(args: &InstallArgs) -> Result<(), Failure> {
-    refuse_without_root("tracing the device, and optimizing,")?;
+    refuse_without_root("this benchmark traces and optimizes, which")?;
     let watch = Watch::start()?;
-    watch.phase("looking at the software", Unit::Steps);
+    watch.phase("preparing the software", Unit::Steps);
     let source = match &args.archive {
         Some(archive) => Source::Archive(archive.clone()),
         None => Source::Tree { path: args.tree.clone(), most: args.bytes },

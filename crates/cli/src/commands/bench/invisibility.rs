@@ -6,13 +6,13 @@ use crate::args::bench::InvisibilityArgs;
 use crate::exit::Failure;
 use crate::progress::{Unit, Watch};
 use longrun_bench::invisibility::{Invisibility, InvisibilitySettings, Mode};
-use longrun_volume::Progress as _;
+use longrun_engine::Progress as _;
 
 /// Makes the files, works, removes them.
 pub fn run(args: &InvisibilityArgs) -> Result<(), Failure> {
-    refuse_without_root("optimizing, beside which is measured,")?;
+    refuse_without_root("this benchmark runs an optimizer, which")?;
     let watch = Watch::start()?;
-    watch.phase("making files", Unit::Steps);
+    watch.phase("creating files", Unit::Steps);
     let modes = if args.modes.is_empty() { Mode::ALL.to_vec() } else { args.modes.clone() };
     let of = modes.len() as u64 * u64::from(args.iterations);
     let &InvisibilityArgs { bytes: copy, reads, iterations, seed, .. } = args;

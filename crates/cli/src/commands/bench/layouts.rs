@@ -1,4 +1,4 @@
-//! `bench reads`, `bench copy` and `bench oltp`: the same bytes, laid in several ways, measured in turn.
+//! `bench reads`, `bench copy` and `bench oltp`: the same bytes in several layouts, measured in turn.
 
 use super::tell::{Shown, Told};
 use super::{refuse_without_root, this_program};
@@ -43,9 +43,9 @@ pub fn oltp(args: &OltpArgs) -> Result<(), Failure> {
 }
 
 fn begin(args: &LayoutArgs, files: u32) -> Result<(LayoutSettings, Watch), Failure> {
-    refuse_without_root("optimizing, which is measured,")?;
+    refuse_without_root("this benchmark optimizes files, which")?;
     let watch = Watch::start()?;
-    watch.phase("making files", Unit::Steps);
+    watch.phase("creating files", Unit::Steps);
     let &LayoutArgs { bytes, iterations, seed, .. } = args;
     Ok((LayoutSettings { program: this_program()?, files, bytes, iterations, seed }, watch))
 }

@@ -1,4 +1,4 @@
-//! What benchmarks have in common that measure files as they lie: showing how far they are, and telling what they found.
+//! Progress and output of the benchmarks that measure files in several layouts.
 
 use crate::args::bench::BenchOutput;
 use crate::exit::Failure;
@@ -9,12 +9,12 @@ use crate::report::{json_name, print, print_json};
 use crate::text::printable_path;
 use longrun_bench::layouts::{Stage, Step};
 use longrun_bench::{BenchError, Findings, Place};
-use longrun_volume::Progress as _;
+use longrun_engine::Progress as _;
 use serde::Serialize;
 use std::io::Write as _;
 use std::path::Path;
 
-/// Shows how far things are.
+/// Shows the progress.
 pub struct Shown<'a>(pub &'a Watch);
 
 impl Stage for Shown<'_> {
@@ -48,12 +48,12 @@ struct Report<'a, F> {
 }
 
 impl<'a> Told<'a> {
-    /// At `target`, as the user calls it.
+    /// At `target`, as given by the user.
     pub fn of(target: &'a Path, place: &'a Place) -> Self {
         Self { target, place }
     }
 
-    /// Writes the page that was asked for, and prints what was found: as one JSON object, or as a table and sentences.
+    /// Writes the page if one was asked for, and prints the findings: as one JSON object, or as a table and sentences.
     pub fn tell<F: Findings>(&self, findings: &F, output: &BenchOutput) -> Result<(), Failure> {
         let (device, filesystem) = (self.place.device().name(), self.place.mount().filesystem.as_str());
         let shown = printable_path(self.target);
@@ -70,7 +70,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Writes a page where it was asked for.
+/// Writes a page to `path`.
 pub fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
     fresh::write(path, |file| file.write_all(page.as_bytes())).map_err(|e| Failure::io(path, "writing the page", &e))
 }

@@ -1,4 +1,4 @@
-//! `bench write`: writes in a way that fragments files, and tells now and then how they lie.
+//! `bench write`: writes in a way that fragments files, and prints their fragmentation at intervals.
 
 use crate::args::bench::WriteArgs;
 use crate::exit::{Failure, Status};
@@ -9,14 +9,14 @@ use longrun_bench::report::number;
 use longrun_bench::{
     BenchError, Done, Job, Layout, Parameters, Scratch, glance, layout_of, refuse_too_little_space, workload,
 };
-use longrun_volume::Progress as _;
+use longrun_engine::Progress as _;
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between two lines.
+/// The time between two lines.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Between two looks at whether it is done.
+/// The time between two checks for the end.
 const POLL: Duration = Duration::from_millis(10);
 
 #[derive(Serialize)]
@@ -24,9 +24,9 @@ struct Report {
     profile: &'static str,
     seconds: f64,
     done: Done,
-    /// When the last byte was written.
+    /// Right after the last byte was written.
     written: Layout,
-    /// A while later.
+    /// After the time of `--watch`.
     settled: Layout,
 }
 
@@ -52,7 +52,7 @@ pub fn run(args: &WriteArgs) -> Result<(), Failure> {
         }
         match work.join() {
             Ok(result) => Ok(result?),
-            Err(_) => Err(Failure::new(Status::Failed, "a writer failed for a reason of its own; please report it")),
+            Err(_) => Err(Failure::new(Status::Failed, "a writer ended unexpectedly (panic); please report it")),
         }
     })?;
     let (written, _) = layout_of(&directory, &[])?;
@@ -73,7 +73,7 @@ pub fn run(args: &WriteArgs) -> Result<(), Failure> {
     if args.json { print_json(&report) } else { print(&text(&report)) }
 }
 
-/// A line about how things are.
+/// Prints a line with the current fragmentation.
 fn show(directory: &Path, start: Instant, what: &str) -> Result<(), Failure> {
     let layout = glance(directory)?;
     let (spent, bytes, excess) = (start.elapsed().as_secs_f64(), size(layout.bytes), count(layout.excess_fragments));

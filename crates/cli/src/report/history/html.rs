@@ -12,7 +12,7 @@ use longrun_ledger::{Counter, Gauge, Report, SeriesPoint, Step, VolumeReport};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// A period of many years by the month is some hundred columns; nothing sensible is more.
+/// The most columns of a chart: many years by the month are some hundred.
 const MOST_SLOTS: usize = 400;
 
 /// One of the figures of a scan.
@@ -32,16 +32,16 @@ pub fn page(report: &Report) -> String {
     } else {
         _ = writeln!(body, "<section class=\"card\"><p class=\"none\">{NO_HISTORY}</p></section>");
     }
-    let foot = " from the history of this machine. A step of time is not cut: what is older than some weeks is known by the day, \
-                later by the month";
+    let foot = " from the history of this machine. Time steps are shown whole; the history keeps hours for some weeks, then \
+                days, then months";
     shell_with_foot("Longrun report", &period, &body, foot)
 }
 
 fn tiles(page: &mut String, report: &Report) {
     let get = |counter| report.totals.get(counter);
     let share = report.benefit.prevented_per_mille.map_or_else(
-        || "nothing was coming".to_owned(),
-        |share| format!("{}.{} % of those that were coming", share / 10, share % 10),
+        || "no fragmentation occurred".to_owned(),
+        |share| format!("{}.{} % of those that were expected", share / 10, share % 10),
     );
     let files = match get(Counter::FilesMended) {
         1 => "in 1 file".to_owned(),
@@ -59,7 +59,7 @@ fn tiles(page: &mut String, report: &Report) {
         (
             "Space alerts",
             count(alerts),
-            "free space in too many pieces".to_owned(),
+            "free space too fragmented to use".to_owned(),
             if alerts > 0 { "bad" } else { "" },
         ),
     ];
@@ -83,7 +83,7 @@ fn benefit(page: &mut String, statements: &[String]) {
     page.push_str("</ul></section>\n");
 }
 
-/// Every step of time from the first to the last of which something is known, with nothing where nothing was counted.
+/// Every time step from the first to the last one with figures. Steps without figures are 0.
 fn slots(series: &[SeriesPoint], step: Step, counters: &[Counter]) -> Vec<(Timestamp, Vec<u64>)> {
     let (Some(first), Some(last)) = (series.first(), series.last()) else { return Vec::new() };
     let parts = |at: Timestamp| {

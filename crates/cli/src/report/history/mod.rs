@@ -1,6 +1,6 @@
-//! History in words and charts: what `report` shows of a [`Report`].
+//! The history in words and charts: how `report` shows a [`Report`].
 //!
-//! Owns which times can be asked for and how figures are named for people. Never computes a benefit: the ledger does.
+//! Owns the syntax of times and the names of figures. Never computes a benefit: the ledger does.
 
 mod html;
 mod text;
@@ -17,19 +17,19 @@ use longrun_ledger::{Counter, Report, Step, Tallies, VolumeReport};
 use std::time::Duration;
 
 /// What a report without history says.
-pub const NO_HISTORY: &str = "There is no history yet. It begins when the service runs: longrun daemon.";
+pub const NO_HISTORY: &str = "There is no history yet. The service writes it: systemctl start longrun";
 
 /// A time, as the user names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// So long ago.
+    /// This long ago.
     Ago(SignedDuration),
-    /// Then.
+    /// At this time.
     At(Timestamp),
 }
 
 impl Moment {
-    /// When that is.
+    /// The time that this means, given the current time.
     pub fn seen_from(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Ago(time) => now.checked_sub(time).unwrap_or(Timestamp::MIN),
@@ -58,8 +58,9 @@ pub fn parse_moment(text: &str) -> Result<Moment, String> {
         _ => None,
     };
     let ago = number.parse::<u32>().ok().filter(|number| *number > 0).zip(hours);
-    ago.map(|(number, hours)| Moment::Ago(SignedDuration::from_hours(i64::from(number) * hours)))
-        .ok_or_else(|| format!("'{text}' is no time; write for example 7d, 12h, 2w, 2026-11-01 or 2026-11-01T08:30"))
+    ago.map(|(number, hours)| Moment::Ago(SignedDuration::from_hours(i64::from(number) * hours))).ok_or_else(|| {
+        format!("'{text}' is not a valid time; write for example 7d, 12h, 2w, 2026-11-01 or 2026-11-01T08:30")
+    })
 }
 
 /// "hour", "day", "month".
@@ -71,7 +72,7 @@ fn step_name(step: Step) -> &'static str {
     }
 }
 
-/// What a volume is called: where it was mounted, or its UUID.
+/// The name of a volume: its mount point, or its UUID.
 fn volume_name(volume: &VolumeReport) -> String {
     let point = &volume.volume.point;
     if point.as_os_str().is_empty() { printable(&volume.volume.uuid) } else { printable_path(point) }
@@ -84,7 +85,7 @@ fn name_of(report: &Report, uuid: Option<&str>) -> String {
     volume.map_or_else(|| printable(uuid), volume_name)
 }
 
-/// The figures, a line each: name and value. Lines that would say nothing are left out, but for the first two.
+/// The figures, a line each: name and value. Except for the first two, figures that are 0 are left out.
 fn lines(totals: &Tallies) -> Vec<(&'static str, String)> {
     let get = |counter| totals.get(counter);
     let bytes = |counter| size(Bytes(totals.get(counter)));
@@ -108,7 +109,7 @@ fn lines(totals: &Tallies) -> Vec<(&'static str, String)> {
         }
     };
     let slipped = get(Counter::FragmentsSlipped);
-    line("came to be", slipped > 0, counted(slipped, "excess fragment", "excess fragments"));
+    line("not prevented", slipped > 0, counted(slipped, "excess fragment", "excess fragments"));
     let fragmenting = get(Counter::FilesFragmenting);
     line("seen fragmenting", fragmenting > 0, counted(fragmenting, "file", "files"));
     let granted = get(Counter::RunwaysGranted);
@@ -120,7 +121,7 @@ fn lines(totals: &Tallies) -> Vec<(&'static str, String)> {
     );
     line("runways", granted > 0, back);
     let yielded = get(Counter::RunwayBytesYielded);
-    line("yielded", yielded > 0, format!("{} to others who needed the space", size(Bytes(yielded))));
+    line("given back early", yielded > 0, format!("{} of runways, because space was short", size(Bytes(yielded))));
     let left: Vec<(u64, &str)> = Counter::ALL
         .iter()
         .filter_map(|counter| Some((get(*counter), counter.left_reason()?)))

@@ -63,7 +63,7 @@ fn sample() -> Report {
         excess_avoided: 99_999,
         prevented_per_mille: Some(985),
         requests_saved_per_full_read: 99_999,
-        statements: vec!["98,500 excess fragments prevented, 98.5 % of those that were coming.".into()],
+        statements: vec!["98,500 excess fragments prevented, 98.5 % of those that were expected.".into()],
     };
     let volume = VolumeIdentity {
         uuid: "3c0d…".into(),

@@ -7,7 +7,7 @@ use longrun_layout::Bytes;
 use longrun_ledger::{Counter, EventShown, Gauge, Report, VolumeReport};
 use std::fmt::Write as _;
 
-/// So many steps of time are listed: the latest.
+/// The number of time steps listed: the latest ones.
 const STEPS: usize = 31;
 /// Columns of the longest bar.
 const BAR: u64 = 24;
@@ -93,7 +93,7 @@ fn steps(text: &mut String, report: &Report) {
         _ = writeln!(text, "{}", line.trim_end());
     }
     if left_out > 0 {
-        _ = writeln!(text, "  and {} before", counted(left_out as u64, name, &format!("{name}s")));
+        _ = writeln!(text, "  and {} before that", counted(left_out as u64, name, &format!("{name}s")));
     }
 }
 

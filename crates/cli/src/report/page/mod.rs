@@ -1,6 +1,6 @@
-//! Pages that need nothing else: no script, no picture, no font from elsewhere. All reports in HTML are made of this.
+//! Self-contained HTML pages, without scripts, images or external fonts. All HTML reports use this.
 //!
-//! Owns the escaping. Labels, paths and texts are chosen by others, and end up as text whatever they contain.
+//! Owns the escaping: labels, paths and texts are untrusted, and always become plain text.
 
 pub mod chart;
 pub mod scale;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("style.css");
 
-/// As text of a page or within quotation marks.
+/// Escapes text for the body of a page or for an attribute value.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -42,13 +42,13 @@ pub fn shell(title: &str, subtitle: &str, body: &str) -> String {
     shell_with_foot(title, subtitle, body, "")
 }
 
-/// As [`shell`]; the last line says who made it, `whereof`.
+/// As [`shell`], with `whereof` added to the last line.
 pub fn shell_with_foot(title: &str, subtitle: &str, body: &str, whereof: &str) -> String {
     let foot = format!("Made by longrun {}{whereof}.", env!("CARGO_PKG_VERSION"));
     head(title, subtitle) + body + &format!("</main>\n<footer>{foot}</footer>\n</body>\n</html>\n")
 }
 
-/// A picture with its title, and with what its colours mean where there are several. What is drawn is escaped already.
+/// Adds a picture with its title, and with a legend if it has several colours. `drawn` must be escaped already.
 pub fn figure(page: &mut String, title: &str, drawn: &str, parts: &[&str]) {
     _ = write!(page, "<figure class=\"card\"><figcaption>{}", escape(title));
     if parts.len() > 1 {

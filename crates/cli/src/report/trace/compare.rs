@@ -5,7 +5,7 @@ use crate::text::{count, percent, printable};
 use longrun_iotrace::{Change, Comparison, Recording};
 use std::fmt::Write as _;
 
-/// By how much it changed; what was nothing before has no share.
+/// The change in per cent; empty if the figure was 0 before.
 pub fn change(change: &Change) -> String {
     change.change_percent.map_or_else(String::new, |percent| format!("{percent:+.1} %"))
 }

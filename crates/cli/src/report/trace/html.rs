@@ -1,4 +1,4 @@
-//! A recording, and two side by side, as pages that need nothing else.
+//! A recording, and the comparison of two, as self-contained pages.
 
 use super::compare::change;
 use super::{asked, missed, rows, show, stack};
@@ -26,7 +26,7 @@ pub fn page(recording: &Recording) -> String {
         (
             "Wasted seeks",
             wasted.map_or_else(|| super::NOT_KNOWN.to_owned(), count),
-            "pieces beyond one for each request of a file system".to_owned(),
+            "extra device ranges per file-system request, caused by fragmentation".to_owned(),
         ),
     ];
     for (name, value, note) in tiles {

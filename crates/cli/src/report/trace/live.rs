@@ -1,4 +1,4 @@
-//! The live view: redrawn in place on a terminal, a line each elsewhere.
+//! The live view: redrawn in place on a terminal; elsewhere one line per interval.
 
 use super::text::{process_line, table};
 use super::{asked, stack};
@@ -7,12 +7,12 @@ use longrun_iotrace::{Class, Device, Process, Recording, Requests};
 use std::fmt::Write as _;
 use terminal_size::{Height, Width, terminal_size};
 
-/// Where no terminal tells its size.
+/// The size where there is no terminal: columns and lines.
 const SIZE: (usize, usize) = (100, 30);
 /// So many processes are shown.
 const PROCESSES: usize = 8;
 
-/// Shows what came since it was shown last.
+/// Shows the changes since the last view.
 pub struct Live {
     before: Recording,
     on_terminal: bool,
@@ -46,7 +46,7 @@ impl Live {
         shown
     }
 
-    /// What takes away what was drawn.
+    /// The control sequence that erases the view.
     pub fn clear(&mut self) -> String {
         match std::mem::take(&mut self.drawn) {
             0 => String::new(),
@@ -55,7 +55,7 @@ impl Live {
     }
 }
 
-/// What came between two states of one trace.
+/// The difference between two states of one trace.
 fn since(now: &Recording, before: &Recording) -> Recording {
     let devices = now.devices.iter().zip(&before.devices).map(|(now, before)| {
         let of = |now: &Option<Requests>, before: &Option<Requests>| Some(now.as_ref()?.since(before.as_ref()?));
@@ -90,7 +90,7 @@ fn frame(all: &Recording, recent: &Recording) -> String {
     _ = writeln!(text, "\nSince the start, {:.0} s ago", all.seconds);
     table(&mut text, all);
     asked(&all.asked, &all.total()).iter().for_each(|sentence| _ = writeln!(text, "{sentence}"));
-    text + "\nCtrl-C ends with the totals.\n"
+    text + "\nCtrl-C ends the trace and prints the totals.\n"
 }
 
 /// The line for logs.

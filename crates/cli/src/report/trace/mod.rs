@@ -1,6 +1,6 @@
-//! What a trace found, for people: text, the live view, pages with charts, and two recordings side by side.
+//! A trace for people: text, the live view, pages with charts, and the comparison of two recordings.
 //!
-//! Owns how buckets and figures are called. Never counts: that was done in the kernel.
+//! Owns the names of buckets and figures. Never counts: the kernel has done that.
 
 mod compare;
 mod html;
@@ -16,7 +16,7 @@ use crate::text::{count, printable, size};
 use longrun_iotrace::{Asked, AskedClass, Histogram, Recording, Requests, Scale, Unit};
 use longrun_layout::Bytes;
 
-/// What is said where the kernel does not tell.
+/// Stands for a figure that the kernel does not provide.
 const NOT_KNOWN: &str = "not known";
 
 /// A time in microseconds with about two digits.
@@ -30,7 +30,7 @@ fn time(us: f64) -> String {
     }
 }
 
-/// A figure with its unit; what is not known, and what there is nothing of, are a dash.
+/// A figure with its unit. A figure that is not known is a dash.
 fn show(value: Option<f64>, unit: Unit) -> String {
     let Some(value) = value else { return "-".to_owned() };
     match unit {
@@ -44,7 +44,7 @@ fn show(value: Option<f64>, unit: Unit) -> String {
     }
 }
 
-/// What a bucket is called; `before` is the bound of the one before it.
+/// The name of a bucket. `before` is the bound of the bucket before it.
 fn bucket(scale: Scale, before: Option<i64>, upto: Option<i64>) -> String {
     let name = |bound: i64| match scale {
         // vscsiStats has buckets of one length, and between them those for all that is shorter than it.
@@ -106,11 +106,14 @@ fn stack(recording: &Recording) -> String {
     }
 }
 
-/// What file systems asked for and what it took, in sentences.
+/// The requests of file systems and their wasted seeks, in sentences.
 fn asked(asked: &Asked, total: &Requests) -> Vec<String> {
     let sentence = |what: &str, of: &AskedClass, requests: u64| {
         let (Some(asked), Some(split), Some(wasted)) = (of.requests, of.split, of.wasted_seeks) else {
-            return format!("file-system {what}: {NOT_KNOWN} on this kernel; steps within files: {}", count(of.breaks));
+            return format!(
+                "file-system {what}: {NOT_KNOWN} on this kernel; breaks within files: {}",
+                count(of.breaks)
+            );
         };
         if asked == 0 {
             return match of.other_bytes {
@@ -137,7 +140,7 @@ fn asked(asked: &Asked, total: &Requests) -> Vec<String> {
     ]
 }
 
-/// What a recording lacks, in a sentence; empty when nothing.
+/// What the recording lacks, in sentences; empty if it is complete.
 fn missed(recording: &Recording) -> Vec<String> {
     let missed = recording.missed;
     let mut said = Vec::new();
@@ -146,8 +149,8 @@ fn missed(recording: &Recording) -> Vec<String> {
             said.push(format!("{} {what}", count(number)));
         }
     };
-    say(missed.untracked, "requests have no latency: too many were under way at once");
-    say(missed.nameless, "requests are of processes that found no room in the table");
+    say(missed.untracked, "requests have no latency, because too many were in flight at once");
+    say(missed.nameless, "requests are not assigned to a process, because the table of processes was full");
     say(missed.events, "events were missed");
     said
 }

@@ -6,7 +6,7 @@ use longrun_iotrace::{Class, Histogram, Process, Recording, Unit};
 use longrun_layout::Bytes;
 use std::fmt::Write as _;
 
-/// So many processes are shown.
+/// The number of processes shown.
 const PROCESSES: usize = 10;
 /// Letters of the longest bar.
 const BAR: usize = 24;
@@ -25,7 +25,7 @@ pub fn text(recording: &Recording) -> String {
         let bios = &device.bios;
         _ = writeln!(
             text,
-            "{}: {} bios queued, {} merged, {} cut at the device's limit",
+            "{}: {} bios queued, {} merged, {} split at the device's limit",
             device.name,
             count(bios.queued),
             count(bios.back_merges + bios.front_merges + bios.request_merges),
@@ -42,7 +42,7 @@ pub fn text(recording: &Recording) -> String {
     text
 }
 
-/// One line for each class in which something happened; with ours apart.
+/// One line for each class with requests. Ours are listed separately.
 pub fn table(text: &mut String, recording: &Recording) {
     _ = writeln!(
         text,
@@ -113,7 +113,7 @@ fn histogram(text: &mut String, title: &str, reads: &Histogram, writes: &Histogr
     }
 }
 
-/// A bar; what is there is seen, be it ever so little.
+/// A bar. A number above 0 always has at least one character.
 pub fn bar(number: u64, most: u64) -> String {
     let letters = (number as f64 / most.max(1) as f64 * BAR as f64).round() as usize;
     "█".repeat(letters.max(usize::from(number > 0)))
@@ -132,7 +132,7 @@ fn processes(text: &mut String, processes: &[Process]) {
     }
 }
 
-/// A process and what it asked for.
+/// A process and its requests.
 pub fn process_line(process: &Process) -> String {
     let ours = if process.ours { " (ours)" } else { "" };
     let name = format!("{} {}{ours}", printable(&process.name), process.id);

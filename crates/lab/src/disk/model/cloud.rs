@@ -1,7 +1,7 @@
-//! A rented volume: a limit of requests a second and one of bytes a second, behind a network.
+//! A cloud volume: a limit of requests per second and one of bytes per second, behind a network.
 //!
-//! Each limit is a bucket of tokens, kept as the moment at which it would be empty: a request takes its tokens, and is
-//! complete when the slowest bucket has filled up to them, though never sooner than the network allows. With no burst the
+//! Each limit is a token bucket, stored as the moment at which it would be empty. A request takes its tokens, and is
+//! complete when the slowest bucket has been refilled, but never sooner than the network allows. Without bursts the
 //! buckets hold nothing, and n requests take n / limit.
 
 use super::{Nanos, Rate, Request, Service};

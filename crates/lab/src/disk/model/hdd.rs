@@ -1,15 +1,15 @@
-//! A disk with one arm: it seeks, waits until the platter has turned, and reads or writes; what it passes on the way it
-//! remembers.
+//! A hard disk with one arm: it seeks, waits for the platter, and reads or writes. It caches the data that it passes
+//! on the way.
 //!
-//! The stroke is scaled to the size: the ends of a volume are as far apart as the ends of a whole disk, however small the
-//! volume is. There is no write cache: what is complete is on the platter.
+//! The stroke is scaled to the size: the ends of a volume are as far apart as the ends of a whole disk, however small
+//! the volume is. There is no write cache: a complete request is on the platter.
 
 use super::{Access, Nanos, Rate, Request};
 use longrun_layout::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// The platter is divided into so many zones, each with a rate of its own.
+/// The number of zones of the platter, each with its own rate.
 const ZONES: u64 = 16;
 /// A place that has passed by less than this is still caught: controllers begin in the gap before a sector.
 const CATCH: Nanos = Nanos::micros(20);
@@ -35,7 +35,7 @@ pub struct Hdd {
     pub queue_depth: usize,
     /// Who has been overtaken so often by others who came later is served next.
     pub patience: u32,
-    /// How far it reads ahead while nobody wants anything.
+    /// How far it reads ahead while there are no requests.
     pub ahead: Bytes,
     /// How many streams it remembers the last of.
     pub segments: usize,
@@ -76,8 +76,8 @@ impl Hdd {
         Nanos(60_000_000_000 / self.turns_per_minute.max(1))
     }
 
-    /// A seek over a part of the stroke, in millionths: the arm speeds up and slows down over short distances, and goes on
-    /// at its speed over long ones.
+    /// A seek over a part of the stroke, in millionths: the arm speeds up and slows down over short distances, and
+    /// goes on at its speed over long ones.
     #[must_use]
     pub fn seek(&self, millionths: u64) -> Nanos {
         let part = millionths.min(1_000_000) as f64 / 1e6;

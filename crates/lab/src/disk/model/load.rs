@@ -1,4 +1,4 @@
-//! A host that keeps so many requests at a disk, and takes no time itself: what a model says of a load.
+//! A host that keeps a given number of requests at a disk and takes no time itself: the model's prediction for a load.
 
 use super::{Device, Nanos, Request};
 

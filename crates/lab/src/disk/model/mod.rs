@@ -1,7 +1,7 @@
-//! How long disks take: pure models below the block layer.
+//! The request times of disks: pure models below the block layer.
 //!
-//! Owns what each kind of disk does with its requests, in virtual time: the same requests at the same times under the same
-//! seed are complete at the same times. Never reads a clock, waits, or moves a byte; [`super::server`] does.
+//! Owns the behaviour of each kind of disk, in virtual time: the same requests at the same times with the same seed
+//! are complete at the same times. Never reads a clock, waits, or moves a byte; [`super::server`] does.
 
 mod cloud;
 mod hdd;
@@ -64,7 +64,7 @@ impl Rate {
         Self(megabytes * 1_000_000)
     }
 
-    /// How long so many bytes take.
+    /// The time for this many bytes.
     #[must_use]
     pub fn time(self, bytes: Bytes) -> Nanos {
         let nanos = u128::from(bytes.0) * 1_000_000_000 / u128::from(self.0.max(1));
@@ -91,7 +91,7 @@ pub enum Access {
 /// One request, as it comes out of the block layer: merged, and split where it was too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// By which its completion is told; the caller's choice.
+    /// Identifies its completion; chosen by the caller.
     pub id: u64,
     /// What is done.
     pub access: Access,
@@ -109,8 +109,8 @@ impl Request {
     }
 }
 
-/// A disk that works on requests in the order in which they come, several at a time if it likes: when one comes, it is known
-/// when it will be complete.
+/// A disk that works on requests in the order in which they come, several at a time if it likes: when one comes, it
+/// is known when it will be complete.
 pub(crate) trait Service: std::fmt::Debug + Send {
     /// When a request that comes at `now` will be complete. Called with times that never go back.
     fn service(&mut self, now: Nanos, request: &Request) -> Nanos;
@@ -169,7 +169,7 @@ impl DiskModel {
         format!("modelled {model}")
     }
 
-    /// Whether it turns: what the kernel is told.
+    /// Whether the disk rotates, as reported to the kernel.
     #[must_use]
     pub const fn is_rotational(&self) -> bool {
         matches!(self, Self::Hdd(_))

@@ -1,4 +1,4 @@
-//! The line before a disk: who is served next, and who is done.
+//! The queue of a disk: which request is served next, and which are complete.
 
 use super::hdd::Arm;
 use super::{Nanos, Request, Service};

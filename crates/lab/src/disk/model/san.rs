@@ -1,6 +1,6 @@
-//! A volume of a storage array that several hosts share: one line for all of them.
+//! A volume of a storage array that several hosts share: one queue for all of them.
 //!
-//! Whoever comes waits for all who came before, whichever host they came from: that is how one host notices another.
+//! Each request waits for all earlier ones of all hosts. This is how one host notices another.
 
 use super::{Nanos, Rate, Request, Service};
 use serde::{Deserialize, Serialize};

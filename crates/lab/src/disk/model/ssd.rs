@@ -1,7 +1,7 @@
-//! A flash disk: a controller that every request passes, channels that work beside each other, and one link to the host.
+//! A flash disk: a controller that every request passes, parallel channels, and one link to the host.
 //!
-//! A request is cut into stripes, each of which belongs to a channel. What lies together is spread over the channels; what
-//! is scattered costs the controller more requests, and may meet on a channel.
+//! A request is divided into stripes, each of which belongs to a channel. Contiguous data is spread over the channels.
+//! Scattered data costs the controller more requests, and several of them may need the same channel.
 
 use super::{Access, Nanos, Rate, Request, Service};
 use longrun_layout::Bytes;

@@ -1,9 +1,13 @@
 use super::*;
+use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
 use longrun_layout::Bytes;
 use longrun_sys::ByteRange;
 
 const HERE: VolumeId = VolumeId([1; 16]);
 const THERE: VolumeId = VolumeId([2; 16]);
+
+/// Longer than any machine takes.
+const LONG: Duration = Duration::from_secs(300);
 
 fn file(number: u8) -> FileHandle {
     FileHandle::new(1, &[number; 8]).unwrap()
@@ -26,6 +30,7 @@ fn what_was_remembered_is_there_after_a_sudden_end() {
     journal.announce().remember(HERE, file(2), &[window(0), window(8192)]).unwrap();
     journal.announce().remember(THERE, file(3), &[GiveBack::ALL]).unwrap();
     journal.forget(HERE, file(1));
+    assert!(journal.flush(LONG));
     // As after kill -9: nothing is closed in good order.
     let content = fs::read(directory.path().join(NAME)).unwrap();
     drop(journal);
@@ -94,9 +99,11 @@ fn the_file_stays_small_however_much_comes_and_goes() {
     journal.announce().remember(HERE, file(9), &[GiveBack::ALL]).unwrap();
     for _ in 0..COMPACT_FROM {
         let mut state = journal.lock();
-        append(&mut state, &record::line(&Record::Forget(HERE, file(1))), 1).unwrap();
+        append(&mut state, &record::line(&Record::Forget(HERE, file(1))), 1);
     }
+    assert!(journal.flush(LONG));
     journal.tend(Instant::now());
+    assert!(journal.flush(LONG));
     assert!(fs::metadata(directory.path().join(NAME)).unwrap().len() < 4096);
     journal.announce().remember(HERE, file(8), &[GiveBack::ALL]).unwrap();
     drop(journal);
@@ -155,4 +162,80 @@ fn who_syncs_waits_for_those_who_were_announced_and_for_nobody_who_does_not_come
     journal.announce().remember(HERE, file(3), &[GiveBack::ALL]).unwrap();
     assert_eq!(journal.lock().coming, 0);
     assert_eq!(journal.lock().durable, 3);
+}
+
+#[test]
+fn loop_a_frozen_state_directory_is_waited_for_by_those_who_need_it_and_not_for_ever() {
+    let volume = LoopVolume::create(&VolumeSpec::of(FileSystemKind::Ext4, 64)).unwrap();
+    let journal = Arc::new(Journal::open(&volume.mount_point()).unwrap());
+    for number in 1..=3 {
+        journal.announce().remember(HERE, file(number), &[GiveBack::ALL]).unwrap();
+    }
+    assert!(journal.flush(LONG));
+    let frozen = volume.freeze().unwrap();
+    let (sender, done) = std::sync::mpsc::channel();
+    std::thread::spawn({
+        let journal = Arc::clone(&journal);
+        move || {
+            // Each of these wrote while it held the lock, or waited for somebody who did.
+            journal.forget(HERE, file(1));
+            journal.retire(HERE, file(2));
+            journal.tend(Instant::now() + RETIRE_AFTER);
+            let refused = journal.announce().remember(HERE, file(4), &[GiveBack::ALL]).unwrap_err();
+            sender.send((journal.files(), journal.trouble(), refused.kind())).unwrap();
+        }
+    });
+    let (files, trouble, refused) = done.recv_timeout(LONG).unwrap();
+    // The fourth is listed, but not granted anything.
+    assert_eq!((files, refused), (2, io::ErrorKind::TimedOut));
+    assert!(trouble.is_some_and(|trouble| trouble.contains("does not respond")));
+    drop(frozen);
+    assert!(journal.flush(LONG));
+    assert_eq!(journal.trouble(), None);
+    journal.announce().remember(HERE, file(4), &[GiveBack::ALL]).unwrap();
+    drop(journal);
+    let journal = Journal::open(&volume.mount_point()).unwrap();
+    assert_eq!(listed(&journal, HERE), [3, 4].map(|number| (file(number), vec![GiveBack::ALL])));
+}
+
+/// What a journal in the root directory of `volume` would list if the power failed now.
+fn after_a_cut(volume: &LoopVolume) -> Vec<(FileHandle, Vec<GiveBack>)> {
+    let recovered = volume.crashed_copy().unwrap();
+    let journal = Journal::open(&recovered.mount_point()).unwrap();
+    assert_eq!(journal.damage, None);
+    listed(&journal, HERE)
+}
+
+#[test]
+fn loop_a_power_cut_before_or_after_any_sync_loses_nothing_that_was_granted() {
+    for (kind, mebibytes) in [(FileSystemKind::Ext4, 64), (FileSystemKind::Xfs, 320)] {
+        let volume = LoopVolume::create(&VolumeSpec::of(kind, mebibytes)).unwrap();
+        let journal = Journal::open(&volume.mount_point()).unwrap();
+        let mut granted = Vec::new();
+        for number in 1..=3 {
+            // Whoever is remembered gets a runway as soon as this returns.
+            journal.announce().remember(HERE, file(number), &[GiveBack::ALL, window(0)]).unwrap();
+            granted.push((file(number), vec![GiveBack::ALL, window(0)]));
+            assert_eq!(after_a_cut(&volume), granted, "{kind:?}");
+        }
+        // Nobody waits until it is durable that a file needs nothing any more: it may be listed still.
+        journal.forget(HERE, file(1));
+        assert!(journal.flush(LONG));
+        let listed = after_a_cut(&volume);
+        assert!(listed == granted || listed == granted[1..], "{kind:?}: {listed:?}");
+        granted.remove(0);
+        let (text, _) = writer::text_of(&journal.lock().entries);
+        let mut cuts = 0;
+        let new = writer::write_anew_in_steps(&volume.mount_point(), &text, || {
+            let listed = after_a_cut(&volume);
+            // The old one has file 1 perhaps, the new one does not; each has all the others.
+            assert!(listed.ends_with(&granted), "{kind:?}, cut {cuts}: {listed:?}");
+            cuts += 1;
+        });
+        journal.lock().file = Arc::new(new.unwrap());
+        assert_eq!((cuts, after_a_cut(&volume)), (4, granted.clone()), "{kind:?}");
+        journal.announce().remember(HERE, file(4), &[GiveBack::ALL]).unwrap();
+        granted.push((file(4), vec![GiveBack::ALL]));
+        assert_eq!(after_a_cut(&volume), granted, "{kind:?}: what comes after it was written anew");
+    }
 }

@@ -1,7 +1,7 @@
-//! The source of signals that the kernel's own allocations feed, through BPF programs.
+//! The sensor that uses BPF programs at the kernel's own allocations.
 //!
-//! Owns the programs, what they are told (which volumes, which armed files), and the queue that they answer through. What
-//! counts as fragmenting is decided in `src/bpf/growth.bpf.c`; what crosses is read in `record`.
+//! Owns the programs, their maps (which volumes, which armed files), and the queue of their events.
+//! `src/bpf/growth.bpf.c` decides what counts as fragmenting; `record` decodes the events.
 
 mod programs;
 mod record;
@@ -9,10 +9,11 @@ mod skeleton;
 
 use super::closes::CloseNotice;
 use super::{Sensor, SensorError, Settings};
-use crate::{FileKey, FileSystem, SensorKind, Signal, Watched};
+use crate::{FileKey, SensorKind, Signal, Watched};
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use longrun_bpf::KernelDevice;
 use longrun_layout::Bytes;
+use longrun_sys::FileSystem;
 use longrun_sys::{DeviceNumber, Errno, FileHandle, wait_readable};
 use programs::Group;
 use record::{HandleForm, Identity, Rules};
@@ -111,14 +112,15 @@ impl Sensor for Bpf {
     }
 
     fn watch(&self, watched: &Watched) -> Result<(), SensorError> {
-        let act = "a look at the root of the volume";
+        let act = "to open the root of the volume";
         let root = watched
             .open_root()
             .map_err(|error| SensorError::Refused { act, source: Errno::from_io_error(&error).unwrap_or(Errno::IO) })?;
         let handle = FileHandle::of_file(&root).map_err(|source| SensorError::Refused { act, source })?;
         drop(root);
-        let form = HandleForm::of(&handle)
-            .ok_or_else(|| SensorError::Bpf { detail: format!("file handles of an unknown form, {handle:?}") })?;
+        let form = HandleForm::of(&handle).ok_or_else(|| SensorError::Bpf {
+            detail: format!("the file handles of {} have an unknown format", watched.filesystem),
+        })?;
         let mut groups = lock(&self.groups);
         if let std::collections::btree_map::Entry::Vacant(place) = groups.entry(watched.filesystem) {
             place.insert(Group::of(watched.filesystem, &self.core)?);
@@ -148,7 +150,7 @@ impl Sensor for Bpf {
 
     fn arm(&self, key: &FileKey, file: &File, half: Bytes) -> Result<(), SensorError> {
         let identity = Identity::of(&key.handle)
-            .ok_or_else(|| SensorError::Bpf { detail: format!("a file handle of unknown form, {:?}", key.handle) })?;
+            .ok_or_else(|| SensorError::Bpf { detail: "a file handle has an unknown format".to_owned() })?;
         let marks = table(&self.core, "armed")?;
         let mut armed = lock(&self.armed);
         marks
@@ -170,7 +172,7 @@ impl Sensor for Bpf {
         let ring = lock(&self.ring);
         let queue = table(&self.core, "events")?;
         wait_readable(&[queue.as_fd(), self.closes.as_fd()], timeout)
-            .map_err(|source| SensorError::Refused { act: "waiting for events", source })?;
+            .map_err(|source| SensorError::Refused { act: "to wait for events", source })?;
         ring.consume().map_err(refused)?;
         let events = std::mem::take(&mut *lock(&self.events));
         events.into_iter().filter_map(|event| self.signal(event)).for_each(&mut *sink);
@@ -190,7 +192,7 @@ impl Sensor for Bpf {
 }
 
 fn table<'a>(group: &'a Group, name: &'static str) -> Result<libbpf_rs::Map<'a>, SensorError> {
-    group.table(name).ok_or_else(|| SensorError::Bpf { detail: format!("there is no table {name}") })
+    group.table(name).ok_or_else(|| SensorError::Bpf { detail: format!("the BPF program has no map named {name}") })
 }
 
 fn refused(error: libbpf_rs::Error) -> SensorError {

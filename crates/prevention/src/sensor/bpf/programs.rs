@@ -1,11 +1,11 @@
-//! Loads and attaches the BPF programs, group by group: what all volumes need, and what one file system needs, when the
-//! first volume of its type is watched (its module may be loaded late). Owns nothing but the programs.
+//! Loads and attaches the BPF programs in groups: one group for all volumes, and one for each file system when its
+//! first volume is watched (its module may be loaded late). Owns only the programs.
 
 use super::record;
-use crate::FileSystem;
 use crate::sensor::{SensorError, Settings};
 use libbpf_rs::{Link, MapCore, Object, ObjectBuilder};
 use longrun_bpf::{explained, quieten};
+use longrun_sys::FileSystem;
 use longrun_sys::page_size;
 use std::os::fd::AsFd;
 
@@ -80,7 +80,8 @@ fn load(
         match load_set(set, own, &prepare) {
             Ok(group) => {
                 if let Some(error) = first {
-                    tracing::info!(programs = ?set, %error, "not the best BPF programs could be loaded");
+                    let programs = set.join(", ");
+                    tracing::info!(programs, %error, "the preferred BPF programs could not be loaded; others are used");
                 }
                 return Ok(group);
             }

@@ -1,11 +1,12 @@
-//! Takes the kernel's records apart, and makes those that it is given. Pure; the layout is the C header's, through the
-//! type information of the compiled object.
+//! Decodes the records of the BPF programs, and encodes those for them. Pure. The C header defines the layout; the type
+//! information of the compiled object provides it.
 
 use super::skeleton::types;
-use crate::{FileSystem, Nanos, ProcessName, SignalKind};
+use crate::{Nanos, ProcessName, SignalKind};
 use longrun_bpf::{KernelDevice, put, u32_at, u64_at};
 use longrun_layout::Bytes;
 use longrun_sys::FileHandle;
+use longrun_sys::FileSystem;
 use std::mem::offset_of;
 
 /// How the handles of a volume are made.

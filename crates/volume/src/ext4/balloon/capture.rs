@@ -1,36 +1,46 @@
-//! Capturing: getting hold of chosen free blocks.
+//! Captures chosen free blocks.
 //!
-//! Owns the way by which the kernel's allocator is led to them. ext4 cannot be told a place, but it searches first in the
-//! block group of the goal that the file gives, which is where the nearest block of the file lies; and what it hands out
-//! inside a group can be foretold (see `allocator`). So donors keep logical = physical + a constant, every request is
-//! made at the logical address of the place where it is expected to land, and every landing is looked up.
+//! Owns the method by which the kernel's allocator is led to these blocks. ext4 has no call to allocate at a chosen
+//! place. But it first searches the block group of the allocation goal, which is the block nearest to the request in
+//! the file, and its choice inside a group can be predicted (see `allocator`). Donors therefore keep logical = physical
+//! plus a constant, every request is made at the logical address of the expected place, and the actual place of every
+//! allocation is read afterwards.
 //!
 //! Never keeps a block that was not wanted, and never takes so many that others run short.
 
 use super::allocator::{GroupModel, Request};
 use super::donor::{Donor, DonorId, END};
 use super::guard::Shared;
-use crate::VolumeError;
 use crate::ext4::Named;
 use crate::ext4::scan::Geometry;
 use crate::ext4::tuning::Tuning;
+use longrun_engine::VolumeError;
 use longrun_layout::{Blocks, Extent, ExtentSet, LogicalBlock, PhysicalBlock, Run};
 use longrun_sys::{ByteRange, Errno};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 
-/// Where the first block of a donor goes: in the middle, so that there is as much room on either side. Places further from
-/// it than 2^30 blocks (4 TiB at 4 KiB) cannot be aimed at: in larger volumes captures there bring nothing, and files are
-/// not moved to them. Where it comes to lie is up to the kernel, which prefers the group of the root directory.
+/// Where the first block of a donor goes: in the middle, so that there is as much room on either side. Places
+/// further from it than 2^30 blocks (4 TiB at 4 KiB) cannot be aimed at: in larger volumes captures there bring
+/// nothing, and files are not moved to them. The kernel chooses its place, and prefers the group of the root
+/// directory.
 const ANCHOR: LogicalBlock = LogicalBlock(1 << 30);
 
-/// After so many requests that brought nothing wanted, a group is given up: somebody else is allocating there.
+/// After so many requests that brought nothing wanted, a group is given up: another process is allocating there.
 const FRUITLESS: u32 = 8;
 
-/// Small requests are first served from what the kernel has preallocated for small files, 512 blocks at a time for each
-/// processor. Such blocks do not count as free, and cannot be had otherwise: they are used up and given back, but not
-/// without end.
+/// After so many requests in a row that landed in another group, though this one has what was asked for, a group is
+/// given up: the allocator does not follow goals there.
+const MOST_STRAYS: u32 = 16;
+
+/// And after so many groups in a row that were given up for that, the capture: it would not be otherwise elsewhere.
+const MOST_LOST_GROUPS: u32 = 4;
+
+/// Small requests are first served from what the kernel has preallocated for small files, 512 blocks at a time for
+/// each processor. Such blocks do not count as free, and cannot be obtained otherwise: they are used up and given
+/// back, but not without end.
 const MOST_DRAINED: u32 = 8192;
 
 /// What capturing needs.
@@ -40,6 +50,10 @@ pub(in crate::ext4) struct Capturer<'a> {
     pub(in crate::ext4) shared: &'a Shared,
     pub(in crate::ext4) tuning: &'a Tuning,
     pub(in crate::ext4) geometry: Geometry,
+    /// In blocks; 0 without one.
+    pub(in crate::ext4) stripe: Blocks,
+    /// System calls made so far: allocations, look-ups and what is given back.
+    pub(in crate::ext4) calls: &'a Cell<u64>,
 }
 
 /// What became of one group.
@@ -48,6 +62,18 @@ enum Outcome {
     Done,
     /// Others need what is left.
     NoRoom,
+    /// What was asked for here landed elsewhere.
+    Strayed,
+}
+
+/// Where an allocation landed.
+enum Landing {
+    /// At least in part where the group had free space.
+    Inside,
+    /// In space that was preallocated.
+    Preallocated,
+    /// In free space of another group.
+    Stray,
 }
 
 impl Capturer<'_> {
@@ -61,8 +87,15 @@ impl Capturer<'_> {
         if missing.is_empty() {
             return Ok(missing);
         }
-        let mut session =
-            Session { capturer: self, filling: None, anchors: Vec::new(), got: ExtentSet::new(), drained: 0 };
+        let mut session = Session {
+            capturer: self,
+            filling: None,
+            anchors: Vec::new(),
+            got: ExtentSet::new(),
+            drained: 0,
+            free: None,
+            lost_groups: 0,
+        };
         let result = session.run(&missing);
         // Also after an error: nothing that was not wanted stays with us.
         let tidied = session.tidy(&missing);
@@ -70,9 +103,21 @@ impl Capturer<'_> {
         Ok(session.got)
     }
 
+    fn count(&self, calls: usize) {
+        self.calls.set(self.calls.get() + calls as u64);
+    }
+
+    /// Gives back what is not wanted.
+    fn release(&self, extents: &ExtentSet) -> Result<(), VolumeError> {
+        self.count(extents.pieces());
+        let released = self.shared.release(extents, self.geometry.block_size);
+        released.map_err(self.name.failed("giving back free space"))
+    }
+
     fn free_in(&self, group: Extent) -> Result<ExtentSet, VolumeError> {
+        self.count(1);
         let free = longrun_sys::free_extents(self.root, self.geometry.block_size, group)
-            .map_err(self.name.failed("asking for the free space"))?;
+            .map_err(self.name.failed("reading the free space"))?;
         Ok(free.iter().filter_map(|piece| piece.intersection(&group)).collect())
     }
 
@@ -137,15 +182,21 @@ struct Session<'a> {
     got: ExtentSet,
     /// Requests that were served from preallocated space.
     drained: u32,
+    /// What was free in the whole volume when a landing first made us ask.
+    free: Option<ExtentSet>,
+    /// Groups in a row in which goals were not followed.
+    lost_groups: u32,
 }
 
 impl Session<'_> {
     fn run(&mut self, missing: &ExtentSet) -> Result<(), VolumeError> {
         let left = self.pass(missing)?;
-        if left.is_empty() || self.capturer.shared.balloon().has_yielded() {
+        let in_vain = self.lost_groups >= MOST_LOST_GROUPS;
+        if left.is_empty() || in_vain || self.capturer.shared.balloon().has_yielded() {
             return Ok(());
         }
-        // What was freed lately, by others or by us, can be had only after a commit.
+        // What was freed lately, by others or by us, can be obtained only after a commit.
+        self.capturer.count(1);
         longrun_sys::sync_volume(self.capturer.root).map_err(self.capturer.name.failed("committing freed space"))?;
         self.pass(&left).map(drop)
     }
@@ -161,7 +212,8 @@ impl Session<'_> {
             for extent in self.got.overlapping(group) {
                 left.remove(extent);
             }
-            if let Outcome::NoRoom = outcome {
+            self.lost_groups = if let Outcome::Strayed = outcome { self.lost_groups + 1 } else { 0 };
+            if matches!(outcome, Outcome::NoRoom) || self.lost_groups >= MOST_LOST_GROUPS {
                 break;
             }
             let behind = Extent::between(group.end(), PhysicalBlock(u64::MAX));
@@ -173,10 +225,10 @@ impl Session<'_> {
 
     fn capture_group(&mut self, group: Extent, wanted: &ExtentSet) -> Result<Outcome, VolumeError> {
         let block_bytes = self.capturer.geometry.block_size.bytes();
-        let mut model = GroupModel::new(group, self.capturer.free_in(group)?, block_bytes);
+        let mut model = GroupModel::new(group, self.capturer.free_in(group)?, block_bytes, self.capturer.stripe);
         let mut missing = within(wanted, &model.free, group);
         let mut surplus = ExtentSet::new();
-        let mut fruitless = 0;
+        let (mut fruitless, mut strays) = (0, 0);
         let mut outcome = Outcome::Done;
         while !missing.is_empty() && fruitless < FRUITLESS {
             let room = self.room()?;
@@ -186,12 +238,22 @@ impl Session<'_> {
             }
             let Some(request) = model.next_request(&missing, room) else { break };
             let Some(landed) = self.allocate(request, group)? else { break };
-            if landed.iter().all(|run| model.free.overlapping(run.extent()).next().is_none())
-                && self.drained < MOST_DRAINED
-            {
-                self.drained += 1;
-                self.give_back(&landed)?;
-                continue;
+            match self.landing(&landed, &model)? {
+                Landing::Inside => strays = 0,
+                Landing::Preallocated if self.drained < MOST_DRAINED => {
+                    self.drained += 1;
+                    self.give_back(&landed)?;
+                    continue;
+                }
+                Landing::Preallocated | Landing::Stray => {
+                    self.give_back(&landed)?;
+                    strays += 1;
+                    if strays < MOST_STRAYS {
+                        continue;
+                    }
+                    outcome = Outcome::Strayed;
+                    break;
+                }
             }
             let before = missing.total();
             let as_expected = matches!(landed.as_slice(), [run] if run.extent() == request.lands);
@@ -212,16 +274,33 @@ impl Session<'_> {
             // Blocks in front of wanted ones are progress too, as long as the group shrinks.
             fruitless = if missing.total() < before || as_expected { 0 } else { fruitless + 1 };
         }
-        let released = self.capturer.shared.release(&surplus, self.capturer.geometry.block_size);
-        released.map_err(self.capturer.name.failed("giving back free space"))?;
+        self.capturer.release(&surplus)?;
         Ok(outcome)
+    }
+
+    /// Whether an allocation landed where it was aimed at. Outside of the group it was served from preallocated
+    /// space, which does not count as free, or the goal was not followed. The first such one, which no one has
+    /// looked for, counts as that.
+    fn landing(&mut self, landed: &[Run], model: &GroupModel) -> Result<Landing, VolumeError> {
+        let touches = |free: &ExtentSet| landed.iter().any(|run| free.overlapping(run.extent()).next().is_some());
+        if touches(&model.free) {
+            return Ok(Landing::Inside);
+        }
+        if landed.iter().any(|run| run.extent().intersection(&model.group).is_some()) {
+            return Ok(Landing::Preallocated);
+        }
+        let Some(free) = &self.free else {
+            self.free = Some(self.capturer.free_in(Extent::new(0, self.capturer.geometry.total.0))?);
+            return Ok(Landing::Stray);
+        };
+        Ok(if touches(free) { Landing::Stray } else { Landing::Preallocated })
     }
 
     fn room(&self) -> Result<Blocks, VolumeError> {
         if self.capturer.shared.balloon().has_yielded() {
             return Ok(Blocks(0));
         }
-        self.capturer.shared.room().map_err(self.capturer.name.failed("asking for the free space"))
+        self.capturer.shared.room().map_err(self.capturer.name.failed("reading the free space"))
     }
 
     /// Performs a request; answers where it landed, or nothing when the space ran out.
@@ -238,8 +317,10 @@ impl Session<'_> {
         };
         let Some(filling) = &mut self.filling else { return Ok(None) };
         let range = ByteRange::of_blocks(block_size, slot, request.lands.length);
+        self.capturer.count(2);
         match longrun_sys::allocate(&filling.donor, range) {
-            // What it allocated before it ran out of space, or of the quota of whoever owns our files, shows in the map.
+            // What it allocated before it ran out of space, or of the quota of the owner of our files, shows
+            // in the map.
             Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => {}
             Err(errno) => return Err(self.capturer.name.failed("allocating free space")(errno)),
         }
@@ -265,18 +346,19 @@ impl Session<'_> {
             }
         }
         let extents = landed.iter().map(|run| run.extent()).collect();
-        let released = self.capturer.shared.release(&extents, self.capturer.geometry.block_size);
-        released.map_err(self.capturer.name.failed("giving back free space"))
+        self.capturer.release(&extents)
     }
 
     /// Starts a donor with one block, from which distances are counted.
     fn begin_donor(&mut self) -> Result<Option<&Filling>, VolumeError> {
         let block_size = self.capturer.geometry.block_size;
         let failed = |act| self.capturer.name.failed(act);
+        // Made, lengthened, allocated to and mapped.
+        self.capturer.count(4);
         let donor = match Donor::create(self.capturer.root, block_size) {
             Ok(donor) => Arc::new(donor),
             Err(Errno::NOSPC | Errno::DQUOT) => return Ok(None),
-            Err(errno) => return Err(failed("making a temporary file")(errno)),
+            Err(errno) => return Err(failed("creating a temporary file")(errno)),
         };
         match longrun_sys::allocate(&donor, ByteRange::of_blocks(block_size, ANCHOR, Blocks(1))) {
             Ok(()) => {}
@@ -305,10 +387,7 @@ impl Session<'_> {
                 unwanted.insert(anchor);
             }
         }
-        self.capturer
-            .shared
-            .release(&unwanted, self.capturer.geometry.block_size)
-            .map_err(self.capturer.name.failed("giving back free space"))?;
+        self.capturer.release(&unwanted)?;
         let mut balloon = self.capturer.shared.balloon();
         balloon.close_empty();
         // The guard may have given everything back meanwhile.

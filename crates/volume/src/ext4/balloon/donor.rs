@@ -1,13 +1,14 @@
 //! Donors: the temporary files whose blocks are exchanged with those of users' files.
 
-use crate::range_map::{RangeMap, Slide};
+use longrun_engine::{RangeMap, Slide};
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, ExtentSet, LogicalBlock, Run};
 use longrun_sys::{ByteRange, Errno, Mapping};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The end of a donor: one block less than 2^31, because allocations of longer files ignore the file's goal, however the
 /// allocator is set.
@@ -20,6 +21,24 @@ pub(in crate::ext4) struct Donor {
     file: OwnedFd,
     /// Its blocks were given back: what it held is no longer ours.
     revoked: AtomicBool,
+    /// It has a name.
+    kept: AtomicBool,
+    /// Ranges whose exchange is under way or not yet written: whatever happens, they are not given back.
+    engaged: Mutex<ExtentSet>,
+}
+
+/// A range of a donor that takes part in an exchange: the only good copy of a file's data lies there until the data
+/// has been written at its new place.
+#[derive(Debug)]
+pub(in crate::ext4) struct Engaged {
+    donor: Arc<Donor>,
+    range: Extent,
+}
+
+impl Drop for Engaged {
+    fn drop(&mut self) {
+        self.donor.engaged().remove(self.range);
+    }
 }
 
 impl AsFd for Donor {
@@ -33,21 +52,50 @@ impl Donor {
         let file = longrun_sys::temporary_file(root)?;
         // Exchanges and punches need the length to cover the range.
         longrun_sys::set_length(&file, block_size.to_bytes(Blocks(END.0)))?;
-        Ok(Self { file, revoked: AtomicBool::new(false) })
+        Ok(Self::of(file))
     }
 
-    #[cfg(test)]
     pub(super) fn of(file: OwnedFd) -> Self {
-        Self { file, revoked: AtomicBool::new(false) }
+        Self { file, revoked: AtomicBool::new(false), kept: AtomicBool::new(false), engaged: Mutex::default() }
+    }
+
+    fn engaged(&self) -> MutexGuard<'_, ExtentSet> {
+        self.engaged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a range from being given back until the answer is dropped; nothing when that has already happened.
+    pub(in crate::ext4) fn engage(self: &Arc<Self>, start: LogicalBlock, length: Blocks) -> Option<Engaged> {
+        let range = Extent::new(start.0, length.0);
+        self.engaged().insert(range);
+        let engaged = Engaged { donor: Arc::clone(self), range };
+        // Asked afterwards: the thread that revokes it examines what is engaged after that.
+        (!self.is_revoked()).then_some(engaged)
+    }
+
+    /// Gives the file a name: what it holds outlives us, and is never given back.
+    pub(in crate::ext4) fn keep_as(&self, root: &File, name: &Path) -> Result<(), Errno> {
+        longrun_sys::give_name(&self.file, root, name)?;
+        self.kept.store(true, Ordering::Release);
+        Ok(())
     }
 
     pub(in crate::ext4) fn is_revoked(&self) -> bool {
         self.revoked.load(Ordering::Acquire)
     }
 
-    /// Gives all its blocks back, at once.
-    pub(super) fn empty(&self) -> Result<(), Errno> {
-        longrun_sys::set_length(&self.file, Bytes(0))
+    /// Gives all its blocks back, at once, unless it is kept. Those that take part in an exchange follow when no one
+    /// has the file open any more.
+    pub(in crate::ext4) fn empty(&self, block_size: BlockSize) -> Result<(), Errno> {
+        if self.kept.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let engaged = self.engaged().clone();
+        if engaged.is_empty() {
+            return longrun_sys::set_length(&self.file, Bytes(0));
+        }
+        let whole = Extent::new(0, END.0);
+        let gaps = engaged.gaps(whole).into_iter();
+        gaps.map(|gap| self.punch(block_size, LogicalBlock(gap.start.0), gap.length)).fold(Ok(()), Result::and)
     }
 
     /// Where `length` blocks from `start` lie, clipped to that range.
@@ -131,7 +179,7 @@ impl Balloon {
         self.yielded
     }
 
-    /// Starts anew after pressure.
+    /// Starts again after pressure.
     pub(in crate::ext4) fn forget_yield(&mut self) {
         self.yielded = false;
     }
@@ -171,6 +219,19 @@ impl Balloon {
         Ok(())
     }
 
+    /// Lets go of a donor that another process keeps: nothing in it is ours any more.
+    pub(in crate::ext4) fn disown(&mut self, donor: &Arc<Donor>) {
+        let Some(id) = self.donors.iter().find_map(|(id, known)| Arc::ptr_eq(known, donor).then_some(*id)) else {
+            return;
+        };
+        self.donors.remove(&id);
+        let all = Extent::new(0, u64::MAX);
+        let its = self.places.overlapping(all).filter(|(_, place)| place.donor == id).map(|(part, _)| part);
+        for part in its.collect::<Vec<_>>() {
+            self.forget(part);
+        }
+    }
+
     /// Closes donors that hold nothing.
     pub(in crate::ext4) fn close_empty(&mut self) {
         let all = Extent::new(0, u64::MAX);
@@ -178,7 +239,8 @@ impl Balloon {
         self.donors.retain(|id, _| used.contains(id));
     }
 
-    /// Asks the file system what the donors hold, and corrects what was noted. Returns how many blocks were noted wrongly.
+    /// Asks the file system what the donors hold, and corrects what was noted. Returns how many blocks were noted
+    /// wrongly.
     pub(in crate::ext4) fn verify(&mut self, block_size: BlockSize) -> Result<Blocks, Errno> {
         let mut truth = (RangeMap::default(), ExtentSet::new());
         let mut wrong = 0;

@@ -1,7 +1,7 @@
-//! The guard over others' space: while we own blocks it watches how much is left, and gives everything back at once when
-//! that runs short.
+//! The guard of free space for others. While we own blocks it watches how much is free, and gives everything back at
+//! once if too little is left.
 //!
-//! Owns the reserve. Never waits for a run to come to a convenient point.
+//! Owns the reserve. Never waits for the run to reach a certain point.
 
 use super::donor::Balloon;
 use super::tripwire::Tripwire;
@@ -78,7 +78,7 @@ fn is_short(capacity: Capacity, owned: Blocks, withheld: Withheld) -> bool {
     owned.0 > 0 && shares(capacity, owned, withheld).into_iter().flatten().any(|s| s.now.0 < s.floor.0 / 2)
 }
 
-/// Whether nobody can run short before long.
+/// Whether no one can run short before long.
 fn is_ample(capacity: Capacity, owned: Blocks, withheld: Withheld) -> bool {
     let least = capacity.block_size.to_blocks(AMPLE_LEAST);
     let ample = |s: Shares| s.now.saturating_sub(s.floor) >= least.max(Blocks(s.floor.0 * AMPLE_RESERVES));
@@ -138,7 +138,7 @@ impl Shared {
         Ok(room(capacity, owned, self.withheld))
     }
 
-    /// What any process can still allocate; what root can where nobody else can anything.
+    /// What any process can still allocate; what root can where no other process can anything.
     pub(in crate::ext4) fn unclaimed(&self) -> Result<Blocks, Errno> {
         let capacity = longrun_sys::capacity(&self.root)?;
         let owned = self.balloon().owned().total();
@@ -165,7 +165,8 @@ impl Shared {
         // Those that an exchange uses at this moment come last: emptying them waits for it.
         let (idle, busy): (Vec<_>, Vec<_>) = donors.into_iter().partition(|donor| Arc::strong_count(donor) == 1);
         // Where one fails others still need what the rest holds.
-        let emptied = idle.iter().chain(&busy).map(|donor| donor.empty()).fold(Ok(()), Result::and);
+        let emptied = idle.iter().chain(&busy).map(|donor| donor.empty(capacity.block_size)).fold(Ok(()), Result::and);
+        drop((idle, busy));
         tripwire.put_away();
         // Freed blocks can be allocated only after a commit.
         let committed = longrun_sys::sync_volume(&self.root);

@@ -1,7 +1,7 @@
-//! The balloon: free space that we own, at places that we know, as blocks of temporary files.
+//! The balloon: free space that we own at known places, as blocks of temporary files.
 //!
-//! Owns the donors, the way by which chosen free blocks get into them, and the duty to give everything back when others
-//! need the space. Never owns a block that a user's file has.
+//! Owns the donors, the capture of chosen free blocks, and the duty to give everything back when others need the space.
+//! Never owns a block of a user's file.
 
 mod allocator;
 mod capture;
@@ -10,6 +10,6 @@ mod guard;
 mod tripwire;
 
 pub(super) use capture::Capturer;
-pub(super) use donor::{Donor, Stock};
+pub(super) use donor::{Donor, Engaged, Stock};
 pub(super) use guard::{Guard, Shared, Withheld};
 pub(super) use tripwire::Tripwire;

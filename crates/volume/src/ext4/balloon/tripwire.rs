@@ -1,12 +1,12 @@
-//! A freed block that no commit has confirmed yet, kept lying about on purpose.
+//! Freed blocks that no commit has confirmed yet, kept in this state on purpose.
 //!
-//! Owns a handful of blocks of free space. Why: a process that runs out of space in one large request meets the end before
-//! the guard can look. But ext4 does not refuse space at once while some was freed in a transaction that is still open:
-//! it first commits and tries again, up to three times. So as long as such a block exists, whoever runs out of space waits
-//! for a commit, and the guard gives everything back meanwhile.
+//! Owns a few blocks of free space. The reason: a process that uses up the free space with one large request gets an
+//! error before the guard can react. But ext4 does not refuse space at once while some was freed in an open
+//! transaction: it first commits and tries again, up to three times. So while such a block exists, a process that runs
+//! out of space waits for a commit, and the guard gives everything back meanwhile.
 //!
-//! The blocks are allocated in advance: on a full volume an allocation would itself wait for commits, just when the guard
-//! must not.
+//! The blocks are allocated in advance, because on a full volume an allocation would itself wait for commits, just when
+//! the guard must not wait.
 
 use longrun_layout::{BlockSize, Blocks, LogicalBlock};
 use longrun_sys::{ByteRange, Errno};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// How many blocks are allocated at a time, for as many commits.
 const SUPPLY: Blocks = Blocks(32);
 
-/// Sets a tripwire anew after each journal commit.
+/// Sets a new tripwire after each journal commit.
 #[derive(Debug)]
 pub(in crate::ext4) struct Tripwire {
     file: Option<OwnedFd>,
@@ -71,7 +71,7 @@ fn statistics_of(name: &Path) -> Option<PathBuf> {
     Some(journal.path().join("info"))
 }
 
-/// Opened anew each time: the kernel takes the figures when the file is opened.
+/// Opened again each time, because the kernel computes the figures when the file is opened.
 fn commits(statistics: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(statistics).ok()?;
     text.split_whitespace().next()?.parse().ok()

@@ -1,8 +1,8 @@
-//! Areas of the volume that belong to no ordinary file: names for what `map` draws as immovable, and `map --at` names.
+//! Areas of the volume that belong to no ordinary file: `map` draws them as immovable, and `map --at` names them.
 
 use longrun_layout::{Extent, PhysicalBlock};
 
-/// What an area holds.
+/// The content of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AreaKind {
     /// The superblock or a copy of it (with 1 KiB blocks also the boot block).

@@ -1,4 +1,4 @@
-//! Turns inodes into the layout: files with their runs, areas, and what needs a separate word.
+//! Converts inodes into the layout: files with their runs, areas, and files that are reported separately.
 
 use super::areas::{Area, AreaKind};
 use super::device::Device;
@@ -8,7 +8,7 @@ use super::map::{FileMap, Mapper};
 use super::parents::Parents;
 use longrun_layout::{Blocks, Extent, FileId, InodeNumber, LayoutBuilder, NO_DIRECTORY, Run, count_fragments};
 
-/// Blocks behind the end of files: preallocated, and kept in place by every kernel operation.
+/// Blocks beyond the end of files: preallocated, and kept in place by every kernel operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BeyondEnd {
     /// Files that have such blocks.
@@ -19,7 +19,7 @@ pub struct BeyondEnd {
     pub fragments: u64,
 }
 
-/// Files that were deleted while open; they are in no directory, and their blocks come back when they are closed.
+/// Files that were deleted while open. They are in no directory, and their blocks become free when they are closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
     /// How many.

@@ -1,4 +1,4 @@
-//! An opened ext4 device or image: single inodes and directories, read when they are needed.
+//! An opened ext4 device or image: reads single inodes and directories when they are needed.
 
 use super::bitmap;
 use super::directory::{self, Entry};
@@ -8,6 +8,8 @@ use super::inode::{Inode, Mapping, inline_continuation};
 use super::map::{FileMap, Mapper};
 use super::source::Source;
 use super::superblock::{Superblock, incompat};
+use crate::probe::EXT4;
+use longrun_engine::checker;
 use longrun_layout::{Extent, PhysicalBlock};
 
 /// What is needed to read anything of the volume.
@@ -23,8 +25,9 @@ impl Device {
     pub(super) fn open(source: Box<dyn Source>, access: Access) -> Read<Self> {
         let sb = settled(access, || Superblock::read(source.as_ref()))?;
         if access == Access::Still && sb.incompat & incompat::RECOVER != 0 {
-            let what = "a journal that was not replayed (mount the volume once, or run e2fsck on it)";
-            return Err(Fault::Unsupported(what.into()));
+            let checker = checker(EXT4);
+            let what = format!("a journal that was not replayed (mount the volume once, or run {checker} on it)");
+            return Err(Fault::Unsupported(what));
         }
         let groups = read_groups(source.as_ref(), &sb, access)?;
         Ok(Self { source, access, sb, groups })

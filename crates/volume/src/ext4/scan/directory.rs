@@ -1,4 +1,4 @@
-//! Directory entries: from plain blocks (the leaves of hashed directories are plain too) and from inside the inode.
+//! Directory entries, from plain blocks (the leaves of hashed directories are plain, too) and from inline directories.
 
 use super::bytes::{byte, le16, le32};
 use super::checksum::Crc32c;

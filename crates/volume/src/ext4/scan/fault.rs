@@ -1,6 +1,7 @@
-//! What can be wrong while reading a volume, before it is known by which name the user calls the volume.
+//! Errors while a volume is read, before the name that the user gave is known.
 
-use crate::VolumeError;
+use crate::probe::EXT4;
+use longrun_engine::VolumeError;
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ impl Fault {
         match self {
             Self::NotExt4(problem) => VolumeError::NotAVolume { path, problem },
             Self::Unsupported(what) => VolumeError::Unsupported { path, what },
-            Self::Damaged(detail) => VolumeError::Damaged { path, detail },
+            Self::Damaged(detail) => VolumeError::Damaged { path, filesystem: EXT4.to_owned(), detail },
             Self::Io(source) => VolumeError::Io { path, act: "reading the volume", source },
             Self::Interrupted => VolumeError::Interrupted,
         }
@@ -46,12 +47,12 @@ impl From<std::io::Error> for Fault {
     }
 }
 
-/// Whether the file system changes while it is read.
+/// Whether the file system can change while it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Mounted: a record may be seen half-written, and is then read again before it is called damaged.
     Live,
-    /// Nobody writes: what is read is final.
+    /// No one writes: what is read is final.
     Still,
 }
 

@@ -1,4 +1,4 @@
-//! Block groups: their descriptors, and where their fixed metadata lies (flex_bg and meta_bg move it about).
+//! Block groups: their descriptors, and the places of their fixed metadata (which flex_bg and meta_bg change).
 
 use super::areas::{Area, AreaKind};
 use super::bytes::{joined, le16, le32};

@@ -1,4 +1,4 @@
-//! One inode: checked, and classified by what may be done with its blocks.
+//! One inode: checks it, and classifies it by what may be done with its blocks.
 
 use super::bytes::{byte, joined, le16, le32};
 use super::checksum::Crc32c;

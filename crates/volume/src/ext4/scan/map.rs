@@ -1,7 +1,7 @@
-//! Where a file's blocks are: walks extent trees and the older indirect blocks.
+//! The map of a file: walks extent trees and the older indirect blocks.
 //!
-//! Every node is checked before it is believed (checksum, depth, order, range), and the whole scan has a budget of as
-//! many nodes and blocks as the volume can hold, so that no tree, however twisted, makes it run long or grow large.
+//! Every node is checked before use (checksum, depth, order, range). The whole scan has a budget of as many nodes and
+//! blocks as the volume can hold, so that a malicious tree can make it neither run long nor use much memory.
 
 use super::bytes::{joined, le16, le32};
 use super::fault::{Fault, Read, damaged};
@@ -210,5 +210,5 @@ impl<'a> Mapper<'a> {
 }
 
 fn exceeds<T>(inode: &Inode) -> Read<T> {
-    Err(Fault::Damaged(format!("inode {}: the files claim more blocks than the volume has", inode.number)))
+    Err(Fault::Damaged(format!("inode {}: the files have more blocks than the volume", inode.number)))
 }

@@ -1,11 +1,12 @@
-//! Reads an ext4 volume straight from its device or image: inode tables, extent trees, bitmaps, directories.
+//! Reads an ext4 volume directly from its device or image: inode tables, extent trees, bitmaps, directories.
 //!
-//! Owns the on-disk format. Never writes, never trusts a number before it has been checked, never allocates by a number
-//! that the device's own size does not bear out. On a mounted volume, buffered reads of the device show what the kernel
-//! has in memory; records seen half-written are read again.
+//! Owns the on-disk format. Never writes, never uses a number before it is checked, never allocates by a number that
+//! the size of the device does not confirm. On a mounted volume, buffered reads of the device show what the kernel has
+//! in memory; records that were read half-written are read again.
 //!
-//! Memory: about 28 bytes a file, 16 bytes a run and 24 bytes an area besides buffers of a few MiB; while the layout is
-//! being built, its builder needs about 24 bytes a run more (measured: 66 MB for a million files of one run).
+//! Memory: about 28 bytes per file, 16 bytes per run and 24 bytes per area, in addition to buffers of a few MiB. While
+//! the layout is built, its builder needs about 24 bytes more per run (measured: 66 MB for a million files with one run
+//! each).
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod areas;
@@ -32,32 +33,34 @@ pub use fault::Access;
 pub use refusal::Refusal;
 pub use source::{FileSource, Source};
 
-use crate::live::again::look_again;
-use crate::{Progress, VolumeError};
+use crate::mounted::again::look_again;
 use collect::Collector;
 use device::Device;
 use fault::Fault;
+use longrun_engine::{Progress, VolumeError, unnamed};
 use longrun_layout::{
     BlockSize, Blocks, Extent, FileId, FileIndex, FileView, InodeNumber, LogicalBlock, NO_DIRECTORY, PhysicalBlock,
     VolumeLayout,
 };
 use parents::Parents;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Where the free space is read from.
+/// The source of the free space.
 #[derive(Clone, Copy, Debug)]
 pub enum FreeSpace<'a> {
-    /// The bitmaps on the device: right when nobody has the volume mounted.
+    /// The bitmaps on the device: right when no one has the volume mounted.
     Bitmaps,
     /// The kernel, through any open file of the mounted volume. Sync the volume first: space freed since the last commit
     /// does not show.
     Kernel(BorrowedFd<'a>),
 }
 
-/// What a scan reads besides inodes and maps.
+/// What a scan reads in addition to inodes and maps.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanOptions<'a> {
     /// Where the free space is read from.
@@ -67,16 +70,16 @@ pub struct ScanOptions<'a> {
     pub directories: bool,
 }
 
-/// What a volume calls itself.
+/// The UUID and label of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The label, as bytes: whoever made the volume chose them.
+    /// The label, as bytes chosen by the maker of the volume.
     pub label: Vec<u8>,
     /// The UUID.
     pub uuid: [u8; 16],
 }
 
-/// A volume as it was at one moment.
+/// The state of a volume at one moment.
 #[derive(Clone, Debug)]
 pub struct Ext4Scan {
     /// Files, directories, free space, obstacles.
@@ -97,10 +100,10 @@ pub struct Ext4Scan {
     pub unreadable_directory_blocks: u64,
 }
 
-/// Who has a block.
+/// The owner of a block.
 #[derive(Clone, Copy, Debug)]
 pub enum Owner<'a> {
-    /// Nobody.
+    /// No one.
     Free(Extent),
     /// A file or directory, and which of its blocks this is.
     File(FileView<'a>, LogicalBlock),
@@ -132,22 +135,26 @@ impl Ext4Scan {
     /// The file with this inode number.
     #[must_use]
     pub fn file_by_inode(&self, inode: InodeNumber) -> Option<FileView<'_>> {
-        let (mut low, mut high) = (0, u32::try_from(self.layout.file_count()).ok()?);
-        // Files are listed in order of their inode numbers.
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let file = self.layout.file(FileIndex(middle))?;
-            match file.record.inode.cmp(&inode) {
-                std::cmp::Ordering::Equal => return Some(file),
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
-            }
-        }
-        None
+        file_by_inode(&self.layout, inode)
     }
 }
 
-/// How a volume is cut into block groups.
+fn file_by_inode(layout: &VolumeLayout, inode: InodeNumber) -> Option<FileView<'_>> {
+    let (mut low, mut high) = (0, u32::try_from(layout.file_count()).ok()?);
+    // Files are listed in order of their inode numbers.
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let file = layout.file(FileIndex(middle))?;
+        match file.record.inode.cmp(&inode) {
+            std::cmp::Ordering::Equal => return Some(file),
+            std::cmp::Ordering::Less => low = middle + 1,
+            std::cmp::Ordering::Greater => high = middle,
+        }
+    }
+    None
+}
+
+/// How a volume is divided into block groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// The block size.
@@ -292,14 +299,33 @@ impl Ext4Reader {
         scan: &Ext4Scan,
         inodes: &[InodeNumber],
     ) -> Result<BTreeMap<InodeNumber, Vec<u8>>, VolumeError> {
+        self.paths_in(&scan.layout, inodes)
+    }
+
+    /// The paths of `files` of `layout`, in their order, the root of the volume being called `top`.
+    ///
+    /// # Errors
+    /// As [`Self::paths_of`].
+    pub fn names(&self, layout: &VolumeLayout, top: &Path, files: &[FileId]) -> Result<Vec<PathBuf>, VolumeError> {
+        let inodes: Vec<InodeNumber> = files.iter().map(|file| file.inode).collect();
+        let mut paths = self.paths_in(layout, &inodes)?;
+        let mut named = |inode: &InodeNumber| paths.remove(inode).map(|path| top.join(OsString::from_vec(path)));
+        Ok(inodes.iter().map(|inode| named(inode).unwrap_or_else(|| unnamed(*inode))).collect())
+    }
+
+    fn paths_in(
+        &self,
+        layout: &VolumeLayout,
+        inodes: &[InodeNumber],
+    ) -> Result<BTreeMap<InodeNumber, Vec<u8>>, VolumeError> {
         let wanted: BTreeSet<u32> = inodes.iter().filter_map(|i| u32::try_from(i.0).ok()).collect();
         let parent = |inode: &u32| {
-            let record = scan.file_by_inode(InodeNumber(u64::from(*inode)))?.record;
+            let record = file_by_inode(layout, InodeNumber(u64::from(*inode)))?.record;
             (record.directory != NO_DIRECTORY).then_some((*inode, record.directory))
         };
         let known = wanted.iter().filter_map(parent).collect();
         let mut directories =
-            scan.layout.files().filter(|f| f.record.is_directory).filter_map(|f| u32::try_from(f.record.inode.0).ok());
+            layout.files().filter(|f| f.record.is_directory).filter_map(|f| u32::try_from(f.record.inode.0).ok());
         paths::find(&self.device, &wanted, &known, &mut directories).map_err(|fault| fault.on(&self.path))
     }
 }

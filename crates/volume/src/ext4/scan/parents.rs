@@ -1,4 +1,4 @@
-//! Which directory each file is in: one pass over all directory blocks in physical order.
+//! Finds the directory of each file, in one pass over all directory blocks in physical order.
 
 use super::device::Device;
 use super::directory::{self, Entry, is_self_or_parent};

@@ -1,4 +1,4 @@
-//! Paths of a few files, for reports: from each file up to the root, one directory at a time.
+//! The paths of a few files, for reports: from each file up to the root, one directory at a time.
 
 use super::device::Device;
 use super::directory::is_self_or_parent;

@@ -1,9 +1,11 @@
-//! Reasons why the files of a volume can be looked at but must not be moved.
+//! Reasons why the files of a volume can be analyzed but must not be moved.
 
 use super::superblock::{Superblock, incompat, ro_compat};
+use crate::probe::EXT4;
+use longrun_engine::checker;
 use std::fmt;
 
-/// A reason that concerns the volume as a whole.
+/// A reason that applies to the whole volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Space is allocated in clusters of several blocks: the kernel does not exchange blocks then.
@@ -37,7 +39,7 @@ impl fmt::Display for Refusal {
             Self::NoExtents => f.write_str("ext2 or ext3 (no extents)"),
             Self::ReadOnly => f.write_str("a file system marked read-only"),
             Self::SharedBlocks => f.write_str("ext4 with shared blocks"),
-            Self::Errors => f.write_str("a file system with recorded errors (run e2fsck -f on it)"),
+            Self::Errors => write!(f, "a file system with recorded errors (run {} on it)", checker(EXT4)),
             Self::UnknownFeature(bits) => write!(f, "an ext4 feature (read-only compatible, {bits:#x})"),
         }
     }

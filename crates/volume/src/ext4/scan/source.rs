@@ -1,6 +1,6 @@
-//! Where the bytes of a volume come from: a block device, an image file, or memory (tests).
+//! The source of the bytes of a volume: a block device, an image file, or memory (tests).
 //!
-//! Only reads, never opens anything for writing.
+//! Read-only: never opens anything for writing.
 
 use std::fs::File;
 use std::io;

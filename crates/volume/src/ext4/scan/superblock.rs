@@ -1,4 +1,4 @@
-//! The superblock: what the volume is and how it is cut, with every number checked before anything relies on it.
+//! The superblock: the features and geometry of the volume. Every number is checked before it is used.
 
 use super::bytes::{byte, joined, le16, le32};
 use super::checksum::Crc32c;
@@ -103,7 +103,7 @@ impl Superblock {
         let u16_at = |at| le16(raw, at);
         let u32_at = |at| le32(raw, at);
         if u16_at(56) != MAGIC {
-            return Err(Fault::NotExt4("no ext4 file system on it".into()));
+            return Err(Fault::NotExt4("it has no ext4 file system".into()));
         }
         let dynamic = u32_at(76) > 0;
         let features = |at| if dynamic { u32_at(at) } else { 0 };
@@ -258,7 +258,7 @@ impl Superblock {
 
 fn check_features(incompat: u32) -> Read<()> {
     if incompat & incompat::JOURNAL_DEVICE != 0 {
-        return Err(Fault::NotExt4("the external journal of an ext4 volume, no file system".into()));
+        return Err(Fault::NotExt4("the external journal of an ext4 volume, not a file system".into()));
     }
     let unknown = incompat & !incompat::KNOWN;
     if unknown != 0 {

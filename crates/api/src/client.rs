@@ -1,0 +1,107 @@
+//! The client of a running service, for `status` and `top`.
+
+use crate::model::Problem;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixStream;
+
+/// The largest answer that is accepted, in bytes.
+const LARGEST: usize = 32 << 20;
+/// The longest time to wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No service listens on the socket.
+    #[error("no service is running ({path}: {source}); start it with `systemctl start longrun`, or with `sudo longrun daemon`", path = path.display())]
+    NotRunning {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The service refused the request.
+    #[error("{error}; {hint}")]
+    Refused {
+        /// The reason.
+        error: String,
+        /// The advice of the service.
+        hint: String,
+    },
+    /// The answer is invalid or too late.
+    #[error("the service at {path} gave no valid answer: {detail}; restart it", path = path.display())]
+    Garbled {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with the answer.
+        detail: String,
+    },
+}
+
+/// A client of a running service.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// A client of the service that listens on `socket`.
+    #[must_use]
+    pub fn new(socket: &Path) -> Self {
+        Self { socket: socket.to_owned() }
+    }
+
+    /// GET `path`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let body = self.ask(&Method::GET, path)?;
+        serde_json::from_slice(&body).map_err(|error| self.garbled(error.to_string()))
+    }
+
+    /// Sends a request and returns the bytes of the answer.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn ask(&self, method: &Method, path: &str) -> Result<Vec<u8>, ClientError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| self.garbled(error.to_string()))?;
+        let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, self.exchange(method, path)).await });
+        let (status, body) = answer.map_err(|_| self.garbled("it took too long".to_owned()))??;
+        if status.is_success() {
+            return Ok(body);
+        }
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(Problem { error, hint }) => Err(ClientError::Refused { error, hint }),
+            Err(_) => Err(self.garbled(format!("status {status}"))),
+        }
+    }
+
+    async fn exchange(&self, method: &Method, path: &str) -> Result<(StatusCode, Vec<u8>), ClientError> {
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| ClientError::NotRunning { path: self.socket.clone(), source })?;
+        let garbled = |error: &dyn std::fmt::Display| self.garbled(error.to_string());
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| garbled(&e))?;
+        tokio::spawn(connection);
+        let request = Request::builder().method(method).uri(path).header("host", "longrun");
+        let request = request.body(Empty::<Bytes>::new()).map_err(|e| garbled(&e))?;
+        let response = sender.send_request(request).await.map_err(|e| garbled(&e))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LARGEST).collect().await.map_err(|e| garbled(&e))?;
+        Ok((status, body.to_bytes().to_vec()))
+    }
+
+    fn garbled(&self, detail: String) -> ClientError {
+        ClientError::Garbled { path: self.socket.clone(), detail }
+    }
+}

@@ -1,0 +1,11 @@
+//! The API of the service: the types of its answers, and a client.
+//!
+//! Owns the types and the client. Never decides anything.
+
+mod client;
+pub mod model;
+
+pub use client::{Client, ClientError};
+
+/// The default socket of the service.
+pub const DEFAULT_SOCKET: &str = "/run/longrun/longrun.sock";

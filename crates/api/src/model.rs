@@ -1,0 +1,316 @@
+//! The types of the service's API, which `status`, `top` and other clients read.
+//!
+//! Owns the names and types of the fields. They are a contract: fields are added, never renamed or removed. No I/O.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// The state of the service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// Version of the service.
+    pub version: String,
+    /// Whether everything works.
+    pub healthy: bool,
+    /// The problems, each with what to do about it.
+    pub troubles: Vec<String>,
+    /// Seconds since the service started.
+    pub uptime_seconds: u64,
+    /// The sensor that notices growing files; absent if prevention does not run.
+    pub sensor: Option<Sensor>,
+    /// Time from the signal to the runway.
+    pub reaction: Reaction,
+    /// Files that wait for a worker.
+    pub queue: u64,
+    /// Files whose runways are listed in the journal.
+    pub journal_files: u64,
+    /// The state of mending.
+    pub mending: Mending,
+    /// The state of the history.
+    pub history: History,
+    /// Resources that the service uses.
+    pub own: OwnUse,
+    /// The volumes.
+    pub volumes: Vec<Volume>,
+}
+
+/// The sensor that notices growing files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Sensor {
+    /// `bpf` or `fanotify`.
+    pub kind: String,
+    /// Why this sensor is used, if another one was tried first.
+    pub reason: Option<String>,
+    /// Signals received.
+    pub signals: u64,
+    /// Events that the kernel could not deliver, and signals that were dropped because too many files waited.
+    pub lost: u64,
+    /// The error that ended the sensor, if it has failed.
+    pub broken: Option<String>,
+}
+
+/// Time from the signal to the runway, in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Reaction {
+    /// Number of measurements.
+    pub count: u64,
+    /// Median.
+    pub p50_us: u64,
+    /// 99th percentile.
+    pub p99_us: u64,
+    /// Maximum.
+    pub max_us: u64,
+}
+
+/// The state of mending.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Mending {
+    /// Files that wait to be mended.
+    pub queued: u64,
+    /// Excess fragments of these files.
+    pub queued_excess: u64,
+    /// Whether a file is being mended now.
+    pub at_work: bool,
+    /// Whether mending is paused on any volume, because of a configured time without mending or a used-up daily budget.
+    pub rests: bool,
+}
+
+/// The state of the history.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct History {
+    /// Whether it is being written.
+    pub recording: bool,
+    /// Why it is not being written, or what happened at the start.
+    pub note: Option<String>,
+    /// Rows that were dropped because they could not be written in time.
+    pub dropped: u64,
+    /// Size of the database.
+    pub bytes: u64,
+}
+
+/// Resources that the service uses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OwnUse {
+    /// Processor time since the start.
+    pub cpu_seconds: f64,
+    /// Resident memory.
+    pub resident_bytes: u64,
+    /// Bytes read from and written to devices.
+    pub io_bytes: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Open files.
+    pub open_files: u64,
+}
+
+/// A volume that the service watches, or could watch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Volume {
+    /// The permanent identifier in this API: the UUID, or the device number of a volume without one.
+    pub id: String,
+    /// The mount point that the service uses.
+    pub mount: String,
+    /// All mount points.
+    pub mounts: Vec<String>,
+    /// Its device.
+    pub device: String,
+    /// Type of the file system.
+    pub filesystem: String,
+    /// Label.
+    pub label: Option<String>,
+    /// Whether the configuration enables the volume. If not, the fields below are not set.
+    pub enabled: bool,
+    /// Whether growing files get runways.
+    pub prevention: bool,
+    /// Whether files are mended.
+    pub mending: bool,
+    /// Why mending is paused now, if it is.
+    pub mending_rests: Option<String>,
+    /// Why something that is configured does not work.
+    pub trouble: Option<String>,
+    /// What prevention did since the volume appeared.
+    pub prevented: Prevented,
+    /// What mending did since the service started.
+    pub mended: Mended,
+    /// How mending gives way to other I/O.
+    pub governor: Governor,
+    /// Used and free space.
+    pub space: Space,
+    /// Figures of the last scan of the whole volume.
+    pub scan: Option<Scan>,
+    /// Whether writing may fail although there is free space.
+    pub health: Health,
+}
+
+/// What prevention did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Prevented {
+    /// Excess fragments that were prevented.
+    pub fragments: u64,
+    /// Excess fragments that were not prevented.
+    pub slipped: u64,
+    /// Files that have a runway now.
+    pub runways: u64,
+    /// Bytes of these runways beyond the written data.
+    pub held_bytes: u64,
+    /// Files without a runway that may be fragmented; they are examined when they are quiet.
+    pub to_look_at: u64,
+    /// Runways granted.
+    pub grants: u64,
+    /// Bytes of the granted runways.
+    pub granted_bytes: u64,
+    /// Bytes given back after a file was closed.
+    pub given_back_bytes: u64,
+    /// Bytes given back early, because space was needed.
+    pub yielded_bytes: u64,
+    /// Files whose runways were settled after they were closed.
+    pub settled: u64,
+    /// Files left alone, by reason.
+    pub left: BTreeMap<String, u64>,
+    /// Whether no runway is granted because too little space is free.
+    pub short_of_space: bool,
+}
+
+/// What mending did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Mended {
+    /// Files mended.
+    pub files: u64,
+    /// Excess fragments removed.
+    pub fragments: u64,
+    /// Bytes written for this.
+    pub moved_bytes: u64,
+    /// Failed attempts; they are repeated.
+    #[serde(default)]
+    pub failed: u64,
+}
+
+/// How mending gives way to other I/O on the devices of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Governor {
+    /// `invisible`, `balanced` or `fast`.
+    pub pace: String,
+    /// The devices on which other I/O is observed; empty before there was work.
+    pub devices: Vec<String>,
+    /// The disk type of the volume, updated every minute; null if it is not known.
+    pub disk: Option<String>,
+    /// Bytes of the service's I/O on these devices while there was work.
+    pub own_bytes: u64,
+    /// Bytes of other processes on this machine in the same time.
+    pub foreign_bytes: u64,
+    /// Number of pauses.
+    pub pauses: u64,
+    /// Total duration of the pauses.
+    pub paused_seconds: f64,
+    /// Why work is paused now, if it is.
+    pub pausing: Option<String>,
+    /// The reason in one word: `foreign`, `external`, `memory`, `steal` or `battery`; `window` or `budget` if mending is paused.
+    pub waits_for: Option<String>,
+    /// Duration of the small reads that detect users outside this machine; null if no such reads are made, or too few so
+    /// far.
+    pub probes: Option<Probes>,
+}
+
+/// Duration of small reads while no process on this machine uses the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Probes {
+    /// The usual duration.
+    pub usual_us: u64,
+    /// The recent duration.
+    pub recent_us: u64,
+}
+
+/// Used and free space of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Space {
+    /// Size of the volume.
+    pub total_bytes: u64,
+    /// Free space.
+    pub free_bytes: u64,
+    /// Free space that unprivileged users can use.
+    pub available_bytes: u64,
+    /// Number of pieces of free space, if known.
+    pub free_pieces: Option<u64>,
+    /// Size of the largest piece, if known.
+    pub largest_free_bytes: Option<u64>,
+}
+
+/// Figures of a scan of the whole volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Scan {
+    /// Time of the scan (RFC 3339).
+    pub at: String,
+    /// Number of files.
+    pub files: u64,
+    /// Files with more than one fragment.
+    pub fragmented_files: u64,
+    /// Sum over files of (fragments − 1).
+    pub excess_fragments: u64,
+}
+
+/// Whether writing may fail although there is free space.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// The severity.
+    pub level: HealthLevel,
+    /// One sentence: what is wrong, and what to do.
+    pub sentence: String,
+}
+
+/// The severity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HealthLevel {
+    /// Not examined yet, or not known for this file system.
+    #[default]
+    Unknown,
+    /// All free space can be used.
+    Good,
+    /// Writing may fail, or fails already, with "no space left" although there is free space.
+    Alert,
+}
+
+/// An event.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Sequence number, from 1 at the start of the service.
+    pub number: u64,
+    /// Time of the event (RFC 3339).
+    pub at: String,
+    /// The id of the volume; empty if the event concerns no volume.
+    pub volume: String,
+    /// `info`, `warning` or `alert`.
+    pub severity: String,
+    /// A word for programs.
+    pub kind: String,
+    /// A sentence for people.
+    pub text: String,
+    /// The file, if the event concerns one.
+    pub path: Option<String>,
+}
+
+/// Events, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Events {
+    /// The events.
+    pub events: Vec<Event>,
+    /// Use this value for `since` to get the events after these.
+    pub last: u64,
+}
+
+/// An error.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// What failed, and why.
+    pub error: String,
+    /// What to do.
+    pub hint: String,
+}
+
+/// The answer to a request that was accepted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Accepted {
+    /// What the service does now.
+    pub accepted: String,
+}

@@ -1,0 +1,166 @@
+//! One scan, one plan and one pass for every kind of volume.
+//!
+//! Owns the choice of the engine. A dry run and a real run make their plan by the same function, from the same facts.
+
+use crate::placed::{self, Expected, PlanError};
+use crate::relocated::{self, Picture, Relocated};
+use crate::{Observer, PassError, Placed, Progress, Report, Scoped, Settings, VolumeError, VolumeInfo};
+use longrun_layout::{ExtentSet, FileId, VolumeLayout};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// A volume that may be optimized, by the kind of engine that works on it.
+pub enum Opened {
+    /// Its files can be moved to chosen blocks.
+    Placed(Box<dyn Placed>),
+    /// Its space comes in chunks, and where data goes is its own decision.
+    Relocated(Box<dyn Relocated>),
+}
+
+/// The result of a scan.
+#[derive(Debug)]
+pub enum Scan {
+    /// Of a volume whose files can be moved to chosen blocks.
+    Placed {
+        /// Everything on it.
+        layout: VolumeLayout,
+        /// Free blocks that no file can be moved to.
+        unavailable: ExtentSet,
+    },
+    /// Of one whose space comes in chunks.
+    Relocated(Picture),
+}
+
+/// What a pass will do.
+#[derive(Debug)]
+pub struct Plan {
+    /// What is expected to come of it.
+    pub expected: Expected,
+    /// Those that it names ([`Expected::most_improved`]), in that order.
+    pub files: Vec<FileId>,
+    made: Made,
+}
+
+#[derive(Debug)]
+enum Made {
+    Placed(Box<(Scoped, placed::Plan)>),
+    /// The volume decides where data goes: the pass decides stage by stage.
+    Relocated(Box<Picture>),
+}
+
+impl Opened {
+    /// What it is.
+    #[must_use]
+    pub fn info(&self) -> VolumeInfo {
+        match self {
+            Self::Placed(volume) => volume.info(),
+            Self::Relocated(volume) => volume.info(),
+        }
+    }
+
+    /// Reads how the volume is now.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::scan`].
+    pub fn scan(&mut self, progress: &dyn Progress) -> Result<Scan, VolumeError> {
+        match self {
+            Self::Placed(volume) => {
+                let layout = volume.scan(progress)?;
+                Ok(Scan::Placed { layout, unavailable: volume.unavailable()? })
+            }
+            Self::Relocated(volume) => Ok(Scan::Relocated(volume.scan(progress)?)),
+        }
+    }
+
+    /// As [`crate::Volume::names`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn names(
+        &mut self,
+        layout: &VolumeLayout,
+        files: &[FileId],
+        progress: &dyn Progress,
+    ) -> Result<Vec<PathBuf>, VolumeError> {
+        match self {
+            Self::Placed(volume) => volume.names(layout, files, progress),
+            Self::Relocated(volume) => volume.names(layout, files, progress),
+        }
+    }
+}
+
+impl Scan {
+    /// Everything on the volume.
+    #[must_use]
+    pub fn layout(&self) -> &VolumeLayout {
+        match self {
+            Self::Placed { layout, .. } => layout,
+            Self::Relocated(picture) => &picture.layout,
+        }
+    }
+}
+
+impl Plan {
+    /// The layout of the whole volume that it was made for.
+    #[must_use]
+    pub fn layout(&self) -> &VolumeLayout {
+        match &self.made {
+            Made::Placed(made) => made.0.whole(),
+            Made::Relocated(picture) => &picture.layout,
+        }
+    }
+}
+
+/// Plans a pass: the one place where that is done, for dry runs and for real ones.
+///
+/// # Errors
+/// [`PlanError`].
+pub fn plan(scan: Scan, settings: &Settings, progress: &dyn Progress) -> Result<Plan, PlanError> {
+    let (expected, made) = match scan {
+        Scan::Placed { layout, unavailable } => {
+            let mut scoped = Scoped::new(layout, &settings.scope)?;
+            let plan = placed::plan(scoped.planned_mut(), &unavailable, settings, progress)?;
+            (plan.expected.clone(), Made::Placed(Box::new((scoped, plan))))
+        }
+        Scan::Relocated(picture) => (relocated::foresee(&picture, settings)?, Made::Relocated(Box::new(picture))),
+    };
+    let planned = match &made {
+        Made::Placed(made) => made.0.planned(),
+        Made::Relocated(picture) => &picture.layout,
+    };
+    let files = expected.most_improved.iter().filter_map(|of| planned.file(of.file).map(|file| file.id())).collect();
+    Ok(Plan { expected, files, made })
+}
+
+/// Carries out a plan that was made for the last scan of `volume`; then scans, plans and moves again while that is a gain. Time
+/// runs since `begun`. Answers with the last layout too. Whatever happens, no file is in between two places, and at the end
+/// nothing is held.
+///
+/// # Errors
+/// [`PassError`] when the volume failed; being stopped is no error but a [`Report`] that says so.
+pub fn carry_out(
+    volume: &mut Opened,
+    plan: Plan,
+    begun: Instant,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<(Report, VolumeLayout), PassError> {
+    let info = volume.info();
+    match (volume, plan.made) {
+        (Opened::Placed(volume), Made::Placed(made)) => {
+            let (scoped, plan) = *made;
+            placed::carry_out(&mut **volume, scoped, plan, begun, settings, observer)
+        }
+        (Opened::Relocated(volume), Made::Relocated(picture)) => {
+            let ended = relocated::carry_out(&mut **volume, *picture, begun, settings, observer);
+            ended.map(|(report, picture)| (report, picture.layout))
+        }
+        (Opened::Placed(_), Made::Relocated(_)) | (Opened::Relocated(_), Made::Placed(_)) => {
+            let cause = VolumeError::Unsupported {
+                path: info.target,
+                what: "a plan that was made for another kind of volume".into(),
+            };
+            Err(cause.into())
+        }
+    }
+}

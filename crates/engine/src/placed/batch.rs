@@ -1,0 +1,155 @@
+//! Executes one batch: its units in order, with their space captured in advance, and a second attempt for files in use.
+
+use super::batch_plan::{BatchPlan, Cursor, Unit};
+use super::moving::End;
+use super::pass::Pass;
+use crate::SkipReason;
+use crate::pacer::Halt;
+use crate::report::Stop;
+use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, VolumeLayout};
+use longrun_planner::{Batch, Mode};
+use std::collections::BTreeSet;
+
+/// Units that may find their place taken before a batch is called stale; of large batches one in a hundred.
+const LEAST_STUCK: usize = 24;
+
+/// Places that a unit is offered to step aside to.
+const MOST_REFUGES: u32 = 3;
+
+/// A batch under way.
+pub(super) struct BatchRun<'b> {
+    cursor: Cursor<'b>,
+    /// Units that stay in the way of others because their place was taken, and units that were changed.
+    stuck: u32,
+    /// Free space that no further move of the batch has as its target.
+    refuges: ExtentSet,
+    /// The largest free piece when the batch begins.
+    largest_free: Option<Extent>,
+}
+
+impl<'b> BatchRun<'b> {
+    pub(super) fn new(layout: &VolumeLayout, batch: &'b Batch) -> Self {
+        let plan = BatchPlan::new(layout, batch);
+        let refuges = plan.unused(layout.free());
+        let largest_free = layout.free().iter().copied().max_by_key(|piece| piece.length);
+        let cursor = Cursor { plan, window_end: 0, too_large: None, crises: 0 };
+        Self { cursor, stuck: 0, refuges, largest_free }
+    }
+
+    pub(super) fn carry_out(mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
+        if pass.settings.mode != Mode::Full {
+            // What the plan set out to protect is no refuge.
+            self.largest_free.iter().for_each(|piece| {
+                self.refuges.remove(*piece);
+            });
+        }
+        pass.holdings.begin_batch(self.cursor.plan.needs());
+        self.cursor.crises = pass.crises;
+        let mut deferred: Vec<usize> = Vec::new();
+        let mut waiting: BTreeSet<FileIndex> = BTreeSet::new();
+        for at in 0..self.cursor.plan.units().len() {
+            let Some(unit) = self.cursor.plan.units().get(at).cloned() else { break };
+            if self.is_stale(pass) {
+                pass.tally.given_up += 1;
+                break;
+            }
+            if at >= self.cursor.window_end {
+                self.open(pass, at)?;
+            }
+            if waiting.contains(&unit.file) {
+                deferred.push(at);
+                continue;
+            }
+            match self.attempt(pass, at, &unit)? {
+                End::Skipped(SkipReason::Busy | SkipReason::Executing) => {
+                    waiting.insert(unit.file);
+                    deferred.push(at);
+                }
+                // What it waits for may still come free: the files in use get a second chance, and it with them.
+                End::Skipped(SkipReason::Blocked) if !deferred.is_empty() => {
+                    waiting.insert(unit.file);
+                    deferred.push(at);
+                }
+                end => {
+                    let in_the_way = match end {
+                        End::Skipped(SkipReason::TargetTaken | SkipReason::Blocked | SkipReason::SpaceNeeded) => {
+                            self.cursor.plan.is_wanted(&unit) && !self.evade(pass, at, &unit)?
+                        }
+                        End::Skipped(SkipReason::Changed) => true,
+                        _ => false,
+                    };
+                    self.stuck += u32::from(in_the_way);
+                    self.finish(pass, &unit, end);
+                }
+            }
+        }
+        for at in deferred {
+            let Some(unit) = self.cursor.plan.units().get(at).cloned() else { break };
+            let end = self.attempt(pass, at, &unit)?;
+            self.finish(pass, &unit, end);
+        }
+        Ok(())
+    }
+
+    /// Lets a unit whose place was taken step out of the way of others; true when it did.
+    fn evade(&mut self, pass: &mut Pass<'_>, at: usize, unit: &Unit) -> Result<bool, Halt> {
+        let size: Blocks = self.cursor.plan.steps_of(unit).iter().map(|step| step.length).sum();
+        for _ in 0..MOST_REFUGES {
+            if self.is_stale(pass) {
+                break;
+            }
+            let largest = self.refuges.largest().filter(|piece| piece.length >= size);
+            let Some(piece) = largest.filter(|_| self.cursor.crises == pass.crises) else { break };
+            let refuge = Extent { start: piece.start, length: size };
+            // Whatever comes of it: what could not be obtained once is not tried again.
+            self.refuges.remove(refuge);
+            if pass.evade(&mut self.cursor, at, unit, refuge)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// One block that the file system took for itself blocks a unit, that unit blocks those that wait for its place, and
+    /// soon most of a plan for a full volume comes to nothing. A new plan costs a second and knows better.
+    fn is_stale(&self, pass: &Pass<'_>) -> bool {
+        self.stuck as usize > LEAST_STUCK.max(self.cursor.plan.units().len() / 100) || pass.is_barren()
+    }
+
+    fn open(&mut self, pass: &mut Pass<'_>, at: usize) -> Result<(), Halt> {
+        let opened = pass.open_window(&mut self.cursor, at);
+        self.explain(pass, at, opened)
+    }
+
+    fn attempt(&mut self, pass: &mut Pass<'_>, at: usize, unit: &Unit) -> Result<End, Halt> {
+        let end = pass.move_unit(&mut self.cursor, at, unit);
+        self.explain(pass, at, end)
+    }
+
+    /// When others need the space, that is why the rest of the batch was left alone.
+    fn explain<T>(&self, pass: &mut Pass<'_>, at: usize, result: Result<T, Halt>) -> Result<T, Halt> {
+        if let Err(Halt::Stop(Stop::SpaceNeeded)) = result {
+            for unit in self.cursor.plan.units().iter().skip(at) {
+                pass.skip(unit.id, SkipReason::SpaceNeeded);
+            }
+        }
+        result
+    }
+
+    /// A unit is over, one way or the other: what it vacated, or was to use, may be given back unless a later move needs
+    /// it.
+    fn finish(&mut self, pass: &mut Pass<'_>, unit: &Unit, end: End) {
+        match end {
+            End::Done => pass.tally.done(unit.id),
+            End::Skipped(reason) => pass.skip(unit.id, reason),
+        }
+        for (at, planned) in self.cursor.plan.moves_of(unit) {
+            for place in [planned.step.vacates(), planned.step.occupies()] {
+                self.cursor.plan.unused_from(place, at + 1).for_each(|part| pass.holdings.not_needed(part));
+            }
+            if end == End::Done {
+                self.refuges.extend(self.cursor.plan.unused_from(planned.step.vacates(), at + 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The preparation of a batch: its units, the last use of each block, and the blocks to capture for each unit.
+//!
+//! Pure: uses the plan and the holdings, and never touches a volume.
+
+use super::holdings::Holdings;
+use crate::SkipReason;
+use crate::range_map::{RangeMap, Slide};
+use longrun_layout::{Blocks, Extent, ExtentSet, FileId, FileIndex, FileMove, VolumeLayout};
+use longrun_planner::{Batch, PlannedMove};
+use std::ops::Range;
+
+/// The position of a move in its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MoveIndex(usize);
+
+impl Slide for MoveIndex {
+    fn slide(self, _by: u64) -> Self {
+        self
+    }
+}
+
+/// Consecutive moves of one file: what is carried out or taken back together. Barriers of the plan do not divide units,
+/// since the engine places its own by need.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    pub file: FileIndex,
+    pub id: FileId,
+    /// How many files move with it, itself included.
+    pub owners: i64,
+    pub moves: Range<usize>,
+}
+
+/// What the planner's batch asks for, in units.
+pub(super) struct BatchPlan<'b> {
+    moves: Vec<&'b PlannedMove>,
+    units: Vec<Unit>,
+    /// Free when the batch begins, by the plan.
+    needs: ExtentSet,
+    /// The last move of the batch that has a block as its target.
+    last_use: RangeMap<MoveIndex>,
+}
+
+impl<'b> BatchPlan<'b> {
+    pub(super) fn new(layout: &VolumeLayout, batch: &'b Batch) -> Self {
+        let moves: Vec<&PlannedMove> = batch.moves().collect();
+        let mut units: Vec<Unit> = Vec::new();
+        let mut last_use = RangeMap::default();
+        for (at, planned) in moves.iter().enumerate() {
+            let index = planned.step.file;
+            last_use.assign(planned.step.occupies(), MoveIndex(at));
+            match units.last_mut() {
+                Some(unit) if unit.file == index && unit.moves.end == at => unit.moves.end = at + 1,
+                _ => {
+                    // A plan for files that the layout does not have is carried out as one for no file.
+                    let Some(file) = layout.file(index) else { continue };
+                    let owners = layout.owners(index) as i64;
+                    units.push(Unit { file: index, id: file.id(), owners, moves: at..at + 1 });
+                }
+            }
+        }
+        Self { moves, units, needs: batch.needs_free(), last_use }
+    }
+
+    pub(super) fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    pub(super) fn needs(&self) -> &ExtentSet {
+        &self.needs
+    }
+
+    /// The parts of `free` that no move has as its target.
+    pub(super) fn unused(&self, free: &[Extent]) -> ExtentSet {
+        let unused = |(part, last): (Extent, Option<MoveIndex>)| last.is_none().then_some(part);
+        free.iter().flat_map(|piece| self.last_use.parts(*piece)).filter_map(unused).collect()
+    }
+
+    /// Whether units behind this one are to have its present place.
+    pub(super) fn is_wanted(&self, unit: &Unit) -> bool {
+        let behind = MoveIndex(unit.moves.end);
+        let wanted = |step: &FileMove| self.last_use.overlapping(step.vacates()).any(|(_, last)| last >= behind);
+        self.steps_of(unit).iter().any(wanted)
+    }
+
+    /// The parts of `place` that no move from `from` on has as its target.
+    pub(super) fn unused_from(&self, place: Extent, from: usize) -> impl Iterator<Item = Extent> {
+        let parts = self.last_use.parts(place).into_iter();
+        parts.filter(move |(_, last)| last.is_none_or(|last| last < MoveIndex(from))).map(|(part, _)| part)
+    }
+
+    /// The targets of the units from `from` on: of that one, and of those behind it as long as they are at most `most`.
+    pub(super) fn targets_ahead(&self, from: usize, most: Blocks) -> ExtentSet {
+        let mut targets = ExtentSet::new();
+        for unit in self.units.iter().skip(from) {
+            let of_unit = self.moves_of(unit).into_iter().map(|(_, planned)| planned.step.occupies());
+            if !targets.is_empty() && targets.total() + of_unit.clone().map(|t| t.length).sum() > most {
+                break;
+            }
+            targets.extend(of_unit);
+        }
+        targets
+    }
+
+    /// The steps of a unit.
+    pub(super) fn steps_of(&self, unit: &Unit) -> Vec<FileMove> {
+        self.moves_of(unit).into_iter().map(|(_, planned)| planned.step).collect()
+    }
+
+    /// The moves of a unit with their positions.
+    pub(super) fn moves_of(&self, unit: &Unit) -> Vec<(usize, &'b PlannedMove)> {
+        let moves = self.moves.get(unit.moves.clone()).unwrap_or_default();
+        (unit.moves.start..).zip(moves.iter().copied()).collect()
+    }
+
+    /// What the units from `from` on want captured: at most `window` blocks or what the first of them wants, and never
+    /// more than `allowance`.
+    pub(super) fn window(&self, holdings: &Holdings, from: usize, window: Blocks, allowance: Blocks) -> Window {
+        let mut next = Window { wanted: ExtentSet::new(), end: from };
+        let mut vacated = ExtentSet::new();
+        for unit in self.units.iter().skip(from) {
+            let mut wanted = Vec::new();
+            for (_, planned) in self.moves_of(unit) {
+                for missing in holdings.missing(planned.step.occupies()) {
+                    for part in vacated.gaps(missing) {
+                        wanted.extend(self.needs.overlapping(part));
+                        wanted.extend(holdings.lost().overlapping(part));
+                    }
+                }
+                vacated.insert(planned.step.vacates());
+            }
+            let more: Blocks = wanted.iter().map(|e: &Extent| e.length).sum();
+            let total = next.wanted.total() + more;
+            if total > allowance || (total > window && !next.wanted.is_empty()) {
+                break;
+            }
+            next.wanted.extend(wanted);
+            next.end += 1;
+        }
+        next
+    }
+}
+
+/// Where the carrying out of a batch is.
+pub(super) struct Cursor<'b> {
+    pub plan: BatchPlan<'b>,
+    /// The first unit whose space has not been captured.
+    pub window_end: usize,
+    /// The unit that needs more space than may be held.
+    pub too_large: Option<usize>,
+    /// The pass's crises when the window was opened: after one, the window must be opened again.
+    pub crises: u32,
+}
+
+impl Cursor<'_> {
+    /// Why a target is not ours.
+    pub(super) fn why_not_ours(&self, holdings: &Holdings, target: Extent, unit: usize) -> SkipReason {
+        let missing = holdings.missing(target);
+        if self.too_large == Some(unit) || missing.iter().any(|part| holdings.is_lost(*part)) {
+            SkipReason::SpaceNeeded
+        } else if missing.iter().any(|part| self.plan.needs.overlapping(*part).next().is_some()) {
+            SkipReason::TargetTaken
+        } else {
+            SkipReason::Blocked
+        }
+    }
+}
+
+/// What to capture next, and how far that carries.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    pub wanted: ExtentSet,
+    /// The first unit that it does not serve.
+    pub end: usize,
+}

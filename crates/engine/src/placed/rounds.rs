@@ -1,0 +1,203 @@
+//! The rounds of a pass: scan, plan and move until nothing more can be gained; then the cleanup.
+
+use super::batch::BatchRun;
+use super::holdings::Holdings;
+use super::pass::Pass;
+use super::{PlanSource, scoped};
+use crate::observer::Phase;
+use crate::pacer::{Halt, Pacer};
+use crate::report::{PassError, Report, Stop, Tally};
+use crate::settings::Settings;
+use crate::{Placed, Scoped, VolumeError};
+use longrun_layout::{Blocks, Bytes, ExtentSet, Fragmentation, VolumeLayout};
+use longrun_planner::{Goal, Mode, Policy};
+use std::collections::BTreeSet;
+
+/// Rounds in a row without gain that only showed which blocks cannot be obtained.
+const MOST_FRUITLESS: u32 = 4;
+
+/// Less is better: excess fragments first, then free pieces. Rounds must lower it below what it ever was, so that they
+/// end.
+fn potential(figures: &Fragmentation) -> (u64, u64) {
+    (figures.excess_fragments, figures.free_space.pieces)
+}
+
+/// Carries out plans on a volume, `layout` being its last scan, until there is no more gain. Answers with the last layout
+/// too.
+pub(super) fn run<'a>(
+    volume: &'a mut (dyn Placed + 'a),
+    layout: Scoped,
+    pacer: Pacer<'a>,
+    settings: &'a Settings,
+    plans: &dyn PlanSource,
+) -> Result<(Report, VolumeLayout), PassError> {
+    let planned = layout.planned();
+    let mut pass = Pass {
+        volume,
+        settings,
+        pacer,
+        holdings: Holdings::default(),
+        tally: Tally::default(),
+        block_size: planned.block_size(),
+        policy: settings.policy(planned, Bytes(0)),
+        most_bytes: Bytes(planned.fragmentation().used_bytes.0 / 100 * 95),
+        goal: None,
+        hopeless: BTreeSet::new(),
+        out_of_reach: ExtentSet::new(),
+        barren: 0,
+        crises: 0,
+        since_barrier: Blocks(0),
+        round: 1,
+        moved_before_round: Bytes(0),
+        planned_in_round: Bytes(0),
+        saves: 0,
+    };
+    let outcome = pass.rounds(layout, plans);
+    let given_back = pass.give_back();
+    match (outcome, given_back) {
+        (Ok(report), Ok(())) => Ok(report),
+        (Ok(_), Err(cause)) => Err(pass.failed(cause, None)),
+        (Err(cause), given_back) => Err(pass.failed(cause, given_back.err())),
+    }
+}
+
+impl Pass<'_> {
+    fn failed(&self, cause: VolumeError, not_given_back: Option<VolumeError>) -> PassError {
+        PassError { cause, not_given_back: not_given_back.map(Box::new), bytes_moved: self.pacer.written }
+    }
+
+    fn rounds(&mut self, mut layout: Scoped, plans: &dyn PlanSource) -> Result<(Report, VolumeLayout), VolumeError> {
+        let before = layout.planned().fragmentation();
+        let mut goal = None;
+        let mut after = before.clone();
+        let mut stop = None;
+        let (mut best, mut fruitless) = (potential(&before), 0);
+        loop {
+            let (moved_before, known) = (self.pacer.written, self.out_of_reach.total());
+            let mut withheld = self.volume.unavailable()?;
+            withheld.extend(self.out_of_reach.iter());
+            let withheld = layout.planned_mut().withhold(&withheld);
+            match self.round(layout.planned(), plans) {
+                Ok(()) => {}
+                Err(Halt::Stop(reason)) => stop = Some(reason),
+                Err(Halt::Fatal(error)) => return Err(error),
+            }
+            goal = goal.or_else(|| Some(Goal::efficient(layout.planned(), self.saves)));
+            layout.planned_mut().readmit(&withheld);
+            // A scan takes what we hold for obstacles.
+            self.give_back()?;
+            let learned = self.out_of_reach.total() > known;
+            if self.pacer.written == moved_before && !learned {
+                break;
+            }
+            if self.round == 1 {
+                let fifth = Bytes(before.used_bytes.0 / 5);
+                self.most_bytes = self.most_bytes.max(self.pacer.written + fifth);
+                // A plan that was given up half-way is replaced by a new one, which may write more than the rest of
+                // the first one would have.
+                let given_up = self.pacer.written.0 < self.planned_in_round.0 / 10 * 9;
+                if given_up && self.settings.mode == Mode::Full {
+                    self.most_bytes = self.most_bytes.max(Bytes(before.used_bytes.0 / 4 * 5));
+                }
+            }
+            drop(layout);
+            layout = self.pacer.scan_again(self.round + 1, &mut stop, |progress| {
+                let layout = self.volume.scan(progress)?;
+                scoped(self.volume, layout, self.settings)
+            })?;
+            after = layout.planned().fragmentation();
+            let gained = potential(&after) < best;
+            if gained {
+                // The volume looks different now: what was out of reach may be had.
+                (best, fruitless) = (potential(&after), 0);
+                self.out_of_reach = ExtentSet::new();
+            } else {
+                fruitless += 1;
+            }
+            let hopeless = !gained && (!learned || fruitless > MOST_FRUITLESS);
+            if stop.is_some() || hopeless || self.round >= self.settings.rounds {
+                break;
+            }
+            self.round += 1;
+            self.goal = goal;
+        }
+        self.settle_skips(layout.planned());
+        let report = Report {
+            before,
+            after,
+            moves: self.tally.moves,
+            bytes_moved: self.pacer.written,
+            skipped: self.tally.skipped(),
+            barriers: self.tally.barriers,
+            rounds: self.round,
+            capture_calls: self.volume.capture_calls(),
+            given_up: self.tally.given_up,
+            seconds: self.pacer.seconds(),
+            interrupted: stop.is_some_and(|s| s != Stop::Budget),
+            stop,
+        };
+        Ok((report, layout.into_whole()))
+    }
+
+    fn round(&mut self, layout: &VolumeLayout, plans: &dyn PlanSource) -> Result<(), Halt> {
+        let mut policy = Policy { goal: self.goal, ..self.settings.policy(layout, self.pacer.written) };
+        if self.round > 1 {
+            // Later rounds finish what the first one began, within what one pass may cost at most.
+            let left = self.most_bytes.saturating_sub(self.pacer.written);
+            let left = Blocks(left.0 / u64::from(self.block_size.bytes()));
+            policy.budget = Some(policy.budget.map_or(left, |budget| budget.min(left)));
+        }
+        self.policy = policy;
+        if self.settings.reserve.is_none() {
+            // Not all that is free is for everybody: what is kept for root is no part of the bargain.
+            self.policy.reserve = self.policy.reserve.min(Blocks(self.volume.unclaimed()?.0 / 2));
+        }
+        self.moved_before_round = self.pacer.written;
+        self.planned_in_round = Bytes(0);
+        self.barren = 0;
+        let mut batches = plans.plan(layout, self.policy);
+        loop {
+            self.show(Phase::Plan);
+            if self.is_barren() {
+                return Ok(());
+            }
+            let Some(batch) = batches.next() else { return Ok(()) };
+            self.refuse_if_too_full()?;
+            self.saves += batch.saves;
+            self.planned_in_round += self.bytes(batch.moves().map(|m| m.step.length).sum());
+            BatchRun::new(layout, &batch).carry_out(self)?;
+        }
+    }
+
+    /// Without any space above the reserve nothing can be moved, however long we wait.
+    fn refuse_if_too_full(&mut self) -> Result<(), VolumeError> {
+        let free = self.volume.unclaimed()?;
+        if self.pacer.written.0 > 0 || free > self.policy.reserve {
+            return Ok(());
+        }
+        Err(VolumeError::TooFull {
+            path: self.volume.info().target,
+            free: self.bytes(free).0,
+            needed: self.bytes(self.policy.reserve + Blocks(1)).0,
+        })
+    }
+
+    /// What was not done, by the state that the volume was left in: files skipped in the last round, those skipped in an
+    /// earlier one that are still in pieces, and those in pieces that must not move at all.
+    fn settle_skips(&mut self, layout: &VolumeLayout) {
+        let mut in_pieces = BTreeSet::new();
+        for file in layout.files() {
+            if file.record.is_directory || file.fragments() < 2 {
+                continue;
+            }
+            if layout.leader_of(file.index).is_some() {
+                // Told of once, by the file that it moves with.
+            } else if let Some(pin) = file.record.pin {
+                self.tally.skip(file.id(), pin.into(), self.round);
+            } else if self.tally.reason(file.id()).is_some() {
+                in_pieces.insert(file.id());
+            }
+        }
+        self.tally.keep_skips(self.round, &in_pieces);
+    }
+}

@@ -1,0 +1,135 @@
+//! The free space that others may need: how much a pass may hold, what it does when others need space, and how it
+//! captures the next targets.
+
+use super::batch_plan::Cursor;
+use super::pass::Pass;
+use crate::observer::{Permission, Phase};
+use crate::pacer::Halt;
+use crate::report::Stop;
+use crate::settings::Rule;
+use longrun_layout::{Blocks, ExtentSet};
+use std::time::Duration;
+
+/// How often a pass gives everything back and starts again before it ends in favour of other processes.
+const MOST_CRISES: u32 = 16;
+
+/// With less than this to capture, half of it is left for the blocks that a capture takes besides the wanted ones: up to
+/// a block group's free space.
+const LITTLE_ROOM: Blocks = Blocks(8192);
+
+/// Consecutive captures that may yield almost nothing (see `LEAST_YIELD`) before the round ends: each can cost
+/// hundreds of system calls.
+const MOST_BARREN: u32 = 6;
+const LEAST_YIELD: u64 = 8;
+
+/// The time between two checks whether space is free again.
+const PAUSE: Duration = Duration::from_millis(250);
+
+impl Pass<'_> {
+    /// What may be captured now without touching the reserve.
+    pub(super) fn allowance(&mut self) -> Result<Blocks, Halt> {
+        let reserve = if self.settings.obeys(Rule::Reserve) { self.policy.reserve } else { Blocks(0) };
+        let most = self.volume.unclaimed()?.saturating_sub(reserve);
+        // On its way to the wanted blocks a capture takes others for a moment: where there is little, it needs room for them.
+        Ok(if most < LITTLE_ROOM { Blocks(most.0.div_ceil(2)) } else { most })
+    }
+
+    /// Captures what the units from `from` on need free, as far as the window goes.
+    pub(super) fn open_window(&mut self, batch: &mut Cursor<'_>, from: usize) -> Result<(), Halt> {
+        self.show(Phase::Capture);
+        batch.crises = self.crises;
+        let window = Blocks(self.settings.window.0 / u64::from(self.block_size.bytes()));
+        let mut allowance = self.allowance()?;
+        let mut next = batch.plan.window(&self.holdings, from, window, allowance);
+        if next.end == from {
+            // Nothing fits because what is held has its use far ahead: keep the near half of it, capture the rest again
+            // when its time comes.
+            let half = Blocks((self.holdings.held().total() + allowance).0 / 2);
+            self.holdings.keep_only(&batch.plan.targets_ahead(from, half));
+            if self.holdings.awaits_barrier() {
+                self.commit()?;
+            }
+            allowance = self.allowance()?;
+            next = batch.plan.window(&self.holdings, from, window, allowance);
+        }
+        batch.too_large = (next.end == from).then_some(from);
+        batch.window_end = next.end.max(from + 1);
+        if next.end == from || next.wanted.is_empty() {
+            return Ok(());
+        }
+        if self.holdings.awaits_commit(&next.wanted) {
+            self.commit()?;
+        }
+        self.capture(&next.wanted)
+    }
+
+    /// Gets hold of free space, and takes note of what could not be obtained: the next plan does without it.
+    pub(super) fn capture(&mut self, wanted: &ExtentSet) -> Result<(), Halt> {
+        let got = self.volume.capture(wanted)?;
+        for missed in wanted.iter().flat_map(|wanted| got.gaps(wanted)) {
+            self.out_of_reach.insert(missed);
+        }
+        let barren = got.total().0 < wanted.total().0.div_ceil(LEAST_YIELD);
+        self.barren = if barren { self.barren + 1 } else { 0 };
+        self.holdings.captured(&got);
+        Ok(())
+    }
+
+    /// Whether captures repeatedly yield nothing. The plan then no longer fits the volume.
+    pub(super) fn is_barren(&self) -> bool {
+        self.barren > MOST_BARREN
+    }
+
+    /// Whether `next` blocks may be moved now; called before each chunk. The permission can take a long time. Meanwhile
+    /// a request to stop is noticed, and so is the need of others for the held space.
+    pub(super) fn checkpoint(&mut self, next: Blocks) -> Result<(), Halt> {
+        loop {
+            self.pacer.wanted_still()?;
+            self.watch_space()?;
+            match self.pacer.observer.permission(self.bytes(next)) {
+                Permission::Go => return Ok(()),
+                Permission::Wait(time) => {
+                    self.volume.pause()?;
+                    self.pacer.observer.wait(time);
+                }
+            }
+        }
+    }
+
+    /// Looks whether others run short, and gives them everything if so.
+    pub(super) fn watch_space(&mut self) -> Result<(), Halt> {
+        // Capturing goes down to the reserve; only well below it is a sign of others' need.
+        let least = Blocks(self.policy.reserve.0 / 2);
+        if !self.settings.obeys(Rule::Pressure) || self.volume.unclaimed()? >= least {
+            return Ok(());
+        }
+        self.make_way()
+    }
+
+    /// Others run short: everything is given back at once, and the pass goes on when there is space again.
+    pub(super) fn make_way(&mut self) -> Result<(), Halt> {
+        self.crises += 1;
+        self.show(Phase::Wait);
+        let available = self.holdings.all_lost();
+        self.volume.release(&available)?;
+        self.commit()?;
+        let rest = self.volume.owned()?;
+        if !rest.is_empty() {
+            self.volume.release(&rest)?;
+            self.commit()?;
+        }
+        if self.crises > MOST_CRISES {
+            return Err(Halt::Stop(Stop::SpaceNeeded));
+        }
+        let mut waited = Duration::ZERO;
+        while self.volume.unclaimed()? < self.policy.reserve {
+            if waited >= self.settings.patience {
+                return Err(Halt::Stop(Stop::SpaceNeeded));
+            }
+            self.pacer.observer.wait(PAUSE);
+            waited += PAUSE;
+            self.pacer.wanted_still()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! Opens files and directories on paths that unprivileged users can change.
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+use std::fs::{self, ReadDir};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
+
+/// Opens the directory `path` for reading, without following a symbolic link anywhere in it.
+///
+/// A user who controls a part of the path can put something else there at any time: a symbolic link that leads
+/// elsewhere, a FIFO that blocks who opens it, a link to a device that acts when it is opened. None of these is
+/// opened: neither the last part nor any before it may be a link (magic links of /proc included), and nothing but a
+/// directory is opened at all. What remains is another directory in the place of the one expected, moved there by
+/// its owner: the caller must check that the answer is the directory that it means ([`crate::mount_of_file`],
+/// [`crate::is_root_of_mount`], inode number).
+///
+/// # Errors
+/// `ELOOP` when a part of the path is a symbolic link; `ENOTDIR` when it names something else than a directory; `ENOSYS`
+/// before Linux 5.6, which cannot be asked to follow no links.
+pub fn open_trusted_directory(path: &Path) -> Result<OwnedFd, Errno> {
+    open(path, OFlags::DIRECTORY)
+}
+
+/// As [`open_trusted_directory`], for what may also be a regular file: the caller must ask what it is. A FIFO does
+/// not block, and has no effect beyond being opened; devices lie where only root can put them.
+///
+/// # Errors
+/// `ELOOP` when a part of the path is a symbolic link; `ENOSYS` before Linux 5.6.
+pub fn open_trusted(path: &Path) -> Result<OwnedFd, Errno> {
+    open(path, OFlags::NOCTTY)
+}
+
+/// The entries of the directory `path`, opened as by [`open_trusted_directory`]. The path that an entry tells of
+/// itself is none to use: join its name to `path`.
+///
+/// # Errors
+/// As [`open_trusted_directory`].
+pub fn list_trusted_directory(path: &Path) -> io::Result<ReadDir> {
+    let directory = open_trusted_directory(path)?;
+    fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+}
+
+fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    // NO_SYMLINKS covers what NOFOLLOW does; with both, a link in place of a directory would be answered as ENOTDIR.
+    let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{FileType, mknodat};
+    use std::fs::File;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
+    #[test]
+    fn a_directory_is_opened_on_its_own_path_and_on_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(directory.path()).unwrap();
+        fs::create_dir_all(base.join("real/inner")).unwrap();
+        symlink(base.join("real"), base.join("link")).unwrap();
+        let opened = File::from(open_trusted_directory(&base.join("real/inner")).unwrap());
+        assert_eq!(opened.metadata().unwrap().ino(), fs::metadata(base.join("real/inner")).unwrap().ino());
+        for path in [base.join("link"), base.join("link/inner"), base.join("link/../real")] {
+            assert_eq!(open_trusted_directory(&path).unwrap_err(), Errno::LOOP, "{}", path.display());
+        }
+        assert_eq!(open_trusted_directory(&base.join("none")).unwrap_err(), Errno::NOENT);
+        let names = |path: &Path| -> io::Result<Vec<_>> {
+            Ok(list_trusted_directory(path)?.flatten().map(|entry| entry.file_name()).collect())
+        };
+        assert_eq!(names(&base.join("real")).unwrap(), ["inner"]);
+        assert_eq!(names(&base.join("link")).unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+    }
+
+    #[test]
+    fn a_file_is_opened_on_its_own_path_and_a_fifo_does_not_block() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(directory.path()).unwrap();
+        fs::write(base.join("file"), "content").unwrap();
+        symlink(base.join("file"), base.join("link")).unwrap();
+        mknodat(CWD, base.join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert_eq!(File::from(open_trusted(&base.join("file")).unwrap()).metadata().unwrap().len(), 7);
+        assert_eq!(open_trusted(&base.join("link")).unwrap_err(), Errno::LOOP);
+        assert!(!File::from(open_trusted(&base.join("fifo")).unwrap()).metadata().unwrap().is_file());
+    }
+
+    #[test]
+    fn magic_links_of_proc_are_not_followed() {
+        for path in ["/proc/self/cwd", "/proc/self/root/", "/proc/self/root/proc"] {
+            assert_eq!(open_trusted_directory(Path::new(path)).unwrap_err(), Errno::LOOP, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_directory_is_not_opened_and_does_not_block() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(directory.path()).unwrap();
+        let fifo = base.join("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        // Opened without O_DIRECTORY and O_NONBLOCK it would wait for a writer for ever.
+        assert_eq!(open_trusted_directory(&fifo).unwrap_err(), Errno::NOTDIR);
+        fs::write(base.join("file"), "content").unwrap();
+        assert_eq!(open_trusted_directory(&base.join("file")).unwrap_err(), Errno::NOTDIR);
+        assert_eq!(open_trusted_directory(Path::new("/dev/null")).unwrap_err(), Errno::NOTDIR);
+    }
+}

@@ -1,0 +1,130 @@
+//! The operations that are supported on ext4.
+
+use super::scan::{Access, AreaKind, Ext4Reader, Ext4Scan, FreeSpace, ScanOptions};
+use super::{Ext4Volume, one_file};
+use crate::Target;
+use crate::file_system::FileSystem;
+use crate::mend::{Limits, MendError, Mended, Place};
+use crate::mounted::io;
+use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
+use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
+use longrun_layout::{ExtentSet, FileId, InodeNumber, PhysicalBlock, VolumeLayout};
+use longrun_sys::FileHandle;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// ext4.
+pub(crate) struct Ext4;
+
+impl FileSystem for Ext4 {
+    fn names(&self) -> &'static [&'static str] {
+        &["ext4"]
+    }
+
+    fn reads_unmounted(&self) -> bool {
+        true
+    }
+
+    /// From the device or image.
+    fn survey(&self, source: Source<'_>, progress: &dyn Progress) -> Result<Box<dyn Survey>, VolumeError> {
+        let mounted = source.mounted.as_ref();
+        if let Some((mount, root)) = mounted {
+            // What has no blocks yet would be missing, and what was freed since the last commit would not be free.
+            longrun_sys::sync_volume(root).map_err(io(&mount.point, "syncing the volume"))?;
+        }
+        let access = if mounted.is_some() { Access::Live } else { Access::Still };
+        let free_space = mounted.map_or(FreeSpace::Bitmaps, |(_, root)| FreeSpace::Kernel(root.as_fd()));
+        let mut reader = Ext4Reader::open(source.device, access)?;
+        let scan = reader.scan(ScanOptions { free_space, directories: true }, progress)?;
+        let top = mounted.map_or_else(|| PathBuf::from("/"), |(mount, _)| mount.point.clone());
+        Ok(Box::new(Read { scan, names: ByDirectories { reader, top } }))
+    }
+
+    fn open(&self, target: &Target) -> Result<Opened, VolumeError> {
+        Ok(Opened::Placed(Box::new(Ext4Volume::open(target)?)))
+    }
+
+    fn mend(
+        &self,
+        place: Place<'_>,
+        handle: &FileHandle,
+        limits: Limits,
+        observer: &mut dyn Observer,
+    ) -> Result<Mended, MendError> {
+        one_file::mend(place, handle, limits, observer)
+    }
+}
+
+struct Read {
+    scan: Ext4Scan,
+    names: ByDirectories,
+}
+
+struct ByDirectories {
+    reader: Ext4Reader,
+    /// What the root of the volume is called.
+    top: PathBuf,
+}
+
+impl Names for ByDirectories {
+    fn of(
+        &self,
+        layout: &VolumeLayout,
+        files: &[FileId],
+        _progress: &dyn Progress,
+    ) -> Result<Vec<PathBuf>, VolumeError> {
+        self.reader.names(layout, Path::new(&self.top), files)
+    }
+}
+
+impl Survey for Read {
+    fn layout(&self) -> &VolumeLayout {
+        &self.scan.layout
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.scan.refusals.first().map(ToString::to_string)
+    }
+
+    fn owner(&self, block: PhysicalBlock) -> Owner {
+        let scan = &self.scan;
+        if let Some(file) = file_with(&scan.layout, block) {
+            return file;
+        }
+        if let Some(area) = scan.areas.at(block) {
+            let (what, of) = describe(area.kind);
+            let of = of.map(|inode| FileId { inode: InodeNumber(u64::from(inode)), generation: 0 });
+            return Owner::Metadata { what, of, extent: Some(area.extent) };
+        }
+        free_piece(&scan.layout, block).map_or(Owner::Unknown { note: None }, |piece| Owner::Free { piece, note: None })
+    }
+
+    fn names(&self) -> &dyn Names {
+        &self.names
+    }
+
+    fn into_scan(self: Box<Self>) -> (Scan, Box<dyn Names>) {
+        let scan = Scan::Placed { layout: self.scan.layout, unavailable: ExtentSet::new() };
+        (scan, Box::new(self.names))
+    }
+}
+
+/// What an area is, and of which file.
+fn describe(kind: AreaKind) -> (String, Option<u32>) {
+    let (what, of) = match kind {
+        AreaKind::Superblock => ("superblock or its backup", None),
+        AreaKind::Descriptors => ("group descriptors or their backup", None),
+        AreaKind::ReservedDescriptors => ("reserved group descriptors", None),
+        AreaKind::BlockBitmap => ("block bitmap", None),
+        AreaKind::InodeBitmap => ("inode bitmap", None),
+        AreaKind::InodeTable => ("inode table", None),
+        AreaKind::MountProtection => ("multiple-mount protection", None),
+        AreaKind::Journal => ("journal", None),
+        AreaKind::System { inode } => return (format!("system file, inode {inode}"), None),
+        AreaKind::FileMap { inode } => ("extent tree or indirect blocks of", Some(inode)),
+        AreaKind::Attributes { inode } => ("extended attributes of", Some(inode)),
+        AreaKind::BeyondEnd { inode } => ("preallocated behind the end of", Some(inode)),
+        AreaKind::Deleted { inode } => return (format!("file that was deleted while open, inode {inode}"), None),
+    };
+    (what.to_owned(), of)
+}

@@ -1,0 +1,100 @@
+//! The list of supported file systems. A new one takes a folder and one entry here.
+
+use crate::file_system::FileSystem;
+use crate::mend::{Limits, MendError, Mended, Place};
+use crate::survey::{Source, Survey};
+use crate::{Target, btrfs, ext2, ext4, xfs};
+use longrun_engine::{Observer, Opened, Progress, VolumeError};
+use longrun_sys::FileHandle;
+use std::path::Path;
+
+/// All of them. What is not here can be analyzed file by file.
+static ALL: &[&dyn FileSystem] = &[&ext4::Ext4, &xfs::Xfs, &btrfs::Btrfs, &ext2::Ext2];
+
+/// The one that the kernel calls so.
+pub(crate) fn named(name: &str) -> Option<&'static dyn FileSystem> {
+    ALL.iter().copied().find(|known| known.names().contains(&name))
+}
+
+/// That of a target; of what is not mounted the reader finds out.
+fn of(target: &Target) -> Option<&'static dyn FileSystem> {
+    match &target.mount {
+        Some(mount) => named(&mount.filesystem),
+        None => ALL.iter().copied().find(|known| known.reads_unmounted()),
+    }
+}
+
+fn required(target: &Target) -> Result<&'static dyn FileSystem, VolumeError> {
+    of(target).ok_or_else(|| {
+        let what = target.mount.as_ref().map_or_else(String::new, |mount| mount.filesystem.clone());
+        VolumeError::Unsupported { path: target.given.clone(), what }
+    })
+}
+
+/// Whether the volume of `target` can be read as a whole.
+#[must_use]
+pub fn is_readable_as_a_whole(target: &Target) -> bool {
+    of(target).is_some_and(|known| !known.is_unreadable_as_a_whole(target))
+}
+
+/// Opens the volume of `target` for optimizing.
+///
+/// # Errors
+/// [`VolumeError`] with the reason why this volume cannot be optimized (now); nothing was changed.
+pub fn open(target: &Target) -> Result<Opened, VolumeError> {
+    required(target)?.open(target)
+}
+
+/// Reads the volume of `target` as a whole, from its device or image or through its mount.
+///
+/// # Errors
+/// [`VolumeError`]: it cannot be read as a whole, contradicts itself, or `progress` was cancelled.
+pub fn survey(target: &Target, progress: &dyn Progress) -> Result<Box<dyn Survey>, VolumeError> {
+    let known = required(target)?;
+    let mounted = match &target.mount {
+        None => None,
+        Some(mount) => {
+            // The kernel names a mount point without links; who owns a directory above it can put one there.
+            let root = longrun_sys::open_trusted_directory(&mount.point);
+            Some((mount, root.map_err(crate::mounted::io(&mount.point, "opening"))?.into()))
+        }
+    };
+    known.survey(Source { path: path_of(target), device: &target.device, mounted }, progress)
+}
+
+/// The same for a caller that already has the mounted volume open.
+///
+/// # Errors
+/// As [`survey`].
+pub fn survey_mounted(source: Source<'_>, progress: &dyn Progress) -> Result<Box<dyn Survey>, VolumeError> {
+    let name = source.mounted.as_ref().map_or("", |(mount, _)| mount.filesystem.as_str());
+    match named(name) {
+        Some(known) => known.survey(source, progress),
+        None => Err(VolumeError::Unsupported { path: source.path.to_owned(), what: name.to_owned() }),
+    }
+}
+
+/// Mends the file `handle`: moves it into one piece, or into as few as the free space allows and [`Limits`] find worth it.
+/// `observer` is asked before each chunk whether it may be moved, and whether to stop.
+///
+/// # Errors
+/// [`MendError`], with the reason. Whatever it is, content, times and attributes of the file are as before.
+pub fn mend_file(
+    place: Place<'_>,
+    handle: &FileHandle,
+    limits: Limits,
+    observer: &mut dyn Observer,
+) -> Result<Mended, MendError> {
+    let kind = longrun_sys::FileSystem::of(place.root).map_err(place.failed("reading the type of the file system"))?;
+    match kind.and_then(|kind| named(kind.name())) {
+        Some(known) => known.mend(place, handle, limits, observer),
+        None => {
+            let what = "mending on this file system".to_owned();
+            Err(VolumeError::Unsupported { path: place.point.to_owned(), what }.into())
+        }
+    }
+}
+
+fn path_of(target: &Target) -> &Path {
+    target.mount.as_ref().map_or(target.given.as_path(), |mount| mount.point.as_path())
+}

@@ -1,0 +1,96 @@
+//! The operations that are supported on XFS.
+
+use super::scan::{XfsScan, scan};
+use super::{XfsVolume, names, unfit, withhold_anchors};
+use crate::Target;
+use crate::file_system::FileSystem;
+use crate::mend::{self, Limits, MendError, Mended, Place};
+use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
+use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
+use longrun_layout::{FileId, PhysicalBlock, VolumeLayout};
+use longrun_sys::{FileHandle, SpaceOwner};
+use std::path::PathBuf;
+
+/// XFS.
+pub(crate) struct Xfs;
+
+impl FileSystem for Xfs {
+    fn names(&self) -> &'static [&'static str] {
+        &["xfs"]
+    }
+
+    /// By the kernel's own calls.
+    fn survey(&self, source: Source<'_>, progress: &dyn Progress) -> Result<Box<dyn Survey>, VolumeError> {
+        let path = source.path;
+        let (mount, root) = source.mount()?;
+        Ok(Box::new(Read { scan: scan(&root, path, progress)?, names: ByWalk { top: mount.point.clone() } }))
+    }
+
+    fn open(&self, target: &Target) -> Result<Opened, VolumeError> {
+        Ok(Opened::Placed(Box::new(XfsVolume::open(target)?)))
+    }
+
+    fn mend(
+        &self,
+        place: Place<'_>,
+        handle: &FileHandle,
+        limits: Limits,
+        observer: &mut dyn Observer,
+    ) -> Result<Mended, MendError> {
+        mend::by_sharing(place, handle, limits, observer)
+    }
+}
+
+struct Read {
+    scan: XfsScan,
+    names: ByWalk,
+}
+
+struct ByWalk {
+    top: PathBuf,
+}
+
+impl Names for ByWalk {
+    fn of(&self, _: &VolumeLayout, files: &[FileId], progress: &dyn Progress) -> Result<Vec<PathBuf>, VolumeError> {
+        names(&self.top, files, progress)
+    }
+}
+
+impl Survey for Read {
+    fn layout(&self) -> &VolumeLayout {
+        &self.scan.layout
+    }
+
+    fn refusal(&self) -> Option<String> {
+        unfit(&self.scan.geometry)
+    }
+
+    fn owner(&self, block: PhysicalBlock) -> Owner {
+        let layout = &self.scan.layout;
+        if let Some(file) = file_with(layout, block) {
+            return file;
+        }
+        if let Some(piece) = free_piece(layout, block) {
+            return Owner::Free { piece, note: None };
+        }
+        let Some(area) = self.scan.area_at(block) else { return Owner::Unknown { note: None } };
+        let what = match area.owner {
+            SpaceOwner::FixedMetadata => "superblock or group headers, or their backup",
+            SpaceOwner::Journal => "journal",
+            SpaceOwner::Inodes => "inodes",
+            SpaceOwner::Metadata => "of the file system itself",
+            _ => return Owner::Unknown { note: None },
+        };
+        Owner::Metadata { what: what.to_owned(), of: None, extent: Some(area.extent) }
+    }
+
+    fn names(&self) -> &dyn Names {
+        &self.names
+    }
+
+    fn into_scan(self: Box<Self>) -> (Scan, Box<dyn Names>) {
+        let Self { scan: XfsScan { mut layout, geometry, .. }, names } = *self;
+        let unavailable = withhold_anchors(&geometry, &mut layout);
+        (Scan::Placed { layout, unavailable }, Box::new(names))
+    }
+}

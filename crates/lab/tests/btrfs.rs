@@ -194,8 +194,8 @@ fn loop_a_volume_of_two_devices_or_one_that_somebody_else_works_on_is_refused() 
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
     btrfs(&["device", "remove", device.to_str().unwrap(), mount.to_str().unwrap()]);
     fs::write(mount.join("file"), vec![7; 64 << 20]).unwrap();
-    let locked = File::open(&mount).unwrap();
-    longrun_sys::lock_file(&locked, longrun_sys::FlockOperation::LockExclusive).unwrap();
+    let locked = longrun_sys::LockFile::new(File::open(&mount).unwrap());
+    assert!(locked.set(longrun_sys::FlockOperation::LockExclusive).unwrap());
     let refused = common::longrun("full").start(&mount).unwrap().wait(LIMIT).unwrap();
     assert!(!refused.status.success() && refused.stderr.contains("working on this volume"), "{refused:?}");
     drop(locked);

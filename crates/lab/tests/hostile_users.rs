@@ -6,7 +6,7 @@
 mod common;
 
 use longrun_lab::{FileSystemKind, LoopVolume, Medium, VolumeSpec, tool};
-use longrun_sys::{Errno, FlockOperation, lock_file};
+use longrun_sys::{FlockOperation, LockFile};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ fn locked_by(user: u32, mount: &Path) -> Process {
     let mut command = Command::new("flock");
     let holder = spawn(command.args(["--no-fork", "--exclusive"]).arg(mount).args(["sleep", "600"]), user);
     let begun = Instant::now();
-    while lock_file(File::open(mount).unwrap(), FlockOperation::NonBlockingLockShared) != Err(Errno::WOULDBLOCK) {
+    while LockFile::new(File::open(mount).unwrap()).set(FlockOperation::NonBlockingLockShared).unwrap() {
         assert!(begun.elapsed() < LIMIT, "the lock was not taken");
         sleep(Duration::from_millis(10));
     }

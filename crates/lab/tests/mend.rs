@@ -295,8 +295,8 @@ fn loop_another_optimizer_at_work_is_left_alone() {
     for kind in FileSystemKind::ALL {
         let bench = Bench::new(kind);
         bench.fragmented("file", 1 << 20, 16);
-        let root = File::open(bench.volume.mount_point()).unwrap();
-        longrun_sys::lock_file(&root, longrun_sys::FlockOperation::NonBlockingLockExclusive).unwrap();
+        let root = longrun_sys::LockFile::new(File::open(bench.volume.mount_point()).unwrap());
+        assert!(root.set(longrun_sys::FlockOperation::NonBlockingLockExclusive).unwrap());
         assert_eq!(bench.left("file"), NotMended::OtherOptimizer, "{kind:?}");
         drop(root);
         assert_eq!(bench.mend("file").unwrap().after, 0, "{kind:?}");

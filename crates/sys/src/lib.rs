@@ -26,6 +26,7 @@ mod fsmap;
 mod handle;
 mod inode;
 mod lease;
+mod lock;
 mod mmap;
 mod mounts;
 mod peer;
@@ -66,6 +67,7 @@ pub use inode::{
     set_written_in_place, volume_uuid,
 };
 pub use lease::ExclusiveLease;
+pub use lock::LockFile;
 pub use mmap::SharedMapping;
 pub use mounts::{MOUNT_TABLE, Mount, parse_mountinfo, read_mounts, unescape};
 pub use peer::peer_groups;
@@ -80,8 +82,8 @@ pub use rustix::param::page_size;
 pub use share::{Shared, share_blocks_of, share_if_same};
 pub use shutdown::{Shutdown, shutdown};
 pub use space::{
-    Capacity, allocate, capacity, capacity_at, free_inodes, give_name, is_read_only, lock_file, punch,
-    reopen_directory, set_length, set_length_at, sync_file, sync_file_data, sync_volume, temporary_file,
+    Capacity, allocate, capacity, capacity_at, free_inodes, give_name, is_read_only, punch, reopen_directory,
+    set_length, set_length_at, sync_file, sync_file_data, sync_volume, temporary_file,
 };
 pub use superblock::{InodeChunks, Superblock, format_uuid, read_superblock};
 pub use trusted::{list_trusted_directory, open_trusted, open_trusted_directory};

@@ -3,7 +3,7 @@
 use crate::ByteRange;
 use crate::raw::{last_errno, offset};
 use longrun_layout::{BlockSize, Blocks, Bytes};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -149,12 +149,4 @@ pub fn sync_file(file: impl AsFd) -> Result<(), Errno> {
 /// The kernel's.
 pub fn sync_file_data(file: impl AsFd) -> Result<(), Errno> {
     rustix::fs::fdatasync(file)
-}
-
-/// Takes, tries to take or gives up the advisory lock of an open file; it ends with the last descriptor.
-///
-/// # Errors
-/// `EWOULDBLOCK` when another process has it and the operation does not wait.
-pub fn lock_file(file: impl AsFd, operation: FlockOperation) -> Result<(), Errno> {
-    rustix::fs::flock(file, operation)
 }

@@ -4,8 +4,8 @@
 
 use longrun_layout::{Blocks, Bytes, FileId, InodeNumber, LogicalBlock};
 use longrun_sys::{
-    ByteRange, Errno, Exchange, FlockOperation, Mapping, OFlags, cache_state, capacity, exchange_with_donor, lock_file,
-    map_file, open_by_id, sync_file,
+    ByteRange, Errno, Exchange, Mapping, OFlags, cache_state, capacity, exchange_with_donor, map_file, open_by_id,
+    sync_file,
 };
 use std::io::Write as _;
 
@@ -53,16 +53,6 @@ fn an_exchange_of_no_blocks_is_refused_because_the_kernel_would_take_all() {
     let nothing = Exchange { file_start: LogicalBlock(0), donor_start: LogicalBlock(0), length: Blocks(0) };
     let failure = exchange_with_donor(&a, &b, nothing).unwrap_err();
     assert_eq!((failure.errno, failure.moved.0), (Errno::INVAL, Blocks(0)));
-}
-
-#[test]
-fn a_lock_held_elsewhere_is_seen() {
-    let named = tempfile::NamedTempFile::new().unwrap();
-    let (first, second) = (named.reopen().unwrap(), named.reopen().unwrap());
-    lock_file(&first, FlockOperation::NonBlockingLockExclusive).unwrap();
-    assert_eq!(lock_file(&second, FlockOperation::NonBlockingLockExclusive).unwrap_err(), Errno::WOULDBLOCK);
-    drop(first);
-    lock_file(&second, FlockOperation::NonBlockingLockExclusive).unwrap();
 }
 
 #[test]

@@ -14,7 +14,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Holds the lock file until it is dropped. Advisory: a process that cannot create the file continues without it.
 #[derive(Debug)]
-pub(super) struct Turn(#[allow(dead_code, reason = "its lock ends with it")] Option<File>);
+pub(super) struct Turn(Option<File>);
 
 impl Turn {
     /// Waits for the lock of the database at `path`. After [`PATIENCE`] it returns anyway, and SQLite's own locks decide.
@@ -31,5 +31,12 @@ impl Turn {
             thread::sleep(LOOK_AGAIN);
         }
         Self(Some(file))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Closing the file would not end the lock while a child that is being started has the descriptor too.
+        _ = self.0.as_ref().map(File::unlock);
     }
 }

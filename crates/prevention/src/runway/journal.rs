@@ -9,7 +9,7 @@ mod writer;
 
 use super::record::{self, GiveBack, Record, VolumeId};
 use crate::PreventionError;
-use longrun_sys::{Errno, FileHandle, FlockOperation, lock_file};
+use longrun_sys::{FileHandle, FlockOperation, LockFile};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
 use std::io;
@@ -127,7 +127,7 @@ struct Shared {
     /// A thread that was announced has come, or will not come.
     gathered: Condvar,
     /// Released when it is closed, or by the kernel when we are gone, however that came.
-    held: Mutex<Option<File>>,
+    held: Mutex<Option<LockFile>>,
 }
 
 impl Shared {
@@ -155,10 +155,11 @@ impl Journal {
         let path = directory.join(LOCK);
         let lock = File::options().create(true).truncate(false).write(true).open(&path);
         let lock = lock.map_err(failed(&path, "opening the lock"))?;
-        lock_file(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
-            Errno::WOULDBLOCK => PreventionError::InUse { path: path.clone() },
-            other => failed(&path, "locking")(other.into()),
-        })?;
+        let lock = LockFile::new(lock);
+        let locked = lock.set(FlockOperation::NonBlockingLockExclusive);
+        if !locked.map_err(|errno| failed(&path, "locking")(errno.into()))? {
+            return Err(PreventionError::InUse { path });
+        }
         let path = directory.join(NAME);
         let content = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),

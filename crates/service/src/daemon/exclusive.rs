@@ -1,7 +1,7 @@
 //! Ensures that one service runs on a machine: the lock in the state directory, and the socket.
 
 use super::DaemonError;
-use longrun_sys::{Errno, FlockOperation};
+use longrun_sys::{FlockOperation, LockFile};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The lock. It is held until this value is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    _file: LockFile,
 }
 
 /// Makes the state directory and takes its lock.
@@ -27,9 +27,10 @@ pub fn lock(directory: &Path) -> Result<Lock, DaemonError> {
     let path = directory.join("daemon.lock");
     let file =
         File::options().create(true).truncate(false).write(true).open(&path).map_err(failed(&path, "opening it"))?;
-    match longrun_sys::lock_file(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock { _file: file }),
-        Err(Errno::WOULDBLOCK) => Err(DaemonError::Running { by: path }),
+    let file = LockFile::new(file);
+    match file.set(FlockOperation::NonBlockingLockExclusive) {
+        Ok(true) => Ok(Lock { _file: file }),
+        Ok(false) => Err(DaemonError::Running { by: path }),
         Err(errno) => Err(failed(&path, "locking it")(errno.into())),
     }
 }

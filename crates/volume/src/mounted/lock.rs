@@ -6,8 +6,7 @@
 use super::io;
 use super::others::lock_holder;
 use longrun_engine::VolumeError;
-use longrun_sys::{DeviceNumber, Errno, FlockOperation, lock_file};
-use std::fs::File;
+use longrun_sys::{DeviceNumber, FlockOperation, LockFile};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread::sleep;
@@ -21,14 +20,14 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// between taking it and sharing it.
 const LOOKS: u32 = 3;
 
-/// Locks `own`, the lock file of the volume at `path`, for a run over all of it, for as long as it is open. The
+/// Locks `own`, the lock file of the volume at `path`, for a run over all of it, until it is dropped. The
 /// kernel drops the lock with our death, so it never goes stale.
 ///
 /// Who mends one file shares the lock ([`lock_for_one_file`]): that is over in moments, and waited for. Who waits
 /// shares it likewise, so that no other file is begun with meanwhile. Who runs over a volume does not share it, and
 /// is not waited for.
-pub(super) fn lock(own: &File, path: &Path) -> Result<(), VolumeError> {
-    let set = |operation| set(own, operation).map_err(io(path, "locking the volume"));
+pub(super) fn lock(own: &LockFile, path: &Path) -> Result<(), VolumeError> {
+    let set = |operation| own.set(operation).map_err(io(path, "locking the volume"));
     let until = Instant::now() + PATIENCE;
     let mut refused = 0;
     // Each try for the whole begins with what is shared, if anything, and loses that when it fails.
@@ -49,8 +48,8 @@ pub(super) fn lock(own: &File, path: &Path) -> Result<(), VolumeError> {
 }
 
 /// As [`lock`], but for one file, and without waiting: hold it for no longer than that file takes.
-pub(super) fn lock_for_one_file(own: &File, path: &Path) -> Result<(), VolumeError> {
-    let set = |operation| set(own, operation).map_err(io(path, "locking the volume"));
+pub(super) fn lock_for_one_file(own: &LockFile, path: &Path) -> Result<(), VolumeError> {
+    let set = |operation| own.set(operation).map_err(io(path, "locking the volume"));
     // All of it first: two who mend exclude each other.
     if set(FlockOperation::NonBlockingLockExclusive)? && set(FlockOperation::NonBlockingLockShared)? {
         return Ok(());
@@ -58,19 +57,10 @@ pub(super) fn lock_for_one_file(own: &File, path: &Path) -> Result<(), VolumeErr
     Err(in_use(own, path))
 }
 
-fn in_use(own: &File, path: &Path) -> VolumeError {
-    let known = own.metadata().ok();
+fn in_use(own: &LockFile, path: &Path) -> VolumeError {
+    let known = own.file().metadata().ok();
     let holder = known.and_then(|meta| lock_holder(DeviceNumber::from_stat(meta.dev()), meta.ino()));
     VolumeError::InUse { path: path.to_owned(), holder: holder.unwrap_or_else(|| "another process".into()) }
-}
-
-/// Changes the lock; false when that of another one forbids it: then nothing is held any more.
-pub(super) fn set(own: &File, operation: FlockOperation) -> Result<bool, Errno> {
-    match lock_file(own, operation) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(errno) => Err(errno),
-    }
 }
 
 /// A part of `whole` that no two processes have in common: by the clock.
@@ -82,20 +72,21 @@ fn some_of(whole: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::sync::atomic::{AtomicBool, Ordering};
     use tempfile::TempDir;
 
     /// Opened again, as another process would open it.
-    fn root(volume: &TempDir) -> File {
-        File::open(volume.path()).unwrap()
+    fn root(volume: &TempDir) -> LockFile {
+        LockFile::new(File::open(volume.path()).unwrap())
     }
 
-    fn run(volume: &TempDir) -> Result<File, VolumeError> {
+    fn run(volume: &TempDir) -> Result<LockFile, VolumeError> {
         let root = root(volume);
         lock(&root, volume.path()).map(|()| root)
     }
 
-    fn mender(volume: &TempDir) -> Option<File> {
+    fn mender(volume: &TempDir) -> Option<LockFile> {
         let root = root(volume);
         match lock_for_one_file(&root, volume.path()) {
             Err(VolumeError::InUse { .. }) => None,
@@ -141,7 +132,7 @@ mod tests {
         assert!(mender(&volume).is_none());
         drop(mending);
         let waiting = root(&volume);
-        assert!(set(&waiting, FlockOperation::NonBlockingLockShared).unwrap());
+        assert!(waiting.set(FlockOperation::NonBlockingLockShared).unwrap());
         assert!(mender(&volume).is_none());
         drop(waiting);
         assert!(mender(&volume).is_some());
@@ -151,7 +142,7 @@ mod tests {
     fn of_two_runs_that_wait_for_the_same_file_one_gets_the_volume_and_the_other_is_refused() {
         let volume = tempfile::tempdir().unwrap();
         let mending = mender(&volume).unwrap();
-        let locked: Vec<Result<File, VolumeError>> = std::thread::scope(|scope| {
+        let locked: Vec<Result<LockFile, VolumeError>> = std::thread::scope(|scope| {
             let waiting = [(); 2].map(|()| scope.spawn(|| run(&volume)));
             sleep(PAUSE * 5);
             drop(mending);

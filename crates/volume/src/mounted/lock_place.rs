@@ -4,11 +4,13 @@
 //! Owns the directory of the locks, the name of a volume in it, and the additional lock on its root directory. The
 //! algorithm is in [`super::lock`]. Never writes to the volume.
 
-use super::lock::{lock, lock_for_one_file, set};
+use super::lock::{lock, lock_for_one_file};
 use super::{io, others};
 use longrun_engine::VolumeError;
 use longrun_layout::InodeNumber;
-use longrun_sys::{Errno, FileHandle, FileSystem, FlockOperation, Mount, OFlags, TreeId, TreeKey, TreeReader, Visit};
+use longrun_sys::{
+    Errno, FileHandle, FileSystem, FlockOperation, LockFile, Mount, OFlags, TreeId, TreeKey, TreeReader, Visit,
+};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -24,8 +26,8 @@ const ROOT_ALONE: u32 = 0o700;
 #[derive(Debug)]
 pub(crate) struct VolumeLock {
     // Before the lock itself: the next who has that must not find the notice.
-    _notice: File,
-    _own: File,
+    _notice: LockFile,
+    _own: LockFile,
 }
 
 impl VolumeLock {
@@ -46,9 +48,10 @@ impl VolumeLock {
     }
 }
 
-fn open_lock(root: &File, path: &Path) -> Result<File, VolumeError> {
+fn open_lock(root: &File, path: &Path) -> Result<LockFile, VolumeError> {
     let name = name_of(root).map_err(io(path, "reading the UUID of the volume"))?;
-    open_in(Path::new(DIRECTORY), &name).map_err(io(Path::new(DIRECTORY), "opening the lock of the volume"))
+    let file = open_in(Path::new(DIRECTORY), &name);
+    file.map(LockFile::new).map_err(io(Path::new(DIRECTORY), "opening the lock of the volume"))
 }
 
 /// One name for a volume, through whichever mount, subvolume or device it is reached.
@@ -82,15 +85,16 @@ fn open_in(directory: &Path, name: &str) -> std::io::Result<File> {
 
 /// Locks the root directory as well, for optimizers that have another /run: those in containers, and older versions. Any
 /// user can lock it too, so only a lock of root's is a reason to leave the volume alone.
-fn leave_notice(root: &File, path: &Path, operation: FlockOperation) -> Result<File, VolumeError> {
+fn leave_notice(root: &File, path: &Path, operation: FlockOperation) -> Result<LockFile, VolumeError> {
     let directory = match top_of_btrfs(root) {
         Some(directory) => directory,
         None => File::from(longrun_sys::reopen_directory(root).map_err(io(path, "opening the root directory"))?),
     };
-    if set(&directory, operation).map_err(io(path, "locking the root directory"))? {
+    let directory = LockFile::new(directory);
+    if directory.set(operation).map_err(io(path, "locking the root directory"))? {
         return Ok(directory);
     }
-    let inode = directory.metadata().map_err(io(path, "examining the root directory"))?.ino();
+    let inode = directory.file().metadata().map_err(io(path, "examining the root directory"))?.ino();
     let mount = Mount::of(root).map_err(io(path, "reading the mount table"))?;
     match mount.and_then(|mount| others::lock_holder(mount.device, inode)) {
         Some(holder) => Err(VolumeError::InUse { path: path.to_owned(), holder }),

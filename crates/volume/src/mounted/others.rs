@@ -204,7 +204,8 @@ mod tests {
         let meta = file.metadata().unwrap();
         let device = DeviceNumber::from_stat(meta.dev());
         assert_eq!(lock_holder(device, meta.ino()), None);
-        longrun_sys::lock_file(&file, longrun_sys::FlockOperation::LockExclusive).unwrap();
+        let locked = longrun_sys::LockFile::new(file);
+        assert!(locked.set(longrun_sys::FlockOperation::LockExclusive).unwrap());
         let holder = lock_holder(device, meta.ino());
         let own = holder.is_some_and(|holder| holder.contains(&format!("process {}", std::process::id())));
         assert_eq!(own, longrun_sys::is_root(), "root's lock counts, a user's does not");

@@ -91,7 +91,7 @@ fn loop_what_is_in_memory_only_is_written_back_before_a_window_is_judged() {
 /// Has the kernel take a lease that somebody waits for after a second, until this is dropped. The setting is the machine's: one
 /// test at a time, whichever process it is of.
 struct ShortLeases {
-    setting: File,
+    setting: longrun_sys::LockFile,
     before: String,
 }
 
@@ -100,16 +100,17 @@ impl ShortLeases {
 
     fn set() -> Self {
         let setting = File::options().read(true).write(true).open(Self::SETTING).unwrap();
-        longrun_sys::lock_file(&setting, longrun_sys::FlockOperation::LockExclusive).unwrap();
+        let setting = longrun_sys::LockFile::new(setting);
+        assert!(setting.set(longrun_sys::FlockOperation::LockExclusive).unwrap());
         let before = std::fs::read_to_string(Self::SETTING).unwrap();
-        setting.write_all_at(b"1", 0).unwrap();
+        setting.file().write_all_at(b"1", 0).unwrap();
         Self { setting, before }
     }
 }
 
 impl Drop for ShortLeases {
     fn drop(&mut self) {
-        self.setting.write_all_at(self.before.trim().as_bytes(), 0).unwrap();
+        self.setting.file().write_all_at(self.before.trim().as_bytes(), 0).unwrap();
     }
 }
 

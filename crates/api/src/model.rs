@@ -205,11 +205,32 @@ pub struct Governor {
     pub paused_seconds: f64,
     /// Why work is paused now, if it is.
     pub pausing: Option<String>,
-    /// The reason in one word: `foreign`, `external`, `memory`, `steal` or `battery`; `window` or `budget` if mending is paused.
+    /// The reason in one word: `foreign`, `external`, `memory` or `battery`; `window` or `budget` if mending is paused.
     pub waits_for: Option<String>,
+    /// What the requests of other processes waited for this work; null where the kernel does not tell.
+    #[serde(default)]
+    pub account: Option<Account>,
+    /// The program that made such a request last.
+    #[serde(default)]
+    pub other_program: Option<String>,
     /// Duration of the small reads that detect users outside this machine; null if no such reads are made, or too few so
     /// far.
     pub probes: Option<Probes>,
+}
+
+/// How the requests of other processes fared while there was work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Account {
+    /// Their completed requests.
+    pub requests: u64,
+    /// Those of them that met the work.
+    pub met: u64,
+    /// Their usual time in all.
+    pub usual_seconds: f64,
+    /// How much longer than usual those that met the work took.
+    pub charged_seconds: f64,
+    /// How long others may still wait at present; negative when they have waited too long.
+    pub credit_seconds: f64,
 }
 
 /// Duration of small reads while no process on this machine uses the disk.

@@ -74,6 +74,13 @@ struct request {
 	__u32 cmd_flags;
 	__u32 __data_len;
 	__u64 __sector;
+	__u64 start_time_ns;
+	struct bio *bio;
+};
+
+enum req_flag_bits {
+	__REQ_SYNC = 11,
+	__REQ_META = 12,
 };
 
 struct block_device {
@@ -95,6 +102,7 @@ struct bvec_iter {
 struct bio {
 	struct block_device *bi_bdev;
 	__u32 bi_opf;
+	__u16 bi_ioprio;
 	struct bvec_iter bi_iter;
 	struct bio_vec *bi_io_vec;
 };

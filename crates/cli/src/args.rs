@@ -192,9 +192,9 @@ impl From<ModeName> for Mode {
 /// The paces, by the names that the user types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PaceName {
-    /// Pause while other I/O uses the device, and on battery
+    /// Slow other I/O by at most 3 % on average, and pause on battery
     Invisible,
-    /// Let other I/O go first, but continue beside a light load
+    /// Slow other I/O by at most 10 % on average
     Balanced,
     /// Do not give way to other I/O
     Fast,

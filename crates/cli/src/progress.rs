@@ -4,11 +4,11 @@
 
 use crate::exit::Failure;
 use crate::signals;
-use crate::text::{duration, size};
+use crate::text::{duration, printable, size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use longrun_engine::Progress;
 use longrun_engine::{Observer, Permission, Phase, Status, Turn};
-use longrun_governor::{Governor, Loads};
+use longrun_governor::{Governor, Loads, Pause};
 use longrun_layout::Bytes;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -180,7 +180,9 @@ impl Observer for Watch {
         // Short rests are not shown.
         if let Some(why) = governor.pausing() {
             // Rate and time left mean nothing meanwhile.
-            self.show(&format!("paused: {why}"), |_| PAUSED);
+            let program = governor.other_program().filter(|_| why == Pause::Foreign);
+            let last = program.map_or_else(String::new, |program| format!(" (last: {})", printable(program)));
+            self.show(&format!("paused: {why}{last}"), |_| PAUSED);
         }
         permission
     }

@@ -17,8 +17,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// A volume with a file in pieces.
-fn fragmented() -> LoopVolume {
-    let volume = LoopVolume::create(&VolumeSpec::ext4(128).mkfs(&["-b", "4096"])).unwrap();
+fn fragmented(mebibytes: u64) -> LoopVolume {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096"])).unwrap();
     let file = volume.mount_point().join("file");
     let arguments = ["fragment".as_ref(), file.as_os_str(), "--size".as_ref(), "24M".as_ref()];
     check(&longrun(arguments.into_iter().chain(["--fragments".as_ref(), OsStr::new("64")])), 0, "");
@@ -31,8 +31,8 @@ fn optimize(volume: &LoopVolume, more: &[&str]) -> Output {
 }
 
 #[test]
-fn loop_beside_another_user_of_the_device_nothing_is_moved_unless_in_haste() {
-    let volume = fragmented();
+fn loop_beside_a_busy_user_of_the_device_little_is_moved_unless_in_haste() {
+    let volume = fragmented(128);
     let before = dump(&volume.mount_point()).unwrap();
     let json = |output: &Output| serde_json::from_str::<Value>(&check(output, 0, "")).unwrap();
     {
@@ -61,8 +61,24 @@ fn loop_beside_another_user_of_the_device_nothing_is_moved_unless_in_haste() {
 }
 
 #[test]
+fn loop_beside_a_few_reads_a_second_the_work_goes_on_and_the_account_is_told() {
+    let volume = fragmented(512);
+    let before = dump(&volume.mount_point()).unwrap();
+    let _reader = Busy::now_and_then(volume.device());
+    let output = optimize(&volume, &["--json", "--deadline", "60s"]);
+    let done: Value = serde_json::from_str(&check(&output, 0, "")).unwrap();
+    let governor = &done["governor"];
+    assert_eq!((&governor["pace"], &governor["observed"]), (&"invisible".into(), &"arrivals".into()), "{governor}");
+    assert!(done["bytes_moved"].as_u64() > Some(1 << 20), "{done}");
+    assert!(governor["account"]["requests"].as_u64() > Some(0), "{governor}");
+    assert_eq!(governor["other_program"], "dd", "{governor}");
+    compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
+    volume.check().unwrap();
+}
+
+#[test]
 fn loop_a_paused_run_can_be_stopped_and_gives_everything_back() {
-    let volume = fragmented();
+    let volume = fragmented(128);
     let free = || {
         let directory = fs::File::open(volume.mount_point()).unwrap();
         longrun_sys::sync_volume(&directory).unwrap();
@@ -84,7 +100,7 @@ fn loop_a_paused_run_can_be_stopped_and_gives_everything_back() {
 
 #[test]
 fn loop_reading_a_volume_gives_way_when_it_is_told_to_and_so_does_a_dry_run() {
-    let volume = fragmented();
+    let volume = fragmented(128);
     let mount = volume.mount_point();
     // So many that others are asked about more than once meanwhile.
     let many = mount.join("many");
@@ -111,7 +127,7 @@ fn loop_reading_a_volume_gives_way_when_it_is_told_to_and_so_does_a_dry_run() {
 /// What the machine itself says is read in a place that a test can make: battery, memory, the host.
 #[test]
 fn loop_on_battery_and_while_memory_is_short_nothing_is_moved() {
-    let volume = fragmented();
+    let volume = fragmented(128);
     let mount = volume.mount_point();
     let signs = [
         (

@@ -43,6 +43,17 @@ pub struct Share {
     pub own: Bytes,
     /// By others.
     pub foreign: Bytes,
+    /// What was written, by us and by others: part of the above.
+    written: Bytes,
+    foreign_written: Bytes,
+}
+
+impl Share {
+    /// What others wrote as a share of all that was written, from 0 to 1.
+    #[must_use]
+    pub fn of_writes(&self) -> f64 {
+        if self.written.0 == 0 { 0.0 } else { self.foreign_written.0 as f64 / self.written.0 as f64 }
+    }
 }
 
 /// Bytes that may still be done for us.
@@ -127,8 +138,14 @@ impl Attribution {
         self.writes.earn(now, dirtied + about);
         let read = counts.read.saturating_sub(counts_before.read).0;
         let written = counts.written.saturating_sub(counts_before.written).0;
-        let foreign = self.reads.spend(read) + self.writes.spend(written);
-        Share { own: Bytes(read + written - foreign), foreign: Bytes(foreign) }
+        let foreign_written = self.writes.spend(written);
+        let foreign = self.reads.spend(read) + foreign_written;
+        Share {
+            own: Bytes(read + written - foreign),
+            foreign: Bytes(foreign),
+            written: Bytes(written),
+            foreign_written: Bytes(foreign_written),
+        }
     }
 }
 

@@ -107,6 +107,9 @@ pub struct DiskPolicy {
     /// The most to move without asking again.
     #[serde(rename = "chunk_bytes")]
     pub chunk: Bytes,
+    /// The same while others have waited long enough for us: so much that the fixed cost of a request still is less than half.
+    #[serde(skip)]
+    pub least: Bytes,
     /// The most pieces, lying apart, to read without asking again.
     pub pieces: usize,
     /// How long it must be quiet before it counts as unused.
@@ -126,6 +129,7 @@ impl DiskPolicy {
     pub fn of(kind: DiskKind) -> Self {
         let hidden = Self {
             chunk: Bytes(1 << 20),
+            least: Bytes(256 << 10),
             // At 3000 requests a second they take 5 ms.
             pieces: 16,
             // Of a process that reads ten times a second one pause of twenty is longer.
@@ -139,15 +143,20 @@ impl DiskPolicy {
             // Each piece is a seek, and other I/O waits for all that are on their way; in the order of the platter one
             // at a time takes no longer. A chunk takes about as long as two seeks. A seek takes as long as reading 1 to
             // 2 MB: in fragments of 16 MiB it is a tenth.
-            DiskKind::Rotational => {
-                Self { pieces: 1, quiet: Duration::from_millis(500), whole: Bytes(16 << 20), ..hidden }
-            }
+            DiskKind::Rotational => Self {
+                least: Bytes(512 << 10),
+                pieces: 1,
+                quiet: Duration::from_millis(500),
+                whole: Bytes(16 << 20),
+                ..hidden
+            },
             DiskKind::Virtual => hidden,
             // 64 KiB fragments are read as fast as a whole file (`docs/benchmarks.md`), and what is moved takes space anew.
             DiskKind::Thin => Self { whole: Bytes(64 << 10), ..hidden },
             // The kernel reads ahead by 128 KiB: then a request is no longer in a whole file.
             DiskKind::SolidState => Self {
                 chunk: Bytes(2 << 20),
+                least: Bytes(128 << 10),
                 pieces: 32,
                 quiet: Duration::from_millis(50),
                 whole: Bytes(128 << 10),
@@ -167,6 +176,7 @@ impl DiskPolicy {
     pub fn of_all(kinds: impl IntoIterator<Item = DiskKind>) -> Self {
         let worst = kinds.into_iter().map(Self::of).reduce(|a, b| Self {
             chunk: a.chunk.min(b.chunk),
+            least: a.least.max(b.least),
             pieces: a.pieces.min(b.pieces),
             quiet: a.quiet.max(b.quiet),
             whole: a.whole.max(b.whole),

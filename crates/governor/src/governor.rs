@@ -1,14 +1,15 @@
 //! The governor of one volume: observes its devices and the machine, and applies the policy.
 
-use crate::arrivals::{Arrivals, Asked};
+use crate::account::Work;
+use crate::below::{Below, Signals, requests_since};
 use crate::machine::Machine;
-use crate::neighbour::{Finding, Probers};
+use crate::neighbour::Finding;
 use crate::own::OwnCounters;
 use crate::stack::devices_below;
-use crate::{Attribution, Device, DiskPolicy, Disks, Duty, Law, Pace, Pause, Rules, Share, Signs};
+use crate::{Account, Balance, DiskPolicy, Disks, Duty, Law, Pace, Pause, Rules, Share, Signs};
 use longrun_engine::{Permission, Turn};
 use longrun_layout::Bytes;
-use longrun_sys::{DeviceCounters, DeviceNumber};
+use longrun_sys::DeviceNumber;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -22,15 +23,6 @@ pub enum Observed {
     Counters,
     /// The system shows nothing of the devices: only the I/O priority makes way.
     Nothing,
-}
-
-/// Which signals may be observed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signals {
-    /// Whatever there is.
-    All,
-    /// The counters of the devices alone.
-    Counters,
 }
 
 /// The time of small reads while no process on this machine uses the disk. With several disks, the values of the disk
@@ -58,6 +50,10 @@ pub struct Loads {
     pub own_bytes: Bytes,
     /// And for others on this machine, while there was work for us.
     pub foreign_bytes: Bytes,
+    /// The account of what others waited for us; none where the kernel does not tell.
+    pub account: Option<Balance>,
+    /// The program that used the devices last, while there was work for us.
+    pub other_program: Option<String>,
     /// How long small reads take that look for users outside this machine; none where that is not done.
     pub latency: Option<Latency>,
     /// How often work was paused.
@@ -68,20 +64,13 @@ pub struct Loads {
     pub pausing: Option<Pause>,
 }
 
-struct Watched {
-    device: Device,
-    counters: DeviceCounters,
-    attribution: Attribution,
-    /// What others had asked of it by the last look.
-    asked: Asked,
-}
-
 /// What a look at all devices shows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     share: Share,
     /// What others asked for, done or not yet.
-    asked: Asked,
+    asked: u64,
+    asked_bytes: Bytes,
     in_flight: u64,
     /// Of these, those on devices that do nothing for us.
     not_ours: u64,
@@ -90,41 +79,15 @@ struct Seen {
 impl Seen {
     /// At least one byte where there was any request.
     fn foreign(&self) -> Bytes {
-        Bytes(self.share.foreign.0.max(self.asked.bytes.0).max(self.asked.requests.min(1)))
-    }
-}
-
-/// What the volume lies on, and what shows of its use.
-#[derive(Default)]
-struct Below {
-    devices: Vec<Device>,
-    disks: Option<Disks>,
-    watched: Vec<Watched>,
-    arrivals: Option<Arrivals>,
-    probers: Probers,
-}
-
-impl Below {
-    fn new(devices: Vec<Device>, pace: Pace, signals: Signals) -> Self {
-        let disks = Disks::of(&devices);
-        if pace == Pace::Fast {
-            return Self { devices, disks, ..Self::default() };
-        }
-        let watched: Vec<Watched> = devices.iter().filter_map(watch).collect();
-        let numbers: Vec<DeviceNumber> = watched.iter().map(|watched| watched.device.number).collect();
-        let arrivals = if numbers.is_empty() || signals == Signals::Counters { None } else { arrivals_at(&numbers) };
-        let probers = if signals == Signals::All { Probers::of(&devices) } else { Probers::default() };
-        Self { devices, disks, watched, arrivals, probers }
-    }
-
-    fn policy(&self) -> DiskPolicy {
-        self.disks.as_ref().map_or_else(|| DiskPolicy::of_all([]), |disks| disks.policy)
+        Bytes(self.share.foreign.0.max(self.asked_bytes.0).max(self.asked.min(1)))
     }
 }
 
 /// How long a probe may wait for our own requests to be done, between two looks and in all.
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
 const DRAIN_MOST: Duration = Duration::from_millis(200);
+/// While others have waited long enough, so many pieces lying apart are read at a time at most.
+const FEW_PIECES: usize = 2;
 /// What a volume lies on can change: volumes grow onto other disks, and move. It is looked at again after this time.
 const LOOK_BELOW: Duration = Duration::from_secs(60);
 /// Before the first chunk it is learned how quick the disk is when we do nothing, for at most this long.
@@ -147,6 +110,10 @@ pub struct Governor {
     draining: Option<Duration>,
     /// When work was first requested.
     asked_first: Option<Duration>,
+    /// What the kernel's side was told of our work, and when what was begun is done, on the monotonic clock.
+    told: Work,
+    work_done: Duration,
+    other_program: Option<String>,
     loads: Share,
 }
 
@@ -181,6 +148,9 @@ impl Governor {
             machine: Machine::default(),
             draining: None,
             asked_first: None,
+            told: Work::Rests,
+            work_done: Duration::ZERO,
+            other_program: None,
             loads: Share::default(),
         };
         // What is done from now on is seen at the first question.
@@ -231,7 +201,12 @@ impl Governor {
     /// How much the engine may do on one permission.
     #[must_use]
     pub fn turn(&self) -> Turn {
-        self.limits().map_or(Turn::UNLIMITED, |limits| Turn { bytes: limits.chunk, pieces: limits.pieces })
+        self.limits().map_or(Turn::UNLIMITED, |limits| {
+            if !self.is_short() {
+                return Turn { bytes: limits.chunk, pieces: limits.pieces };
+            }
+            Turn { bytes: limits.least, pieces: limits.pieces.min(FEW_PIECES) }
+        })
     }
 
     /// Whether `next` bytes may be moved now.
@@ -253,14 +228,62 @@ impl Governor {
                 Neighbours::Somebody => hold = Some(Pause::External),
             }
         }
-        // While we do nothing, no one waits because of us.
-        let pressed = self.law.pause().is_some() && self.machine.is_pressed(now);
-        let signs = Signs { foreign: seen.foreign(), in_flight: seen.not_ours, hold, pressed };
+        let signs = if self.below.has_account() {
+            Signs { hold, refused: self.refusal(now), ..Signs::default() }
+        } else {
+            // While we do nothing, no one waits because of us.
+            let pressed = self.law.pause().is_some() && self.machine.is_pressed(now);
+            Signs { foreign: seen.foreign(), in_flight: seen.not_ours, refused: None, hold, pressed }
+        };
         let verdict = self.law.judge(now, &signs);
-        if verdict == Permission::Go {
-            self.own.granted(next);
+        match verdict {
+            Permission::Go => self.own.granted(next),
+            Permission::Wait(_) if signs.refused.is_none() => self.accounts().for_each(Account::withdraw),
+            Permission::Wait(_) => {}
         }
+        self.tell();
         verdict
+    }
+
+    /// How long to wait until the accounts of all devices are asked again, if one refuses.
+    fn refusal(&mut self, now: Duration) -> Option<Duration> {
+        let refused = self.accounts().filter_map(|account| match account.permission(now) {
+            Permission::Go => None,
+            Permission::Wait(time) => Some(time),
+        });
+        let refused = refused.max();
+        if refused.is_some() {
+            // One device keeps the others from their piece.
+            self.accounts().filter(|account| account.work() == Work::UnderWay).for_each(Account::withdraw);
+        }
+        refused
+    }
+
+    fn accounts(&mut self) -> impl Iterator<Item = &mut Account> {
+        self.below.watched.iter_mut().filter_map(|watched| watched.account.as_mut())
+    }
+
+    /// Whether an account has refused of late.
+    fn is_short(&self) -> bool {
+        self.below.watched.iter().filter_map(|watched| watched.account.as_ref()).any(Account::is_short)
+    }
+
+    /// Tells the kernel's side the state of our work: that of the device that gives way, if one does.
+    fn tell(&mut self) {
+        let states: Vec<Work> = self.accounts().map(|account| account.work()).collect();
+        let state = [Work::UnderWay, Work::GivesWay].into_iter().find(|state| states.contains(state));
+        let state = state.unwrap_or(Work::Rests);
+        let Some(arrivals) = self.below.arrivals.as_ref().filter(|_| self.told != state) else { return };
+        let pieces = self.below.watched.iter().filter_map(|watched| watched.account.as_ref()).map(Account::piece);
+        // What we have begun ends a little later.
+        if self.told == Work::UnderWay {
+            let now = Duration::from_nanos(longrun_sys::monotonic_nanoseconds());
+            self.work_done = now + pieces.max().unwrap_or_default() / 2;
+        }
+        match arrivals.set_work(state, self.work_done) {
+            Ok(()) => self.told = state,
+            Err(error) => tracing::debug!(%error, "the BPF programs were not told of our work"),
+        }
     }
 
     /// Looks again at what the volume lies on, and goes by that from now on: done once a minute by itself while there is work.
@@ -335,6 +358,12 @@ impl Governor {
         self.law.pause()
     }
 
+    /// The program that used the devices last, while there was work for us. Its name can be anything.
+    #[must_use]
+    pub fn other_program(&self) -> Option<&str> {
+        self.other_program.as_deref()
+    }
+
     /// What was seen and done so far.
     #[must_use]
     pub fn loads(&self) -> Loads {
@@ -349,6 +378,8 @@ impl Governor {
             },
             own_bytes: self.loads.own,
             foreign_bytes: self.loads.foreign,
+            account: self.below.balance(),
+            other_program: self.other_program.clone(),
             latency: self.below.probers.latency(),
             pauses: self.law.pauses(),
             paused_seconds: self.law.time_paused().as_secs_f64(),
@@ -360,17 +391,29 @@ impl Governor {
         // First what the devices did, then what we had asked for: the other way round their work for us would look foreign.
         let counts: Vec<_> = self.below.watched.iter().map(|watched| watched.counters.read()).collect();
         let own = self.own.read();
+        let clock = Duration::from_nanos(longrun_sys::monotonic_nanoseconds());
         let mut seen = Seen::default();
         for (watched, counts) in self.below.watched.iter_mut().zip(counts) {
             let asked = self.below.arrivals.as_ref().and_then(|arrivals| arrivals.asked(watched.device.number));
-            if let Some(asked) = asked {
-                seen.asked.requests += asked.requests.saturating_sub(watched.asked.requests);
-                seen.asked.bytes += asked.bytes.saturating_sub(watched.asked.bytes);
-                watched.asked = asked;
-            }
             // A device that is gone disturbs no other process.
             let Ok(counts) = counts else { continue };
             let share = watched.attribution.share(now, &counts, own);
+            if let Some(asked) = asked {
+                let before = std::mem::replace(&mut watched.asked, asked);
+                let asked = &watched.asked;
+                let requests = asked.requests.saturating_sub(before.requests);
+                seen.asked += requests;
+                seen.asked_bytes += asked.bytes.saturating_sub(before.bytes);
+                if requests > 0 {
+                    self.other_program = Some(asked.program.clone());
+                }
+                if let Some(account) = &mut watched.account {
+                    account.observe(now, &requests_since(&before, asked, clock, share));
+                    if let Some(arrivals) = &self.below.arrivals {
+                        _ = arrivals.set_bounds(watched.device.number, &account.bounds());
+                    }
+                }
+            }
             seen.share.own += share.own;
             seen.share.foreign += share.foreign;
             seen.in_flight += counts.in_flight;
@@ -390,27 +433,6 @@ enum Neighbours {
     /// It will be known after this time.
     Unknown(Duration),
     Somebody,
-}
-
-fn arrivals_at(devices: &[DeviceNumber]) -> Option<Arrivals> {
-    Arrivals::watch(devices)
-        .inspect_err(
-            |error| tracing::info!(%error, "the BPF program cannot be used; other I/O is detected by the device counters, with a short delay"),
-        )
-        .ok()
-}
-
-fn watch(device: &Device) -> Option<Watched> {
-    match DeviceCounters::open(device.number) {
-        Ok(counters) => {
-            let (device, attribution) = (device.clone(), Attribution::new(device.below_file));
-            Some(Watched { device, counters, attribution, asked: Asked::default() })
-        }
-        Err(error) => {
-            tracing::warn!(device = device.name, %error, "the counters of a device cannot be read; its load is not observed");
-            None
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The policy of the governor: when the next chunk may be moved. Pure: time and observations are arguments.
 //!
-//! One sign of other I/O pauses the work after the present chunk. The work continues when the device has been quiet for
-//! some time. This time is short at first, and becomes longer when the work is interrupted repeatedly, so that a
-//! process which uses the disk every second meets our I/O less and less often.
+//! Where the kernel tells how long the requests of others take, an account of harm decides ([`crate::Account`]), and this
+//! policy adds the other reasons to wait. Elsewhere one sign of other I/O pauses the work after the present chunk. The work
+//! continues when the device has been quiet for some time. This time is short at first, and becomes longer when the work
+//! is interrupted repeatedly, so that a process which uses the disk every second meets our I/O less and less often.
 
 use crate::{Duty, Pace};
 use longrun_engine::Permission;
@@ -74,8 +75,6 @@ pub enum Pause {
     External,
     /// The machine is short of memory.
     Memory,
-    /// The hypervisor gives our processors to others.
-    Steal,
     /// The machine runs on its battery.
     Battery,
 }
@@ -86,7 +85,6 @@ impl fmt::Display for Pause {
             Self::Foreign => "other I/O is using the device",
             Self::External => "another machine is using the device",
             Self::Memory => "the machine is short of memory",
-            Self::Steal => "the host is using the processors",
             Self::Battery => "running on battery",
         })
     }
@@ -99,6 +97,9 @@ pub struct Signs {
     pub foreign: Bytes,
     /// Requests under way that may be anybody's. While work is paused ours are done soon, and the rest is foreign.
     pub in_flight: u64,
+    /// The account of harm refuses the next chunk, and is to be asked again after this time. Where there is an account, the
+    /// two figures above are 0.
+    pub refused: Option<Duration>,
     /// A reason to pause that has nothing to do with the counters of the device.
     pub hold: Option<Pause>,
     /// While work is paused: a process on this machine waits for a device or a processor, whichever that is.
@@ -111,6 +112,8 @@ const CALM_FACTOR: u32 = 10;
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// Of a time without a question so much counts as work at most: much of it may have been none.
 const LONGEST_WORK: Duration = Duration::from_secs(1);
+/// A refusal is called a pause when it lasts longer. Shorter ones are the gaps in which others' requests are let through.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
@@ -118,6 +121,8 @@ enum State {
     Working { since: Duration, rested: Duration },
     /// Work has used up its share of the time.
     Resting { until: Duration, since: Duration },
+    /// The account of harm refuses, since then and last.
+    Refused { since: Duration, last: Duration },
     /// The last sign of others.
     Paused { last_sign: Duration, why: Pause },
 }
@@ -130,9 +135,27 @@ pub struct Law {
     quiet: Duration,
     /// Another process waited for something during the present pause.
     pressed: bool,
+    /// The last time of refusals that is over.
+    refused: Option<Refusal>,
+    /// The refusal that was counted as a pause last, by its beginning.
+    counted: Option<Duration>,
     looked: Duration,
     paused: Duration,
     pauses: u64,
+}
+
+/// A time in which the account of harm refused.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Refusal {
+    since: Duration,
+    last: Duration,
+}
+
+impl Refusal {
+    /// Whether a refusal now belongs to it: the little that was permitted meanwhile does not end a pause.
+    fn goes_on_at(&self, now: Duration) -> bool {
+        now.saturating_sub(self.last) * 10 < self.last.saturating_sub(self.since)
+    }
 }
 
 impl Law {
@@ -140,7 +163,17 @@ impl Law {
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         let (quiet, zero) = (rules.quiet_first, Duration::ZERO);
-        Self { rules, state: None, quiet, pressed: false, looked: zero, paused: zero, pauses: 0 }
+        Self {
+            rules,
+            state: None,
+            quiet,
+            pressed: false,
+            refused: None,
+            counted: None,
+            looked: zero,
+            paused: zero,
+            pauses: 0,
+        }
     }
 
     /// Other rules from now on; what was learned stays, as far as it fits them.
@@ -154,6 +187,9 @@ impl Law {
     pub fn pause(&self) -> Option<Pause> {
         match self.state {
             Some(State::Paused { why, .. }) => Some(why),
+            Some(State::Refused { since, .. }) if self.looked.saturating_sub(since) >= SHORTEST_PAUSE => {
+                Some(Pause::Foreign)
+            }
             _ => None,
         }
     }
@@ -190,6 +226,20 @@ impl Law {
             self.paused += now.saturating_sub(self.looked).min(LONGEST_LOOK);
         }
         self.looked = now;
+        if let (Some(time), None) = (signs.refused, signs.hold) {
+            let since = match self.state {
+                Some(State::Refused { since, .. }) => since,
+                _ => self.refused.filter(|before| before.goes_on_at(now)).map_or(now, |before| before.since),
+            };
+            self.state = Some(State::Refused { since, last: now });
+            if self.pause().is_some() && self.counted.replace(since) != Some(since) {
+                self.pauses += 1;
+            }
+            return Permission::Wait(time);
+        }
+        if let Some(State::Refused { since, last }) = self.state {
+            self.refused = Some(Refusal { since, last });
+        }
         let disturbed = signs.hold.or((signs.foreign > self.rules.tolerated).then_some(Pause::Foreign));
         match self.state {
             Some(State::Paused { last_sign, why }) => {
@@ -198,7 +248,7 @@ impl Law {
                 let seen = disturbed.or((signs.in_flight > 0).then_some(why));
                 self.go_on_when_quiet(now, last_sign, why, seen)
             }
-            None => self.pause_or_go(now, disturbed, now, now),
+            None | Some(State::Refused { .. }) => self.pause_or_go(now, disturbed, now, now),
             Some(State::Working { since, rested }) => {
                 let rest = self.rules.duty.rest_after(now.saturating_sub(rested).min(LONGEST_WORK));
                 if disturbed.is_none() && rest > self.rules.poll {

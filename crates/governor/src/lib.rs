@@ -1,11 +1,13 @@
-//! Lets background work run only while the device has no other I/O.
+//! Lets background work use what others leave of a device.
 //!
 //! Owns the observation of devices and machine (counters, pressure, power), the attribution of I/O, and the policy that
 //! decides when the next chunk may be moved. Never moves data, and knows no file systems. If something cannot be
 //! observed, it decides by the remaining signals, and reports this.
 
+mod account;
 mod arrivals;
 mod attribution;
+mod below;
 mod disk;
 mod duty;
 mod governor;
@@ -16,11 +18,13 @@ mod own;
 mod pace;
 mod stack;
 
+pub use account::{Account, Balance, Bounds, Completed, Promise, Requests, Times, Work};
 pub use arrivals::{Arrivals, Asked, Refused};
 pub use attribution::{Attribution, Own, Share};
+pub use below::Signals;
 pub use disk::{DiskKind, DiskPolicy, Disks};
 pub use duty::{Duty, NoDuty};
-pub use governor::{Governor, Latency, Loads, Observed, Signals};
+pub use governor::{Governor, Latency, Loads, Observed};
 pub use law::{Law, Pause, Rules, Signs};
 pub use neighbour::{Detector, Finding};
 pub use pace::{Pace, UnknownPace};

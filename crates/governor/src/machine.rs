@@ -1,6 +1,6 @@
-//! The signals of the machine that pause background work regardless of the device: memory, the host, the battery. Also
-//! pressure stall information (PSI) about waits for devices and processors, as a second opinion; the kernel gives it
-//! late, and not per device.
+//! The signals of the machine that pause background work regardless of the device: memory and the battery. Also pressure
+//! stall information (PSI) about waits for devices and processors, as a second opinion where no account of harm is kept; the
+//! kernel gives it late, and not per device.
 //!
 //! Owns the reading of these signals. Busy processors alone do not pause the work, because the scheduler already
 //! prefers processes with a better nice value.
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Names the directory whose `proc` and `sys` show these signs in place of the machine's own. For tests: the steal and the pressure of
+/// Names the directory whose `proc` and `sys` show these signs in place of the machine's own. For tests: the pressure of
 /// the machine that they run on must decide nothing, and what is wanted can be put there.
 const ELSEWHERE: &str = "LONGRUN_MACHINE";
 /// Between two looks.
@@ -23,8 +23,6 @@ const WAITS_FOR_PROCESSOR: u128 = 2;
 /// When all processes have waited for memory for more than this share of the last ten seconds, in per cent, writing more
 /// into the cache would make it worse.
 const MOST_STALLED: f64 = 10.0;
-/// When the host has kept more than this share of the processors' time from us, in per cent, others need it.
-const MOST_STOLEN: u64 = 10;
 
 /// Where the signs are read.
 #[derive(Clone, Debug)]
@@ -47,7 +45,6 @@ impl Root {
 pub(crate) struct Machine {
     root: Root,
     looked: Option<Duration>,
-    times: Option<Times>,
     hold: Option<Pause>,
     waits: Option<(Duration, Waits)>,
 }
@@ -78,16 +75,13 @@ impl Machine {
     }
 
     fn look(&mut self) -> Option<Pause> {
-        let times = self.root.text("proc/stat").and_then(|text| Times::parse(&text));
-        let before = std::mem::replace(&mut self.times, times);
-        let stolen = times.zip(before).is_some_and(|(now, before)| now.stolen_since(&before) > MOST_STOLEN);
         let pressure = self.root.text("proc/pressure/memory").unwrap_or_default();
         if is_discharging(&self.root.0.join("sys/class/power_supply")) {
             Some(Pause::Battery)
         } else if full_average(&pressure).is_some_and(|share| share > MOST_STALLED) {
             Some(Pause::Memory)
         } else {
-            stolen.then_some(Pause::Steal)
+            None
         }
     }
 }
@@ -116,29 +110,6 @@ fn some_total(text: &str) -> Option<u64> {
     line.split_whitespace().find_map(|field| field.strip_prefix("total="))?.parse().ok()
 }
 
-/// How long the processors did what, in all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Times {
-    total: u64,
-    stolen: u64,
-}
-
-impl Times {
-    fn parse(text: &str) -> Option<Self> {
-        let line = text.lines().next()?.strip_prefix("cpu ")?;
-        let times: Vec<u64> = line.split_whitespace().map_while(|time| time.parse().ok()).collect();
-        // User, nice, system, idle, waiting, interrupts, soft interrupts, stolen; what guests had is in "user" already.
-        let first = times.get(..8)?;
-        Some(Self { total: first.iter().sum(), stolen: *first.last()? })
-    }
-
-    /// The stolen share in per cent.
-    fn stolen_since(&self, before: &Self) -> u64 {
-        let total = self.total.saturating_sub(before.total);
-        self.stolen.saturating_sub(before.stolen).saturating_mul(100).checked_div(total).unwrap_or(0)
-    }
-}
-
 /// The share of the last ten seconds, in per cent, in which all processes were stalled, from a file of /proc/pressure.
 fn full_average(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("full "))?;
@@ -159,15 +130,6 @@ fn is_discharging(supplies: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn stolen_time_is_a_share_of_all_time() {
-        let before = Times::parse("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n").unwrap();
-        let after = Times::parse("cpu  150 0 150 750 100 0 0 50 20 0\n").unwrap();
-        assert_eq!(after.stolen_since(&before), 25);
-        assert_eq!(before.stolen_since(&before), 0);
-        assert_eq!(Times::parse("cpu 1 2 3\n"), None);
-    }
 
     #[test]
     fn pressure_is_read_from_the_line_of_all() {

@@ -8,7 +8,7 @@ use crate::mending::Governor;
 use crate::threads::lock;
 use longrun_api::model;
 use longrun_engine::{Permission, Turn};
-use longrun_governor::{DiskKind, DiskPolicy, Disks, Duty, Latency, Loads, Pace};
+use longrun_governor::{Balance, DiskKind, DiskPolicy, Disks, Duty, Latency, Loads, Pace};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
 use longrun_volume::Target;
@@ -116,6 +116,10 @@ fn told(loads: Loads) -> model::Governor {
         paused_seconds: loads.paused_seconds,
         pausing: loads.pausing.map(|why| why.to_string()),
         waits_for: loads.pausing.map(reason_word),
+        account: loads.account.map(|Balance { requests, met, usual_seconds, charged_seconds, credit_seconds }| {
+            model::Account { requests, met, usual_seconds, charged_seconds, credit_seconds }
+        }),
+        other_program: loads.other_program,
         probes: loads.latency.map(|Latency { usual_us, recent_us }| model::Probes { usual_us, recent_us }),
     }
 }

@@ -132,7 +132,16 @@ fn tell_governor(text: &mut String, governor: &Governor) {
         format!("; a small read takes {:.2} ms (usually {:.2} ms)", ms(probes.recent_us), ms(probes.usual_us))
     });
     _ = writeln!(text, "  Load:      {own} by Longrun, {foreign} by other processes{outside}");
-    let now = governor.pausing.as_ref().map_or_else(String::new, |why| format!("; paused now: {}", printable(why)));
+    if let Some(account) = governor.account.filter(|account| account.usual_seconds > 0.0) {
+        let slower = 100.0 * account.charged_seconds.max(0.0) / account.usual_seconds;
+        let (all, met) = (count(account.requests), count(account.met));
+        _ = writeln!(text, "  Others:    {all} requests, {met} beside the work; {slower:.1} % slower on average");
+    }
+    let now = governor.pausing.as_ref().map_or_else(String::new, |why| {
+        let program = governor.other_program.as_ref().filter(|_| governor.waits_for.as_deref() == Some("foreign"));
+        let last = program.map_or_else(String::new, |program| format!(" (last: {})", printable(program)));
+        format!("; paused now: {}{last}", printable(why))
+    });
     let (times, time) = (count(governor.pauses), duration(Duration::from_secs_f64(governor.paused_seconds)));
     let pace = printable(&governor.pace);
     _ = writeln!(text, "  Pace:      {pace}; paused {times} times, {time} in all{now}");
@@ -141,7 +150,7 @@ fn tell_governor(text: &mut String, governor: &Governor) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longrun_api::model::{Health, Mending, OwnUse, Prevented, Probes, Reaction, Scan, Sensor, Space};
+    use longrun_api::model::{Account, Health, Mending, OwnUse, Prevented, Probes, Reaction, Scan, Sensor, Space};
 
     #[test]
     fn the_text_is_stable_and_cannot_drive_the_terminal() {
@@ -182,7 +191,15 @@ mod tests {
                 pauses: 7,
                 paused_seconds: 12.5,
                 pausing: Some("other I/O is using\tthe device".into()),
-                ..Governor::default()
+                waits_for: Some("foreign".into()),
+                account: Some(Account {
+                    requests: 1500,
+                    met: 90,
+                    usual_seconds: 2.0,
+                    charged_seconds: 0.03,
+                    ..Account::default()
+                }),
+                other_program: Some("post\tgres".into()),
             },
             scan: Some(Scan {
                 at: "2026-01-01T00:00:00Z".into(),

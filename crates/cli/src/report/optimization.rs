@@ -6,7 +6,7 @@ use super::nothing::{NothingFigures, mode_name};
 use super::reasons::{why, word};
 use crate::text::{count, counted, duration, percent, printable_path, size};
 use longrun_engine::{Expected, Report, Stop};
-use longrun_governor::{Loads, Observed, Pace};
+use longrun_governor::{Balance, Loads, Observed, Pace};
 use longrun_layout::{Bytes, Fragmentation, FreeSpace};
 use longrun_planner::{Mode, Why};
 use serde::Serialize;
@@ -254,15 +254,29 @@ pub fn pauses(loads: &Loads) -> String {
         Loads { observed: Observed::Nothing, pace, .. } if *pace != Pace::Fast => {
             "Other I/O on the device could not be observed; the run did not pause for it.\n".to_owned()
         }
-        Loads { pauses: 0, .. } => String::new(),
-        loads => format!(
-            "Paused {} for {} in all, to give way to other I/O on {} ({} during the run).\n",
-            counted(loads.pauses, "time", "times"),
-            duration(Duration::from_secs_f64(loads.paused_seconds)),
-            loads.devices.join(" and "),
-            size(loads.foreign_bytes),
-        ),
+        Loads { pauses: 0, account, .. } => account.as_ref().map(beside).unwrap_or_default(),
+        loads => {
+            format!(
+                "Paused {} for {} in all, to give way to other I/O on {} ({} during the run).\n",
+                counted(loads.pauses, "time", "times"),
+                duration(Duration::from_secs_f64(loads.paused_seconds)),
+                loads.devices.join(" and "),
+                size(loads.foreign_bytes),
+            ) + &loads.account.as_ref().map(beside).unwrap_or_default()
+        }
     }
+}
+
+/// How others fared beside the work; empty if there were none.
+fn beside(account: &Balance) -> String {
+    account.slowdown().map_or_else(String::new, |slowdown| {
+        format!(
+            "Requests of others: {}, {} of them while the work was under way; on average they took {:.1} % longer because of it.\n",
+            count(account.requests),
+            count(account.met),
+            slowdown * 100.0,
+        )
+    })
 }
 
 /// Why the run ended before its plan did, after "the run was".
@@ -336,6 +350,14 @@ mod tests {
             observed: Observed::Counters,
             own_bytes: Bytes(1800 << 20),
             foreign_bytes: Bytes(7 << 20),
+            account: Some(Balance {
+                requests: 2400,
+                met: 130,
+                usual_seconds: 0.5,
+                charged_seconds: 0.008,
+                credit_seconds: 0.002,
+            }),
+            other_program: Some("fio".to_owned()),
             latency: Some(Latency { usual_us: 400, recent_us: 950 }),
             pauses: 2,
             paused_seconds: 1.25,

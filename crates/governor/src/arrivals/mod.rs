@@ -1,38 +1,53 @@
-//! Detects the requests of other processes when they arrive, by a BPF program. The counters of a device show a request
-//! only after it is complete.
+//! Observes the requests of other processes by BPF programs: when they arrive, and how long they take. The counters of a
+//! device show a request only after it is complete.
 //!
-//! Owns the program and its map. I/O that kernel threads do for other processes is not visible here; the counters show
-//! it.
+//! Owns the programs and their maps. Arrivals that kernel threads cause for other processes are not visible here; the
+//! counters show them. Completed requests are counted whoever made them, except in the idle class, where ours are.
 
 mod skeleton;
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
+use crate::account::{Bounds, Completed, KINDS, Times, Work};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
 use longrun_bpf::{KernelDevice, put, u64_at};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
 use skeleton::types;
 use std::mem::offset_of;
+use std::time::Duration;
+
+/// States of our work.
+const STATES: usize = 3;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o"));
 
-/// The kernel refused the BPF program.
+/// The kernel refused the BPF programs.
 #[derive(Debug, thiserror::Error)]
-#[error("the BPF program was refused: {0:#}")]
+#[error("the BPF programs were refused: {0:#}")]
 pub struct Refused(#[from] libbpf_rs::Error);
 
 /// What other processes have requested from a device so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Asked {
     /// How often.
     pub requests: u64,
     /// For how much.
     pub bytes: Bytes,
+    /// When the last time was, on the monotonic clock.
+    pub last: Duration,
+    /// The name of the process that asked last; it can be anything.
+    pub program: String,
+    /// Our own completed requests.
+    pub own: u64,
+    /// The squares of how long each of ours took, added up, in square microseconds.
+    pub own_squares: u64,
+    /// Their completed requests.
+    pub completed: [Completed; KINDS],
 }
 
-/// The BPF program, attached until this value is dropped.
+/// The BPF programs, attached until this value is dropped.
 pub struct Arrivals {
-    // Before the object: the link first goes down, then what it leads to.
-    _link: Link,
+    // Before the object: the links first go down, then what they lead to.
+    _links: Vec<Link>,
     object: Object,
 }
 
@@ -51,8 +66,10 @@ impl Arrivals {
         longrun_bpf::quieten();
         let arrivals = Self::load()?;
         for device in devices {
-            let none = [0; size_of::<types::arrivals>()];
-            arrivals.table()?.update(&KernelDevice::of(*device).bytes(), &none, MapFlags::ANY)?;
+            let key = KernelDevice::of(*device).bytes();
+            // Before what is counted: a request is compared with its bounds.
+            arrivals.map("bounds")?.update(&key, &[0; size_of::<types::bounds>()], MapFlags::ANY)?;
+            arrivals.map("watched")?.update(&key, &[0; size_of::<types::arrivals>()], MapFlags::ANY)?;
         }
         Ok(arrivals)
     }
@@ -67,20 +84,69 @@ impl Arrivals {
             }
         }
         let object = open.load()?;
-        let link = object.progs_mut().next().ok_or_else(missing)?.attach()?;
-        Ok(Self { _link: link, object })
+        let links = object.progs_mut().map(|program| program.attach()).collect::<Result<_, _>>()?;
+        Ok(Self { _links: links, object })
     }
 
-    fn table(&self) -> Result<libbpf_rs::Map<'_>, Refused> {
-        self.object.maps().find(|map| map.name() == "watched").ok_or_else(missing)
+    fn map(&self, name: &str) -> Result<Map<'_>, Refused> {
+        self.object.maps().find(|map| map.name() == name).ok_or_else(missing)
     }
 
     /// What others have asked of `device` since it is watched. None when it is not.
     #[must_use]
     pub fn asked(&self, device: DeviceNumber) -> Option<Asked> {
-        let value = self.table().ok()?.lookup(&KernelDevice::of(device).bytes(), MapFlags::ANY).ok()??;
-        let requests = u64_at(&value, offset_of!(types::arrivals, requests))?;
-        Some(Asked { requests, bytes: Bytes(u64_at(&value, offset_of!(types::arrivals, bytes))?) })
+        let value = self.map("watched").ok()?.lookup(&KernelDevice::of(device).bytes(), MapFlags::ANY).ok()??;
+        let times = |number: usize| {
+            let at = offset_of!(types::arrivals, times) + number * size_of::<types::times>();
+            Some(Times {
+                requests: u64_at(&value, at + offset_of!(types::times, requests))?,
+                total: u64_at(&value, at + offset_of!(types::times, total))?,
+                slow: u64_at(&value, at + offset_of!(types::times, slow))?,
+                late: u64_at(&value, at + offset_of!(types::times, late))?,
+            })
+        };
+        let mut completed = [Completed::default(); KINDS];
+        for (kind, completed) in completed.iter_mut().enumerate() {
+            let of = |state: Work| times(kind * STATES + state as usize);
+            *completed = Completed { alone: of(Work::Rests)?, met: of(Work::UnderWay)?, between: of(Work::GivesWay)? };
+        }
+        let name = value.get(offset_of!(types::arrivals, program)..)?.iter().copied().take(16);
+        let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
+        Some(Asked {
+            requests: u64_at(&value, offset_of!(types::arrivals, requests))?,
+            bytes: Bytes(u64_at(&value, offset_of!(types::arrivals, bytes))?),
+            last: Duration::from_nanos(u64_at(&value, offset_of!(types::arrivals, last))?),
+            program: String::from_utf8_lossy(&name).into_owned(),
+            own: u64_at(&value, offset_of!(types::arrivals, own))?,
+            own_squares: u64_at(&value, offset_of!(types::arrivals, own_squares))?,
+            completed,
+        })
+    }
+
+    /// Which requests to `device` count as slow and as late from now on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_bounds(&self, device: DeviceNumber, bounds: &[Bounds; KINDS]) -> Result<(), Refused> {
+        let mut value = [0; size_of::<types::bounds>()];
+        for (kind, bounds) in bounds.iter().enumerate() {
+            put(&mut value, offset_of!(types::bounds, slow) + kind * 8, &bounds.slow.to_ne_bytes());
+            put(&mut value, offset_of!(types::bounds, late) + kind * 8, &bounds.late.to_ne_bytes());
+        }
+        self.map("bounds")?.update(&KernelDevice::of(device).bytes(), &value, MapFlags::ANY)?;
+        Ok(())
+    }
+
+    /// Tells the state of our work. What we began before is done at the moment `done`, on the monotonic clock.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_work(&self, state: Work, done: Duration) -> Result<(), Refused> {
+        let mut value = [0; size_of::<types::work>()];
+        put(&mut value, offset_of!(types::work, state), &(state as u64).to_ne_bytes());
+        put(&mut value, offset_of!(types::work, done), &(done.as_nanos() as u64).to_ne_bytes());
+        self.map("work")?.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)?;
+        Ok(())
     }
 }
 

@@ -5,11 +5,56 @@
 
 #include <longrun.h>
 
+/* A kind of request is what it does, and how large it is: OPERATIONS * SIZES of them. */
+#define OPERATION_READ 0
+#define OPERATION_WRITE 1
+/* Of the file system's own: journals among them. */
+#define OPERATION_METADATA 2
+#define OPERATIONS 3
+#define SMALL_MOST 16384
+#define MEDIUM_MOST 131072
+#define SIZES 3
+#define KINDS (OPERATIONS * SIZES)
+
+/* Times are in ns, of CLOCK_MONOTONIC. */
+
+/* Completed requests of others of one kind, apart by the state of our work when they were made. */
+struct times {
+	__u64 requests;
+	__u64 total; /* from the making of the request to its completion */
+	__u64 slow;  /* requests that took longer than `slow` */
+	__u64 late;  /* requests that took longer than `late` */
+};
+
+/* We rested, for a reason that has nothing to do with their arrival: such requests show the usual time. */
+#define ALONE 0
+/* Our work was under way, or began before the request was completed. */
+#define MET 1
+/* We did nothing, because others had just made a request. */
+#define BETWEEN 2
+#define STATES 3
+
 /* What other processes have asked of a device so far. The key is the device in the kernel's own form: major << 20 | minor. */
 struct arrivals {
 	__u64 requests;
 	__u64 bytes;
-	__u64 last; /* when: CLOCK_MONOTONIC, ns */
+	__u64 last; /* when */
+	char program[16]; /* who, at the last time */
+	__u64 own;         /* requests of ours */
+	__u64 own_squares; /* the squares of how long they took, added up, in square microseconds */
+	struct times times[KINDS * STATES]; /* by kind * STATES + state */
+};
+
+/* Set by us for each device: which requests of a kind count as slow and as late. */
+struct bounds {
+	__u64 slow[KINDS];
+	__u64 late[KINDS];
+};
+
+/* Set by us: the state of our work, and when what we began before is done. */
+struct work {
+	__u64 state;
+	__u64 done;
 };
 
 #endif

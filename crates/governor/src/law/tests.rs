@@ -254,3 +254,25 @@ fn a_pause_that_nobody_waits_in_is_not_told_for_ever() {
     law.judge(ms(60_000), &foreign(4096));
     assert_eq!(law.pause_at(ms(60_000)), Some(Pause::Foreign));
 }
+
+#[test]
+fn what_the_account_refuses_waits_and_goes_on_at_once_when_it_does_not() {
+    let mut law = Law::new(Rules::of(Pace::Invisible, QUIET));
+    let refused = Signs { refused: Some(ms(7)), ..Signs::default() };
+    assert_eq!(law.judge(ms(0), &Signs::default()), Permission::Go);
+    assert_eq!(law.judge(ms(10), &refused), Permission::Wait(ms(7)));
+    assert_eq!((law.pause(), law.pauses()), (None, 0), "a gap for one request is no pause");
+    assert_eq!(law.judge(ms(17), &Signs::default()), Permission::Go);
+    for now in (20..400).step_by(7) {
+        assert_eq!(law.judge(ms(now), &refused), Permission::Wait(ms(7)));
+    }
+    assert_eq!((law.pause(), law.pauses()), (Some(Pause::Foreign), 1));
+    assert!(law.time_paused() > ms(100), "{:?}", law.time_paused());
+    assert_eq!(law.judge(ms(400), &Signs::default()), Permission::Go, "without a quiet time");
+    law.judge(ms(405), &refused);
+    assert_eq!((law.pause(), law.pauses()), (Some(Pause::Foreign), 1), "5 ms of work do not end the pause");
+    // Another reason comes first.
+    let battery = Signs { hold: Some(Pause::Battery), ..refused };
+    law.judge(ms(410), &battery);
+    assert_eq!(law.pause(), Some(Pause::Battery));
+}

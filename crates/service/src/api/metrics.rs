@@ -1,7 +1,7 @@
 //! Metrics for Prometheus, from the same figures as `status`. Their names are a contract; `docs/metrics.md` explains
 //! them.
 
-use longrun_api::model::{HealthLevel, Status, Volume};
+use longrun_api::model::{Account, HealthLevel, Status, Volume};
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -118,6 +118,22 @@ fn prevention(page: &mut Page, status: &Status) {
         "device_foreign_bytes",
         "I/O of other processes on this machine, in bytes, while the service had work",
         each(|v| v.governor.foreign_bytes),
+    );
+    let account = |of: fn(&Account) -> f64| {
+        let values = looked_after(status)
+            .filter_map(move |volume| Some((labels(volume), of(volume.governor.account.as_ref()?))));
+        values.collect::<Vec<_>>()
+    };
+    page.counter("others_requests", "Requests of others while the service had work", account(|a| a.requests as f64));
+    page.counter(
+        "others_usual_seconds",
+        "The time that these requests usually take, in all",
+        account(|a| a.usual_seconds),
+    );
+    page.counter(
+        "others_charged_seconds",
+        "How much longer they took because they met the service's work",
+        account(|a| a.charged_seconds.max(0.0)),
     );
     page.counter("mending_pauses", "Number of pauses in favour of other I/O", each(|v| v.governor.pauses));
     let paused = looked_after(status).map(|volume| (labels(volume), volume.governor.paused_seconds));

@@ -75,6 +75,7 @@ pub(crate) fn requests_since(before: &Asked, now: &Asked, clock: Duration, share
             alone: now.alone.since(before.alone),
             met: now.met.since(before.met),
             between: now.between.since(before.between),
+            after: now.after.since(before.after),
         };
     }
     Requests {

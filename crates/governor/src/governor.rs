@@ -113,6 +113,7 @@ pub struct Governor {
     /// What the kernel's side was told of our work, and when what was begun is done, on the monotonic clock.
     told: Work,
     work_done: Duration,
+    work_stops: u64,
     other_program: Option<String>,
     loads: Share,
 }
@@ -150,6 +151,7 @@ impl Governor {
             asked_first: None,
             told: Work::Rests,
             work_done: Duration::ZERO,
+            work_stops: 0,
             other_program: None,
             loads: Share::default(),
         };
@@ -279,8 +281,9 @@ impl Governor {
         if self.told == Work::UnderWay {
             let now = Duration::from_nanos(longrun_sys::monotonic_nanoseconds());
             self.work_done = now + pieces.max().unwrap_or_default() / 2;
+            self.work_stops += 1;
         }
-        match arrivals.set_work(state, self.work_done) {
+        match arrivals.set_work(state, self.work_done, self.work_stops) {
             Ok(()) => self.told = state,
             Err(error) => tracing::debug!(%error, "the BPF programs were not told of our work"),
         }

@@ -13,7 +13,9 @@
 //! ```
 //!
 //! because of the requests that arrive during one of ours each waits half of it, on average, if the device serves one
-//! request at a time. The correction is learned from what was charged: a device with parallel channels harms less.
+//! request at a time. The correction is learned from what was charged: a device with parallel channels harms less. The first
+//! request after our work is charged, too, though nothing of ours is under way any more: on a disk with an arm it waits for a
+//! longer way. What that costs is learned, and the account must cover it once, however many pieces are moved before it.
 //!
 //! A second account counts requests: how many of them may be late, that is later than their usual 99th percentile by more
 //! than what is promised.
@@ -53,12 +55,12 @@ const GRACE: f64 = 1.5;
 const GRACE_MOST: f64 = 0.03;
 /// After this time, in seconds, and after so many pieces' time, work goes on for a two-hundredth of it although the account
 /// does not cover that: so it ends.
-const LEAST_INTERVAL: f64 = 1.0;
+const LEAST_INTERVAL: f64 = 5.0;
 const LEAST_SHARE: f64 = 200.0;
-/// We rest for so many usual times, within these bounds in seconds, and for this share of the time.
+/// We rest for so many usual times and so many requests, within these bounds in seconds, and for this share of the time.
 const REST: f64 = 4.0;
 const LEAST_REST: f64 = 0.01;
-const LONGEST_REST: f64 = 0.2;
+const LONGEST_REST: f64 = 1.0;
 const REST_SHARE: f64 = 0.03;
 /// Between two looks while the account does not cover a piece.
 const LOOK: (f64, f64) = (0.002, 0.05);
@@ -82,6 +84,8 @@ pub struct Account {
     squares: f64,
     /// The sums from which the correction follows: charged, and expected.
     harm: (f64, f64),
+    /// The sums from which the cost of being the first after our work follows: charged, and how many.
+    aftermath: (f64, f64),
     observed: Option<Duration>,
     /// When others last made a request, and when they last wrote and waited for it.
     asked: Option<Duration>,
@@ -117,6 +121,7 @@ impl Account {
             pieces: 0,
             squares: 0.0,
             harm: (0.0, 0.0),
+            aftermath: (0.0, 0.0),
             observed: None,
             asked: None,
             wrote: None,
@@ -143,8 +148,9 @@ impl Account {
         // The file system's own writes are for others where others write.
         let others_write = self.wrote.is_some_and(|wrote| now.saturating_sub(wrote).as_secs_f64() < WHILE);
         let (mut done, mut met, mut earned, mut charged, mut late) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let mut following = (0.0, 0.0);
         for (kind, (usual, completed)) in self.usual.iter_mut().zip(&seen.completed).enumerate() {
-            let beside = completed.met;
+            let (beside, after) = (completed.met, completed.after);
             let of_others = match kind / SIZES {
                 0 => 1.0,
                 1 => seen.foreign_writes,
@@ -160,8 +166,12 @@ impl Account {
             met += beside_us * of_others;
             earned += mean * count * of_others;
             charged += (beside.total as f64 * 1e-9 - mean * beside_us) * of_others;
+            let first = after.requests as f64;
+            following.0 += (after.total as f64 * 1e-9 - mean * first) * of_others;
+            following.1 += first * of_others;
             let permitted = (SLOW - usual.late()).max(LATE_LEAST);
-            late += (beside.late as f64 - beside_us * usual.late() - count * permitted) * of_others;
+            let is_late = (beside.late + after.late) as f64 - (beside_us + first) * usual.late();
+            late += (is_late - count * permitted) * of_others;
         }
         let asked = (seen.asked as f64).max(done);
         self.arrivals.add(time, asked, self.moment());
@@ -169,13 +179,15 @@ impl Account {
             self.asked = Some(now.saturating_sub(seen.since_last));
         }
         self.balance.requests += done.round() as u64;
-        self.balance.met += met.round() as u64;
+        self.balance.met += (met + following.1).round() as u64;
         self.balance.usual_seconds += earned;
-        self.balance.charged_seconds += charged;
+        self.balance.charged_seconds += charged + following.0;
         let kept = 0.5f64.powf(met / MEMORY);
         self.harm = (self.harm.0 * kept + charged, self.harm.1 * kept);
+        let kept = 0.5f64.powf(following.1 / MEMORY);
+        self.aftermath = (self.aftermath.0 * kept + following.0, self.aftermath.1 * kept + following.1);
         let income = self.income();
-        let credit = self.credit + earned * self.promise.mean - charged;
+        let credit = self.credit + earned * self.promise.mean - charged - following.0;
         self.credit = credit.clamp(-income * DEBT_MOST, income * SAVED_MOST);
         self.measure(seen);
         self.late = (self.late - late).clamp(-LATE_MOST, LATE_MOST);
@@ -238,7 +250,8 @@ impl Account {
         if now < self.next_rest {
             return None;
         }
-        let length = (self.usual_time() * REST).clamp(LEAST_REST, LONGEST_REST);
+        // The first request in it does not count: it comes after our work.
+        let length = (self.usual_time() * REST).max(REST / self.arrivals.rate).clamp(LEAST_REST, LONGEST_REST);
         self.rests = self.rests.wrapping_add(1);
         // Not in step with anybody: the fractions of the multiples of the golden ratio fill the unit evenly.
         let apart = length / REST_SHARE * (0.5 + (f64::from(self.rests) * 0.618_033_988_75).fract());
@@ -273,7 +286,7 @@ impl Account {
         if left > 0.0 && refused_for < GRACE_MOST * PIECES {
             return Some((Work::GivesWay, left.max(LOOK.0 / 10.0)));
         }
-        let uncovered = self.expected_in_line(now) * self.correction() - self.credit;
+        let uncovered = self.expected_in_line(now) * self.correction() + self.first_after() - self.credit;
         if uncovered <= 0.0 && self.late >= 0.0 {
             return None;
         }
@@ -306,6 +319,12 @@ impl Account {
         } else {
             ((self.harm.0.max(0.0) + prior) / (self.harm.1 + prior)).clamp(LEAST_CORRECTION, 2.0)
         }
+    }
+
+    /// What it costs to be the first after our work, in seconds.
+    fn first_after(&self) -> f64 {
+        let (charged, requests) = self.aftermath;
+        (charged / requests.max(KNOWN)).max(0.0)
     }
 
     /// The usual time of a request, over all kinds, in seconds; 0 while nothing is known.

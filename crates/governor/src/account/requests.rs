@@ -53,11 +53,13 @@ pub struct Completed {
     pub met: Times,
     /// Made while it gave way.
     pub between: Times,
+    /// The first after it: the arm of a disk is elsewhere then.
+    pub after: Times,
 }
 
 impl Completed {
     pub(super) fn requests(&self) -> u64 {
-        self.alone.requests + self.met.requests + self.between.requests
+        self.alone.requests + self.met.requests + self.between.requests + self.after.requests
     }
 }
 

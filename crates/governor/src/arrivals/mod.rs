@@ -15,8 +15,10 @@ use skeleton::types;
 use std::mem::offset_of;
 use std::time::Duration;
 
-/// States of our work.
-const STATES: usize = 3;
+/// The first request after our work, whatever its state then.
+const AFTER: usize = 3;
+/// States of our work, and that.
+const STATES: usize = 4;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o"));
 
@@ -107,8 +109,13 @@ impl Arrivals {
         };
         let mut completed = [Completed::default(); KINDS];
         for (kind, completed) in completed.iter_mut().enumerate() {
-            let of = |state: Work| times(kind * STATES + state as usize);
-            *completed = Completed { alone: of(Work::Rests)?, met: of(Work::UnderWay)?, between: of(Work::GivesWay)? };
+            let of = |state| times(kind * STATES + state);
+            *completed = Completed {
+                alone: of(Work::Rests as usize)?,
+                met: of(Work::UnderWay as usize)?,
+                between: of(Work::GivesWay as usize)?,
+                after: of(AFTER)?,
+            };
         }
         let name = value.get(offset_of!(types::arrivals, program)..)?.iter().copied().take(16);
         let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
@@ -137,14 +144,16 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Tells the state of our work. What we began before is done at the moment `done`, on the monotonic clock.
+    /// Tells the state of our work, and how often it has stopped. What we began before is done at the moment `done`, on the
+    /// monotonic clock.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn set_work(&self, state: Work, done: Duration) -> Result<(), Refused> {
+    pub fn set_work(&self, state: Work, done: Duration, stops: u64) -> Result<(), Refused> {
         let mut value = [0; size_of::<types::work>()];
         put(&mut value, offset_of!(types::work, state), &(state as u64).to_ne_bytes());
         put(&mut value, offset_of!(types::work, done), &(done.as_nanos() as u64).to_ne_bytes());
+        put(&mut value, offset_of!(types::work, stops), &stops.to_ne_bytes());
         self.map("work")?.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)?;
         Ok(())
     }

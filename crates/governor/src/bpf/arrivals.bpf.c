@@ -89,8 +89,8 @@ int BPF_PROG(completed, struct request *rq, int error, unsigned int bytes)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct gendisk *disk = rq->q->disk;
-	__u32 zero = 0, length = rq->__data_len, kind, device, state;
-	__u64 start = rq->start_time_ns, took;
+	__u32 zero = 0, length = rq->__data_len, kind, device, state, at;
+	__u64 start = rq->start_time_ns, took, work_so_far;
 	struct arrivals *arrivals;
 	struct bounds *bound;
 	struct times *times;
@@ -122,9 +122,16 @@ int BPF_PROG(completed, struct request *rq, int error, unsigned int bytes)
 	if (!ours || !bound || kind >= KINDS)
 		return 0;
 	state = start < ours->done ? MET : ours->state;
-	if (state >= STATES)
+	work_so_far = arrivals->own + ours->stops;
+	if (state != MET && arrivals->met_last != work_so_far)
+		state = AFTER;
+	arrivals->met_last = work_so_far;
+	at = kind * STATES + state;
+	/* Forces the compiler to compare the value that it uses. The verifier does not accept a copy as bounded. */
+	asm volatile("" : "+r"(at));
+	if (at >= KINDS * STATES)
 		return 0;
-	times = &arrivals->times[kind * STATES + state];
+	times = &arrivals->times[at];
 	__sync_fetch_and_add(&times->requests, 1);
 	__sync_fetch_and_add(&times->total, took);
 	if (took > bound->slow[kind])

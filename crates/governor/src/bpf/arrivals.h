@@ -32,7 +32,9 @@ struct times {
 #define MET 1
 /* We did nothing, because others had just made a request. */
 #define BETWEEN 2
-#define STATES 3
+/* Nothing of ours was under way, but it was the first one after our work: the arm is elsewhere, caches were used up. */
+#define AFTER 3
+#define STATES 4
 
 /* What other processes have asked of a device so far. The key is the device in the kernel's own form: major << 20 | minor. */
 struct arrivals {
@@ -42,6 +44,7 @@ struct arrivals {
 	char program[16]; /* who, at the last time */
 	__u64 own;         /* requests of ours */
 	__u64 own_squares; /* the squares of how long they took, added up, in square microseconds */
+	__u64 met_last; /* how much work there had been when the last request of others was completed */
 	struct times times[KINDS * STATES]; /* by kind * STATES + state */
 };
 
@@ -51,10 +54,11 @@ struct bounds {
 	__u64 late[KINDS];
 };
 
-/* Set by us: the state of our work, and when what we began before is done. */
+/* Set by us: the state of our work, when what we began before is done, and how often it has stopped. */
 struct work {
 	__u64 state;
 	__u64 done;
+	__u64 stops;
 };
 
 #endif

@@ -192,9 +192,9 @@ impl From<ModeName> for Mode {
 /// The paces, by the names that the user types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PaceName {
-    /// Slow other I/O by at most 3 % on average, and pause on battery
+    /// Aim to slow other I/O by at most 3 % on average, and pause on battery
     Invisible,
-    /// Slow other I/O by at most 10 % on average
+    /// Aim to slow other I/O by at most 10 % on average
     Balanced,
     /// Do not give way to other I/O
     Fast,

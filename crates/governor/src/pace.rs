@@ -8,10 +8,10 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
-    /// The requests of others take at most 3 % longer on average.
+    /// The aim: the requests of others take at most 3 % longer on average.
     #[default]
     Invisible,
-    /// The requests of others take at most 10 % longer on average.
+    /// The aim: the requests of others take at most 10 % longer on average.
     Balanced,
     /// Does not give way.
     Fast,

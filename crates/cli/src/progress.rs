@@ -181,7 +181,7 @@ impl Observer for Watch {
         if let Some(why) = governor.pausing() {
             // Rate and time left mean nothing meanwhile.
             let program = governor.other_program().filter(|_| why == Pause::Foreign);
-            let last = program.map_or_else(String::new, |program| format!(" (last: {})", printable(program)));
+            let last = program.map_or_else(String::new, |program| format!(" (last: {})", printable(&program)));
             self.show(&format!("paused: {why}{last}"), |_| PAUSED);
         }
         permission

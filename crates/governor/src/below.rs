@@ -1,6 +1,6 @@
 //! The devices below a volume, and what observes them.
 
-use crate::account::{Account, Balance, Completed, Promise, Requests};
+use crate::account::{Account, Balance, Bounds, Completed, KINDS, Promise, Requests, Work};
 use crate::arrivals::{Arrivals, Asked};
 use crate::neighbour::Probers;
 use crate::{Attribution, Device, DiskPolicy, Disks, Pace, Share};
@@ -25,6 +25,8 @@ pub(crate) struct Watched {
     pub(crate) asked: Asked,
     /// What they have waited for us; none at a pace that does not give way.
     pub(crate) account: Option<Account>,
+    /// What the kernel's side compares the times of requests with.
+    pub(crate) bounds: Option<[Bounds; KINDS]>,
 }
 
 /// What the volume lies on, and what shows of its use.
@@ -43,8 +45,7 @@ impl Below {
         if pace == Pace::Fast {
             return Self { devices, disks, ..Self::default() };
         }
-        let silence = disks.as_ref().map_or_else(|| DiskPolicy::of_all([]), |disks| disks.policy).quiet;
-        let account = Promise::of(pace).map(|promise| Account::new(promise, silence));
+        let account = Promise::of(pace).map(|promise| Account::new(promise, policy(disks.as_ref()).quiet));
         let watched: Vec<Watched> = devices.iter().filter_map(|device| watch(device, account.as_ref())).collect();
         let numbers: Vec<DeviceNumber> = watched.iter().map(|watched| watched.device.number).collect();
         let arrivals = if numbers.is_empty() || signals == Signals::Counters { None } else { arrivals_at(&numbers) };
@@ -54,17 +55,40 @@ impl Below {
 
     /// Whether the accounts decide: where the kernel tells how long the requests of others take.
     pub(crate) fn has_account(&self) -> bool {
-        self.arrivals.is_some() && self.watched.iter().any(|watched| watched.account.is_some())
+        self.arrivals.is_some() && self.accounts().next().is_some()
+    }
+
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = &Account> {
+        self.watched.iter().filter_map(|watched| watched.account.as_ref())
+    }
+
+    pub(crate) fn accounts_mut(&mut self) -> impl Iterator<Item = &mut Account> {
+        self.watched.iter_mut().filter_map(|watched| watched.account.as_mut())
+    }
+
+    /// Tells the kernel's side the state of our work: that of the device that gives way, if one does.
+    pub(crate) fn tell(&mut self) {
+        let is = |state: &Work| self.accounts().any(|account| account.work() == *state);
+        let state = [Work::UnderWay, Work::GivesWay].into_iter().find(is).unwrap_or(Work::Rests);
+        // The last requests of a piece end a little later.
+        let rest = self.accounts().map(Account::piece).max().unwrap_or_default() / 2;
+        let told = self.arrivals.as_mut().map_or(Ok(()), |arrivals| arrivals.tell(state, rest));
+        if let Err(error) = told {
+            tracing::debug!(%error, "the BPF programs were not told of our work");
+        }
     }
 
     pub(crate) fn balance(&self) -> Option<Balance> {
-        let accounts = self.watched.iter().filter_map(|watched| watched.account.as_ref());
-        accounts.map(Account::balance).reduce(Balance::and).filter(|_| self.has_account())
+        self.accounts().map(Account::balance).reduce(Balance::and).filter(|_| self.has_account())
     }
 
     pub(crate) fn policy(&self) -> DiskPolicy {
-        self.disks.as_ref().map_or_else(|| DiskPolicy::of_all([]), |disks| disks.policy)
+        policy(self.disks.as_ref())
     }
+}
+
+fn policy(disks: Option<&Disks>) -> DiskPolicy {
+    disks.map_or_else(|| DiskPolicy::of_all([]), |disks| disks.policy)
 }
 
 /// What was added to what others asked of a device.
@@ -100,7 +124,8 @@ fn watch(device: &Device, account: Option<&Account>) -> Option<Watched> {
     match DeviceCounters::open(device.number) {
         Ok(counters) => {
             let (device, attribution) = (device.clone(), Attribution::new(device.below_file));
-            Some(Watched { device, counters, attribution, asked: Asked::default(), account: account.cloned() })
+            let account = account.cloned();
+            Some(Watched { device, counters, attribution, asked: Asked::default(), account, bounds: None })
         }
         Err(error) => {
             tracing::warn!(device = device.name, %error, "the counters of a device cannot be read; its load is not observed");

@@ -1,6 +1,6 @@
 //! The governor of one volume: observes its devices and the machine, and applies the policy.
 
-use crate::account::Work;
+use crate::arrivals::{Arrivals, Asked};
 use crate::below::{Below, Signals, requests_since};
 use crate::machine::Machine;
 use crate::neighbour::Finding;
@@ -110,11 +110,6 @@ pub struct Governor {
     draining: Option<Duration>,
     /// When work was first requested.
     asked_first: Option<Duration>,
-    /// What the kernel's side was told of our work, and when what was begun is done, on the monotonic clock.
-    told: Work,
-    work_done: Duration,
-    work_stops: u64,
-    other_program: Option<String>,
     loads: Share,
 }
 
@@ -149,10 +144,6 @@ impl Governor {
             machine: Machine::default(),
             draining: None,
             asked_first: None,
-            told: Work::Rests,
-            work_done: Duration::ZERO,
-            work_stops: 0,
-            other_program: None,
             loads: Share::default(),
         };
         // What is done from now on is seen at the first question.
@@ -204,7 +195,7 @@ impl Governor {
     #[must_use]
     pub fn turn(&self) -> Turn {
         self.limits().map_or(Turn::UNLIMITED, |limits| {
-            if !self.is_short() {
+            if !self.below.accounts().any(Account::is_short) {
                 return Turn { bytes: limits.chunk, pieces: limits.pieces };
             }
             Turn { bytes: limits.least, pieces: limits.pieces.min(FEW_PIECES) }
@@ -222,71 +213,35 @@ impl Governor {
             self.look_below();
         }
         let mut seen = self.look(now);
+        // Each device is asked: its last piece is over.
+        let refused = self.below.accounts_mut().filter_map(|account| account.refuses(now)).max();
+        let verdict = self.judge(now, &mut seen, refused);
+        if verdict == Permission::Go {
+            self.own.granted(next);
+            self.below.accounts_mut().for_each(|account| account.begin(now));
+        }
+        self.below.tell();
+        verdict
+    }
+
+    /// What the policy says. `refused`: when to ask the accounts again, if one refuses.
+    fn judge(&mut self, now: Duration, seen: &mut Seen, refused: Option<Duration>) -> Permission {
         let mut hold = self.machine.hold(now);
         if hold.is_none() {
-            match self.neighbours(now, &mut seen) {
+            match self.neighbours(now, seen) {
                 Neighbours::Nobody => {}
                 Neighbours::Unknown(time) => return Permission::Wait(time),
                 Neighbours::Somebody => hold = Some(Pause::External),
             }
         }
         let signs = if self.below.has_account() {
-            Signs { hold, refused: self.refusal(now), ..Signs::default() }
+            Signs { hold, refused, ..Signs::default() }
         } else {
             // While we do nothing, no one waits because of us.
             let pressed = self.law.pause().is_some() && self.machine.is_pressed(now);
             Signs { foreign: seen.foreign(), in_flight: seen.not_ours, refused: None, hold, pressed }
         };
-        let verdict = self.law.judge(now, &signs);
-        match verdict {
-            Permission::Go => self.own.granted(next),
-            Permission::Wait(_) if signs.refused.is_none() => self.accounts().for_each(Account::withdraw),
-            Permission::Wait(_) => {}
-        }
-        self.tell();
-        verdict
-    }
-
-    /// How long to wait until the accounts of all devices are asked again, if one refuses.
-    fn refusal(&mut self, now: Duration) -> Option<Duration> {
-        let refused = self.accounts().filter_map(|account| match account.permission(now) {
-            Permission::Go => None,
-            Permission::Wait(time) => Some(time),
-        });
-        let refused = refused.max();
-        if refused.is_some() {
-            // One device keeps the others from their piece.
-            self.accounts().filter(|account| account.work() == Work::UnderWay).for_each(Account::withdraw);
-        }
-        refused
-    }
-
-    fn accounts(&mut self) -> impl Iterator<Item = &mut Account> {
-        self.below.watched.iter_mut().filter_map(|watched| watched.account.as_mut())
-    }
-
-    /// Whether an account has refused of late.
-    fn is_short(&self) -> bool {
-        self.below.watched.iter().filter_map(|watched| watched.account.as_ref()).any(Account::is_short)
-    }
-
-    /// Tells the kernel's side the state of our work: that of the device that gives way, if one does.
-    fn tell(&mut self) {
-        let states: Vec<Work> = self.accounts().map(|account| account.work()).collect();
-        let state = [Work::UnderWay, Work::GivesWay].into_iter().find(|state| states.contains(state));
-        let state = state.unwrap_or(Work::Rests);
-        let Some(arrivals) = self.below.arrivals.as_ref().filter(|_| self.told != state) else { return };
-        let pieces = self.below.watched.iter().filter_map(|watched| watched.account.as_ref()).map(Account::piece);
-        // What we have begun ends a little later.
-        if self.told == Work::UnderWay {
-            let now = Duration::from_nanos(longrun_sys::monotonic_nanoseconds());
-            self.work_done = now + pieces.max().unwrap_or_default() / 2;
-            self.work_stops += 1;
-        }
-        match arrivals.set_work(state, self.work_done, self.work_stops) {
-            Ok(()) => self.told = state,
-            Err(error) => tracing::debug!(%error, "the BPF programs were not told of our work"),
-        }
+        self.law.judge(now, &signs)
     }
 
     /// Looks again at what the volume lies on, and goes by that from now on: done once a minute by itself while there is work.
@@ -363,8 +318,9 @@ impl Governor {
 
     /// The program that used the devices last, while there was work for us. Its name can be anything.
     #[must_use]
-    pub fn other_program(&self) -> Option<&str> {
-        self.other_program.as_deref()
+    pub fn other_program(&self) -> Option<String> {
+        let asked = self.below.watched.iter().map(|watched| &watched.asked);
+        asked.filter(|asked| asked.requests > 0).max_by_key(|asked| asked.last).map(Asked::program)
     }
 
     /// What was seen and done so far.
@@ -382,7 +338,7 @@ impl Governor {
             own_bytes: self.loads.own,
             foreign_bytes: self.loads.foreign,
             account: self.below.balance(),
-            other_program: self.other_program.clone(),
+            other_program: self.other_program(),
             latency: self.below.probers.latency(),
             pauses: self.law.pauses(),
             paused_seconds: self.law.time_paused().as_secs_f64(),
@@ -403,17 +359,15 @@ impl Governor {
             let share = watched.attribution.share(now, &counts, own);
             if let Some(asked) = asked {
                 let before = std::mem::replace(&mut watched.asked, asked);
-                let asked = &watched.asked;
                 let requests = asked.requests.saturating_sub(before.requests);
                 seen.asked += requests;
                 seen.asked_bytes += asked.bytes.saturating_sub(before.bytes);
-                if requests > 0 {
-                    self.other_program = Some(asked.program.clone());
-                }
                 if let Some(account) = &mut watched.account {
-                    account.observe(now, &requests_since(&before, asked, clock, share));
-                    if let Some(arrivals) = &self.below.arrivals {
-                        _ = arrivals.set_bounds(watched.device.number, &account.bounds());
+                    account.observe(now, &requests_since(&before, &asked, clock, share));
+                    let bounds = account.bounds();
+                    let set = |arrivals: &Arrivals| arrivals.set_bounds(watched.device.number, &bounds).is_ok();
+                    if watched.bounds != Some(bounds) && self.below.arrivals.as_ref().is_some_and(set) {
+                        watched.bounds = Some(bounds);
                     }
                 }
             }

@@ -121,8 +121,8 @@ enum State {
     Working { since: Duration, rested: Duration },
     /// Work has used up its share of the time.
     Resting { until: Duration, since: Duration },
-    /// The account of harm refuses, since then and last.
-    Refused { since: Duration, last: Duration },
+    /// The account of harm refuses.
+    Refused(Refusal),
     /// The last sign of others.
     Paused { last_sign: Duration, why: Pause },
 }
@@ -187,7 +187,7 @@ impl Law {
     pub fn pause(&self) -> Option<Pause> {
         match self.state {
             Some(State::Paused { why, .. }) => Some(why),
-            Some(State::Refused { since, .. }) if self.looked.saturating_sub(since) >= SHORTEST_PAUSE => {
+            Some(State::Refused(Refusal { since, .. })) if self.looked.saturating_sub(since) >= SHORTEST_PAUSE => {
                 Some(Pause::Foreign)
             }
             _ => None,
@@ -228,17 +228,17 @@ impl Law {
         self.looked = now;
         if let (Some(time), None) = (signs.refused, signs.hold) {
             let since = match self.state {
-                Some(State::Refused { since, .. }) => since,
+                Some(State::Refused(refusal)) => refusal.since,
                 _ => self.refused.filter(|before| before.goes_on_at(now)).map_or(now, |before| before.since),
             };
-            self.state = Some(State::Refused { since, last: now });
+            self.state = Some(State::Refused(Refusal { since, last: now }));
             if self.pause().is_some() && self.counted.replace(since) != Some(since) {
                 self.pauses += 1;
             }
             return Permission::Wait(time);
         }
-        if let Some(State::Refused { since, last }) = self.state {
-            self.refused = Some(Refusal { since, last });
+        if let Some(State::Refused(refusal)) = self.state {
+            self.refused = Some(refusal);
         }
         let disturbed = signs.hold.or((signs.foreign > self.rules.tolerated).then_some(Pause::Foreign));
         match self.state {
@@ -248,7 +248,7 @@ impl Law {
                 let seen = disturbed.or((signs.in_flight > 0).then_some(why));
                 self.go_on_when_quiet(now, last_sign, why, seen)
             }
-            None | Some(State::Refused { .. }) => self.pause_or_go(now, disturbed, now, now),
+            None | Some(State::Refused(_)) => self.pause_or_go(now, disturbed, now, now),
             Some(State::Working { since, rested }) => {
                 let rest = self.rules.duty.rest_after(now.saturating_sub(rested).min(LONGEST_WORK));
                 if disturbed.is_none() && rest > self.rules.poll {

@@ -56,7 +56,7 @@ fn loop_nothing_stays_behind() {
     assert!(volume.traffic().unwrap().written > 0);
     drop(volume);
     assert!(!image.exists());
-    // The device may be somebody else's at once, and whoever looks at it in passing keeps it attached that long.
+    // Another process may attach the device again at once, and a process that opens it briefly keeps it attached until it closes it.
     let backing = Path::new("/sys/block").join(device.file_name().unwrap()).join("loop/backing_file");
     let until = Instant::now() + Duration::from_secs(60);
     while fs::read_to_string(&backing).is_ok_and(|path| path.starts_with(image.to_str().unwrap())) {

@@ -172,7 +172,7 @@ impl SimShared {
         self.compare(&state, &state.maps, &state.live, false)
     }
 
-    /// The same after a loss of power at this moment; the generator decides what of it had reached the medium.
+    /// The same after a loss of power at this moment; the generator decides which writes had reached the medium.
     ///
     /// # Errors
     /// The first block that does not hold what it did, or what another process has written since.

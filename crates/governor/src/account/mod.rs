@@ -28,7 +28,6 @@ pub use balance::{Balance, Promise};
 pub(crate) use requests::KINDS;
 pub use requests::{Bounds, Completed, Requests, Times, Work};
 
-use longrun_engine::Permission;
 use requests::SIZES;
 use std::time::Duration;
 use usual::{Arrivals, KNOWN, MEMORY, SLOW, Usual, WHILE};
@@ -209,27 +208,26 @@ impl Account {
         self.usual_time() * self.arrivals.rate * self.promise.mean
     }
 
-    /// Whether the next piece may be begun `now`.
-    pub fn permission(&mut self, now: Duration) -> Permission {
+    /// When to ask again before the next piece, if the account refuses it `now`. The last piece is over.
+    pub fn refuses(&mut self, now: Duration) -> Option<Duration> {
         if let Some(began) = self.began.take() {
             let took = now.saturating_sub(began).as_secs_f64().min(LONGEST_PIECE);
             self.piece += (took - self.piece) * if self.piece == 0.0 { 1.0 } else { NEW_PIECE };
         }
-        if let Some((work, time)) = self.rest(now).or_else(|| self.refusal(now)) {
-            self.work = work;
-            return Permission::Wait(Duration::from_secs_f64(time));
+        let refusal = self.rest(now).or_else(|| self.refusal(now));
+        if refusal.is_none() {
+            self.refused = None;
         }
+        self.work = refusal.map_or(Work::Rests, |(work, _)| work);
+        refusal.map(|(_, time)| Duration::from_secs_f64(time))
+    }
+
+    /// The next piece is begun `now`.
+    pub fn begin(&mut self, now: Duration) {
         self.work = Work::UnderWay;
-        self.refused = None;
         self.pieces += 1;
         self.began = Some(now);
         self.harm.1 += self.expected_in_line(now);
-        Permission::Go
-    }
-
-    /// The piece that was permitted last is not begun: somebody else had a reason against it.
-    pub fn withdraw(&mut self) {
-        (self.began, self.work) = (None, Work::Rests);
     }
 
     /// The state of our work.
@@ -246,8 +244,7 @@ impl Account {
             let left = until.saturating_sub(now).as_secs_f64().max(self.under_way(now));
             return (left > 0.0).then_some((Work::Rests, left.max(LOOK.0 / 10.0)));
         }
-        self.silent_for(now)?;
-        if now < self.next_rest {
+        if now < self.next_rest || !self.is_shared(now) {
             return None;
         }
         // The first request in it does not count: it comes after our work.
@@ -262,13 +259,14 @@ impl Account {
 
     /// How long a request of others may still be under way, in seconds.
     fn under_way(&self, now: Duration) -> f64 {
-        let since = self.asked.map_or(f64::INFINITY, |asked| now.saturating_sub(asked).as_secs_f64());
-        (self.usual_time() * GRACE).min(GRACE_MOST) - since
+        (self.usual_time() * GRACE).min(GRACE_MOST) - self.silent_for(now)
     }
 
     /// How long to wait before the next question, and what that is called; `None` when the piece may be begun.
     fn refusal(&mut self, now: Duration) -> Option<(Work, f64)> {
-        self.silent_for(now)?;
+        if !self.is_shared(now) {
+            return None;
+        }
         let refused_for = now.saturating_sub(*self.refused.get_or_insert(now)).as_secs_f64();
         if self.forced.is_some_and(|until| now < until) {
             return None;
@@ -299,15 +297,19 @@ impl Account {
         Some((work, time.clamp(LOOK.0, LOOK.1)))
     }
 
-    /// How long others have made no request, in seconds; `None` when nobody is there.
-    fn silent_for(&self, now: Duration) -> Option<f64> {
-        let silent = now.saturating_sub(self.asked?).as_secs_f64();
-        (silent < self.arrivals.silence(self.silence)).then_some(silent)
+    /// How long others have made no request, in seconds.
+    fn silent_for(&self, now: Duration) -> f64 {
+        self.asked.map_or(f64::INFINITY, |asked| now.saturating_sub(asked).as_secs_f64())
+    }
+
+    /// Whether others still use the device.
+    fn is_shared(&self, now: Duration) -> bool {
+        self.silent_for(now) < self.arrivals.silence(self.silence)
     }
 
     /// The harm that the next piece is expected to do on a device that serves one request at a time, in seconds.
     fn expected_in_line(&self, now: Duration) -> f64 {
-        if self.silent_for(now).is_none() { 0.0 } else { self.arrivals.rate * self.squares / 2.0 }
+        if self.is_shared(now) { self.arrivals.rate * self.squares / 2.0 } else { 0.0 }
     }
 
     /// The share of that harm which is really done.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::Pace;
+use longrun_engine::Permission;
 
 const QUIET: Duration = Duration::from_millis(50);
 
@@ -35,6 +36,17 @@ struct Outcome {
     noticed: Option<f64>,
 }
 
+/// Asks, and begins the piece if it may be.
+fn permission(account: &mut Account, now: Duration) -> Permission {
+    match account.refuses(now) {
+        Some(time) => Permission::Wait(time),
+        None => {
+            account.begin(now);
+            Permission::Go
+        }
+    }
+}
+
 /// The requests of others: when each arrives, and how long the device alone needs.
 fn arrivals(scene: &Scene, from: f64, random: &mut fastrand::Rng) -> Vec<(f64, f64)> {
     let mut at = from;
@@ -59,7 +71,7 @@ fn simulate(scene: &Scene, mut account: Option<Account>, from: f64) -> Outcome {
     let mut bounds = [Bounds { slow: 0, late: u64::MAX }; KINDS];
     while now < end {
         let permission = account.as_mut().map_or(Permission::Wait(Duration::from_millis(10)), |account| {
-            account.permission(Duration::from_secs_f64(now))
+            permission(account, Duration::from_secs_f64(now))
         });
         let (until, busy) = match permission {
             Permission::Go => (now + scene.piece, true),
@@ -153,8 +165,8 @@ fn a_device_that_nobody_else_uses_is_used_all_the_time_also_after_others_have_go
     account.piece = SSD.piece;
     account.observe(Duration::from_secs(1), &Requests { asked: 3000, ..Requests::default() });
     account.credit = -1.0;
-    assert_ne!(account.permission(Duration::from_millis(1001)), Permission::Go);
-    assert_eq!(account.permission(Duration::from_millis(1060)), Permission::Go);
+    assert_ne!(permission(&mut account, Duration::from_millis(1001)), Permission::Go);
+    assert_eq!(permission(&mut account, Duration::from_millis(1060)), Permission::Go);
 }
 
 #[test]
@@ -195,7 +207,7 @@ fn the_writes_of_kernel_threads_are_charged_by_the_share_that_was_not_ours() {
         account.observe(Duration::from_secs(1), &seen);
         (account.balance().charged_seconds * 1000.0).round()
     };
-    assert_eq!(charged(0, 0.0, false), 200.0, "reads are told apart by their class");
+    assert_eq!(charged(0, 0.0, false), 200.0, "reads are identified by their I/O class");
     assert_eq!((charged(SIZES, 0.0, false), charged(SIZES, 0.5, false)), (0.0, 100.0));
     assert_eq!(charged(2 * SIZES, 1.0, false), 0.0, "the journal is written for us");
     assert_eq!(charged(2 * SIZES, 1.0, true), 200.0, "for others");

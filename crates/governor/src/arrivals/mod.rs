@@ -2,7 +2,8 @@
 //! device show a request only after it is complete.
 //!
 //! Owns the programs and their maps. Arrivals that kernel threads cause for other processes are not visible here; the
-//! counters show them. Completed requests are counted whoever made them, except in the idle class, where ours are.
+//! counters show them. Completed requests of all processes and kernel threads are counted, except those in the idle class,
+//! where ours are.
 
 mod skeleton;
 
@@ -28,7 +29,7 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o"
 pub struct Refused(#[from] libbpf_rs::Error);
 
 /// What other processes have requested from a device so far.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Asked {
     /// How often.
     pub requests: u64,
@@ -36,8 +37,8 @@ pub struct Asked {
     pub bytes: Bytes,
     /// When the last time was, on the monotonic clock.
     pub last: Duration,
-    /// The name of the process that asked last; it can be anything.
-    pub program: String,
+    /// The name of the process that asked last, up to the first zero; it can be anything.
+    pub program: [u8; 16],
     /// Our own completed requests.
     pub own: u64,
     /// The squares of how long each of ours took, added up, in square microseconds.
@@ -46,11 +47,25 @@ pub struct Asked {
     pub completed: [Completed; KINDS],
 }
 
+impl Asked {
+    /// The name of the process that asked last.
+    #[must_use]
+    pub fn program(&self) -> String {
+        let name: Vec<u8> = self.program.iter().copied().take_while(|byte| *byte != 0).collect();
+        String::from_utf8_lossy(&name).into_owned()
+    }
+}
+
 /// The BPF programs, attached until this value is dropped.
 pub struct Arrivals {
     // Before the object: the links first go down, then what they lead to.
     _links: Vec<Link>,
     object: Object,
+    /// What the programs were told of our work.
+    told: Work,
+    /// When what was begun before is done, on the monotonic clock, and how often it has stopped.
+    done: Duration,
+    stops: u64,
 }
 
 impl std::fmt::Debug for Arrivals {
@@ -87,7 +102,7 @@ impl Arrivals {
         }
         let object = open.load()?;
         let links = object.progs_mut().map(|program| program.attach()).collect::<Result<_, _>>()?;
-        Ok(Self { _links: links, object })
+        Ok(Self { _links: links, object, told: Work::Rests, done: Duration::ZERO, stops: 0 })
     }
 
     fn map(&self, name: &str) -> Result<Map<'_>, Refused> {
@@ -117,13 +132,11 @@ impl Arrivals {
                 after: of(AFTER)?,
             };
         }
-        let name = value.get(offset_of!(types::arrivals, program)..)?.iter().copied().take(16);
-        let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
         Some(Asked {
             requests: u64_at(&value, offset_of!(types::arrivals, requests))?,
             bytes: Bytes(u64_at(&value, offset_of!(types::arrivals, bytes))?),
             last: Duration::from_nanos(u64_at(&value, offset_of!(types::arrivals, last))?),
-            program: String::from_utf8_lossy(&name).into_owned(),
+            program: *value.get(offset_of!(types::arrivals, program)..)?.first_chunk()?,
             own: u64_at(&value, offset_of!(types::arrivals, own))?,
             own_squares: u64_at(&value, offset_of!(types::arrivals, own_squares))?,
             completed,
@@ -144,17 +157,24 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Tells the state of our work, and how often it has stopped. What we began before is done at the moment `done`, on the
-    /// monotonic clock.
+    /// Tells the state of our work, if it is another than before. What was begun is done after at most `rest`.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn set_work(&self, state: Work, done: Duration, stops: u64) -> Result<(), Refused> {
+    pub fn tell(&mut self, state: Work, rest: Duration) -> Result<(), Refused> {
+        if state == self.told {
+            return Ok(());
+        }
+        if self.told == Work::UnderWay {
+            self.done = Duration::from_nanos(longrun_sys::monotonic_nanoseconds()) + rest;
+            self.stops += 1;
+        }
         let mut value = [0; size_of::<types::work>()];
         put(&mut value, offset_of!(types::work, state), &(state as u64).to_ne_bytes());
-        put(&mut value, offset_of!(types::work, done), &(done.as_nanos() as u64).to_ne_bytes());
-        put(&mut value, offset_of!(types::work, stops), &stops.to_ne_bytes());
+        put(&mut value, offset_of!(types::work, done), &(self.done.as_nanos() as u64).to_ne_bytes());
+        put(&mut value, offset_of!(types::work, stops), &self.stops.to_ne_bytes());
         self.map("work")?.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)?;
+        self.told = state;
         Ok(())
     }
 }

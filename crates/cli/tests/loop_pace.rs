@@ -32,7 +32,7 @@ fn optimize(volume: &LoopVolume, more: &[&str]) -> Output {
 
 #[test]
 fn loop_beside_a_busy_user_of_the_device_little_is_moved_unless_in_haste() {
-    let volume = fragmented(128);
+    let volume = fragmented(512);
     let before = dump(&volume.mount_point()).unwrap();
     let json = |output: &Output| serde_json::from_str::<Value>(&check(output, 0, "")).unwrap();
     {

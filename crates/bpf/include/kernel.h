@@ -85,6 +85,7 @@ enum req_flag_bits {
 
 struct block_device {
 	struct gendisk *bd_disk;
+	__u32 bd_dev;
 };
 
 struct bio_vec {
@@ -108,6 +109,10 @@ struct bio {
 };
 
 /* ext4 */
+struct journal_s {
+	struct block_device *j_fs_dev;
+};
+
 struct ext4_allocation_request {
 	struct inode *inode;
 	__u32 len;

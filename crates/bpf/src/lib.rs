@@ -3,10 +3,12 @@
 //!
 //! Owns no program: each crate that has one loads it itself.
 
+mod constants;
 mod device;
 mod field;
 mod messages;
 
+pub use constants::set_constants;
 pub use device::KernelDevice;
 pub use field::{put, u32_at, u64_at};
 pub use messages::{explained, quieten};

@@ -33,7 +33,7 @@ mod torture;
 mod trimming;
 mod volume;
 
-pub use ageing::{AgeingSettings, Course, Curve, Evening, Maintenance, ageing, ageing_report, curves};
+pub use ageing::{AgeingSettings, Course, Curve, Maintenance, ageing, ageing_report, curves};
 pub use bench::{BenchSettings, Phase, bench, scan};
 pub use crash::{CrashRun, CrashSettings, Cut, crash};
 pub use frozen::Frozen;

@@ -1,7 +1,7 @@
 //! The agenda: divides a volume into windows, which are planned one after another, so that memory and time stay
 //! bounded.
 //!
-//! The free space is gathered in the zone, which consists of the largest segments of the volume. Each window takes the
+//! The free space is consolidated in the zone, which consists of the largest segments of the volume. Each window takes the
 //! next stretch outside the zone, and as much of the zone as is needed to fill it. The data in this part of the zone
 //! moves out, so the zone becomes empty from its start. The unused rest of a slice of the zone belongs to the next
 //! window.
@@ -57,11 +57,11 @@ pub(crate) struct Job {
 }
 
 impl<'a> Agenda<'a> {
-    /// Cuts a volume into windows; `gather` says whether the free space shall gather in a zone.
-    pub(crate) fn new(layout: &'a VolumeLayout, gather: bool, size: WindowSize) -> Self {
+    /// Cuts a volume into windows; `consolidate` says whether free space is to be consolidated in a zone.
+    pub(crate) fn new(layout: &'a VolumeLayout, consolidate: bool, size: WindowSize) -> Self {
         let free: ExtentSet = layout.free().iter().copied().collect();
         let segments = layout.segments();
-        let zone: ExtentSet = match gather {
+        let zone: ExtentSet = match consolidate {
             true => {
                 let shares = shares(layout.regions(), free.total().0);
                 zone::choose_with_shares(&segments, &free, free.total().0, &shares).into_iter().collect()

@@ -191,7 +191,7 @@ fn attempt(window: &Window, protected: &[Extent], pieces: u64) -> (Target, Vec<U
     let homeless = packer.place_large();
     // Where fragments leave, holes appear: not more pieces of free space than before, with a margin for units that do
     // not reach their place in the end.
-    packer.gather_holes((pieces - pieces.min(1 + pieces / 50)) as usize);
+    packer.consolidate_holes((pieces - pieces.min(1 + pieces / 50)) as usize);
     let (target, left, _) = packer.finish(homeless);
     (target, left)
 }

@@ -126,7 +126,7 @@ pub fn why_nothing(
     Nothing { reason, excess_fragments: gain.movable, mode }
 }
 
-/// Every file is contiguous. Only full mode gathers free space.
+/// Every file is contiguous. Only full mode consolidates free space.
 fn without_excess(layout: &VolumeLayout, mode: Mode) -> NoPlan {
     let free = layout.fragmentation().free_space;
     let is_compact = free.pieces <= free.floor_pieces * 2 + 2;

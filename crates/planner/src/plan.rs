@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum Why {
     /// The file is fragmented, and becomes contiguous or less fragmented.
     Defragment,
-    /// The file fills a gap exactly, so that the free space is gathered elsewhere.
+    /// The file fills a gap exactly, so that the free space is consolidated elsewhere.
     FillGap,
     /// The file leaves a place that a larger one needs.
     MakeRoom,

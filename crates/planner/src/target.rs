@@ -201,7 +201,7 @@ impl<'a> Packer<'a> {
 
     /// Lowers the number of holes to `most` if it can: a small unit between two holes that fills a third one exactly
     /// leaves two holes fewer.
-    pub(crate) fn gather_holes(&mut self, most: usize) {
+    pub(crate) fn consolidate_holes(&mut self, most: usize) {
         if self.board.hole_count() <= most {
             return;
         }

@@ -1,4 +1,4 @@
-//! Chooses the zone in which the free space is gathered.
+//! Chooses the zone in which the free space is consolidated.
 
 use longrun_layout::{Extent, ExtentSet};
 

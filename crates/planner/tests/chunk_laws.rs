@@ -3,7 +3,7 @@
 use longrun_layout::Blocks;
 use longrun_planner::Mode;
 use longrun_planner::chunks::{
-    Area, AreaIndex, Chunk, ChunkIndex, ChunkLimits, ChunkMap, Gathering, Portion, Stage, Unit, next_stage,
+    Area, AreaIndex, Chunk, ChunkIndex, ChunkLimits, ChunkMap, Consolidation, Portion, Stage, Unit, next_stage,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +77,7 @@ fn limits() -> impl Strategy<Value = ChunkLimits> {
             reserve: Blocks(reserve),
             reserve_beside: Blocks(reserve / 2),
             has_just_emptied: reserve % 2 == 0,
-            space: if goal % 3 == 0 { Gathering::Pays } else { Gathering::OnTrial },
+            space: if goal % 3 == 0 { Consolidation::Pays } else { Consolidation::OnTrial },
             goal,
         }
     })
@@ -147,9 +147,9 @@ proptest! {
                 Stage::Evacuate { chunk, promises } => (map.chunks[chunk.0 as usize].used().0, *promises),
             };
             prop_assert!(promises > 0, "for nothing: {:?}", stage);
-            prop_assert!(limits.space == Gathering::Pays || cost <= used / 100, "{} of {}: {:?}", cost, used, stage);
+            prop_assert!(limits.space == Consolidation::Pays || cost <= used / 100, "{} of {}: {:?}", cost, used, stage);
         }
-        let disappointed = ChunkLimits { space: Gathering::Disappoints, ..limits };
+        let disappointed = ChunkLimits { space: Consolidation::Disappoints, ..limits };
         prop_assert_eq!(next_stage(&map, &disappointed), None);
     }
 
@@ -164,8 +164,8 @@ proptest! {
 
 #[test]
 fn a_promise_that_is_not_kept_is_tried_once_more_if_one_was_before() {
-    let begun = Gathering::default();
-    assert_eq!(begun.after(true), Gathering::Pays);
+    let begun = Consolidation::default();
+    assert_eq!(begun.after(true), Consolidation::Pays);
     assert_eq!(begun.after(true).after(false), begun);
-    assert_eq!(begun.after(false), Gathering::Disappoints);
+    assert_eq!(begun.after(false), Consolidation::Disappoints);
 }

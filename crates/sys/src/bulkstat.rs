@@ -1,6 +1,6 @@
 //! Reads a whole XFS volume: its geometry, and all its inodes without opening them.
 
-use crate::raw::{KernelRecord, update};
+use crate::raw::{KernelRecord, Records, update};
 use longrun_layout::{BlockSize, Blocks, Bytes, FileId, InodeNumber, PhysicalBlock};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -173,16 +173,12 @@ struct Record {
     reserved: [u64; 6],
 }
 
-const RECORDS: usize = 1024;
+// SAFETY: repr(C), integers only, 64 bytes without padding.
+unsafe impl KernelRecord for Header {}
+// SAFETY: repr(C), integers only, 192 bytes without padding.
+unsafe impl KernelRecord for Record {}
 
-#[repr(C)]
-struct Argument {
-    header: Header,
-    records: [Record; RECORDS],
-}
-
-// SAFETY: repr(C), integers only, 64 + 1024 × 192 bytes without padding.
-unsafe impl KernelRecord for Argument {}
+type Argument = Records<Header, Record, 1024>;
 
 const BULKSTAT: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Header>(b'X', 127);
 
@@ -192,15 +188,16 @@ const BULKSTAT: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Header>(b'
 /// # Errors
 /// The kernel's.
 pub fn for_each_inode(mount: impl AsFd, mut visit: impl FnMut(InodeRecord) -> bool) -> Result<(), Errno> {
-    // SAFETY: integers only; all zero is a valid value. On the heap from the start would need no less trust.
-    let mut argument: Box<Argument> = Box::new(unsafe { std::mem::zeroed() });
+    // SAFETY: integers only; all zero is a valid value.
+    let (header, empty): (Header, Record) = unsafe { std::mem::zeroed() };
+    let mut argument = Box::new(Argument::new(header, empty));
     let mut next = 0;
     loop {
         argument.header =
-            Header { inode: next, flags: 0, wanted: RECORDS as u32, given: 0, group: 0, reserved: [0; 5] };
+            Header { inode: next, flags: 0, wanted: Argument::ROOM, given: 0, group: 0, reserved: [0; 5] };
         // SAFETY: the kernel writes the header and at most `wanted` records, which is the length of the array.
         unsafe { update(mount.as_fd(), BULKSTAT, argument.as_mut()) }?;
-        let given = argument.records.get(..argument.header.given as usize).unwrap_or(&argument.records);
+        let given = argument.given(argument.header.given);
         if given.is_empty() {
             return Ok(());
         }

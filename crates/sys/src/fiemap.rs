@@ -1,7 +1,7 @@
 //! FIEMAP: the extent map of a file.
 
 use crate::ByteRange;
-use crate::raw::{KernelRecord, update};
+use crate::raw::{KernelRecord, Records, update};
 use longrun_layout::{BlockSize, Blocks, Bytes, LogicalBlock, PhysicalBlock, Run};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -118,17 +118,13 @@ struct Record {
     reserved: [u32; 3],
 }
 
+// SAFETY: repr(C), integers only, 32 bytes without padding.
+unsafe impl KernelRecord for Header {}
+// SAFETY: repr(C), integers only, 56 bytes without padding.
+unsafe impl KernelRecord for Record {}
+
 /// Large enough that nearly every file takes one call, small enough for the stack.
-const RECORDS: usize = 256;
-
-#[repr(C)]
-struct Argument {
-    header: Header,
-    records: [Record; RECORDS],
-}
-
-// SAFETY: repr(C), integers only, 32 + 256 × 56 bytes without padding.
-unsafe impl KernelRecord for Argument {}
+type Argument = Records<Header, Record, 256>;
 
 const SYNC: u32 = 1;
 const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Header>(b'f', 11);
@@ -146,7 +142,7 @@ pub fn for_each_extent(
     let end = range.start.0.saturating_add(range.length.0);
     let empty = Record { logical: 0, physical: 0, length: 0, reserved64: [0; 2], flags: 0, reserved: [0; 3] };
     let header = Header { start: 0, length: 0, flags: 0, mapped_extents: 0, extent_count: 0, reserved: 0 };
-    let mut argument = Argument { header, records: [empty; RECORDS] };
+    let mut argument = Argument::new(header, empty);
     let mut at = range.start.0;
     while at < end {
         argument.header = Header {
@@ -154,13 +150,13 @@ pub fn for_each_extent(
             length: end - at,
             flags: if mapping == Mapping::Synced { SYNC } else { 0 },
             mapped_extents: 0,
-            extent_count: RECORDS as u32,
+            extent_count: Argument::ROOM,
             reserved: 0,
         };
         // SAFETY: the kernel writes the header and at most `extent_count` records, which is the length of the array.
         unsafe { update(file.as_fd(), OPCODE, &mut argument) }?;
-        let mapped = argument.header.mapped_extents as usize;
-        for record in argument.records.iter().take(mapped) {
+        let mapped = argument.given(argument.header.mapped_extents);
+        for record in mapped {
             let flags = ExtentFlags(record.flags);
             let extent = FileExtent {
                 logical: Bytes(record.logical),
@@ -173,7 +169,7 @@ pub fn for_each_extent(
             }
         }
         // An extent that does not advance would loop for ever; a file system that reports one is not to be trusted.
-        let next = argument.records.iter().take(mapped).next_back().map(|r| r.logical.saturating_add(r.length));
+        let next = mapped.last().map(|r| r.logical.saturating_add(r.length));
         match next {
             Some(next) if next > at => at = next,
             Some(_) => return Err(Errno::UCLEAN),

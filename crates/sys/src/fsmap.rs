@@ -1,7 +1,7 @@
 //! GETFSMAP: the use of each part of a volume, free space included.
 
 use crate::device::device_number_of_file;
-use crate::raw::{KernelRecord, update};
+use crate::raw::{KernelRecord, Records, update};
 use longrun_layout::{BlockSize, Blocks, Extent, PhysicalBlock};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -97,16 +97,12 @@ struct Header {
     keys: [Record; 2],
 }
 
-const RECORDS: usize = 1024;
+// SAFETY: repr(C), integers only, 192 bytes without padding.
+unsafe impl KernelRecord for Header {}
+// SAFETY: repr(C), integers only, 64 bytes without padding.
+unsafe impl KernelRecord for Record {}
 
-#[repr(C)]
-struct Argument {
-    header: Header,
-    records: [Record; RECORDS],
-}
-
-// SAFETY: repr(C), integers only, 192 + 1024 × 64 bytes without padding.
-unsafe impl KernelRecord for Argument {}
+type Argument = Records<Header, Record, 1024>;
 
 const SPECIAL_OWNER: u32 = 0x10;
 const LAST: u32 = 0x20;
@@ -150,13 +146,13 @@ pub fn map_space(file: impl AsFd, block_size: BlockSize, within: Extent) -> Resu
         ..zero
     };
     let header =
-        Header { iflags: 0, oflags: 0, count: RECORDS as u32, entries: 0, reserved: [0; 6], keys: [low, high] };
-    let mut argument = Box::new(Argument { header, records: [zero; RECORDS] });
+        Header { iflags: 0, oflags: 0, count: Argument::ROOM, entries: 0, reserved: [0; 6], keys: [low, high] };
+    let mut argument = Box::new(Argument::new(header, zero));
     let mut found = Vec::new();
     loop {
         // SAFETY: the kernel writes the header and at most `count` records, which is the length of the array.
         unsafe { update(file.as_fd(), OPCODE, argument.as_mut()) }?;
-        let records = argument.records.get(..argument.header.entries as usize).unwrap_or(&argument.records);
+        let records = argument.given(argument.header.entries);
         found.extend(records.iter().map(|r| SpaceRecord {
             extent: Extent { start: PhysicalBlock(r.physical / size), length: Blocks(r.length / size) },
             owner: if r.flags & SPECIAL_OWNER == 0 { SpaceOwner::Other(r.owner) } else { SpaceOwner::decode(r.owner) },

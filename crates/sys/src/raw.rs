@@ -11,6 +11,35 @@ use std::os::fd::{AsFd, AsRawFd};
 /// The type is `repr(C)` (or a primitive), has no padding and no invalid bit pattern.
 pub(crate) unsafe trait KernelRecord {}
 
+/// An argument whose answer is an array behind its header, as several calls have it. A header that ends on the
+/// alignment of a record leaves no padding between the two.
+#[repr(C)]
+pub(crate) struct Records<H, R, const N: usize> {
+    /// What is asked, and how many records the answer has.
+    pub(crate) header: H,
+    records: [R; N],
+}
+
+// SAFETY: repr(C) of two kinds of records; neither header nor record has padding, and the assertion in `new` keeps it
+// from arising between them or behind the last.
+unsafe impl<H: KernelRecord, R: KernelRecord, const N: usize> KernelRecord for Records<H, R, N> {}
+
+impl<H: KernelRecord, R: KernelRecord + Copy, const N: usize> Records<H, R, N> {
+    /// The length of the array, as the kernel is to be told it.
+    pub(crate) const ROOM: u32 = N as u32;
+
+    /// An argument with empty records.
+    pub(crate) fn new(header: H, empty: R) -> Self {
+        const { assert!(size_of::<Self>() == size_of::<H>() + N * size_of::<R>()) };
+        Self { header, records: [empty; N] }
+    }
+
+    /// The first `count` records; all, when the kernel claims to have written more.
+    pub(crate) fn given(&self, count: u32) -> &[R] {
+        self.records.get(..count as usize).unwrap_or(&self.records)
+    }
+}
+
 /// The type byte of the calls that came with btrfs, some of which every file system knows by now.
 pub(crate) const BTRFS_CALLS: u8 = 0x94;
 

@@ -11,7 +11,7 @@ mod report;
 
 pub use daemon::Daemon;
 pub use maintainer::Maintenance;
-pub use report::{AgeingReport, Course, Evening};
+pub use report::{AgeingReport, Course, Evening, average_excess};
 
 use crate::{BenchError, Place, SpaceState, layout_of};
 use longrun_ageing::{AgeError, Life, LifePlan};
@@ -116,6 +116,7 @@ impl<'a> Ageing<'a> {
                 files: layout.files,
                 excess_fragments: layout.excess_fragments,
                 free_pieces: space.pieces,
+                largest_free: space.largest,
                 moved: maintainer.moved(),
                 written: self.place.device().sample()?.since(&begun).written_bytes,
             });

@@ -18,11 +18,20 @@ pub struct Evening {
     pub excess_fragments: u64,
     /// Pieces of free space of the volume, where this can be read (ext4 and XFS).
     pub free_pieces: Option<u64>,
+    /// The longest of them.
+    pub largest_free: Option<Bytes>,
     /// Bytes moved by the maintenance since the beginning: for the service its own count, for a weekly tool
     /// what the device wrote during its runs.
     pub moved: Bytes,
     /// Everything that the device has written since the beginning.
     pub written: Bytes,
+}
+
+/// Excess fragments at the end of all these days, on average.
+#[must_use]
+pub fn average_excess(evenings: &[Evening]) -> f64 {
+    let sum: u64 = evenings.iter().map(|evening| evening.excess_fragments).sum();
+    per(sum as f64, evenings.len() as f64)
 }
 
 /// The same weeks with one method.
@@ -42,11 +51,6 @@ pub struct Course {
 impl Course {
     fn last(&self) -> Evening {
         self.evenings.last().copied().unwrap_or_default()
-    }
-
-    fn average_excess(&self) -> f64 {
-        let sum: u64 = self.evenings.iter().map(|evening| evening.excess_fragments).sum();
-        per(sum as f64, self.evenings.len() as f64)
     }
 }
 
@@ -101,7 +105,7 @@ impl AgeingReport {
 fn sentence(course: &Course, nobody: &Course) -> Option<String> {
     let (excess, without) = (course.last().excess_fragments, nobody.last().excess_fragments);
     let name = &course.name;
-    let (average, average_without) = (course.average_excess(), nobody.average_excess());
+    let (average, average_without) = (average_excess(&course.evenings), average_excess(&nobody.evenings));
     let figures = format!(
         "{excess} excess fragments at the end, {without} without maintenance (average of all evenings: {average:.0} \
          and {average_without:.0}); {:.0} MiB moved",

@@ -2,13 +2,13 @@
 
 use super::model::{Experience, Model, TRIES};
 use super::tasks::Prospect;
-use super::traits::{Evacuated, Pace, Picture, Relocated};
+use super::traits::{Evacuated, Meter, Picture, Relocated};
 use crate::{
     Halt, Observer, Pacer, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally, Turn,
 };
 use crate::{Scope, SkipReason, VolumeError};
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, Fragmentation};
-use longrun_planner::chunks::{ChunkIndex, ChunkLimits, Gathering, Portion, Stage, next_stage};
+use longrun_planner::chunks::{ChunkIndex, ChunkLimits, Consolidation, Portion, Stage, next_stage};
 use longrun_planner::{Mode, Why};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -103,7 +103,7 @@ pub(super) fn run<'a>(
         goal: None,
         has_just_emptied: false,
         promised: None,
-        space: Gathering::default(),
+        space: Consolidation::default(),
         begun_at: None,
         for_files: None,
         files_are_over: false,
@@ -132,7 +132,7 @@ struct Pass<'a> {
     /// What the last stage was to do for the free space.
     promised: Option<Promise>,
     /// What became of such.
-    space: Gathering,
+    space: Consolidation,
     /// What an efficient pass set out for.
     goal: Option<u64>,
     /// What may still be written for files.
@@ -161,7 +161,7 @@ impl Observer for Pacer<'_> {
     }
 }
 
-impl Pace for Pacer<'_> {
+impl Meter for Pacer<'_> {
     fn before(&mut self, next: Bytes) -> Result<(), Stop> {
         self.wait_for(next)
     }
@@ -306,7 +306,7 @@ impl Pass<'_> {
         if again {
             self.begun_at = Some(now);
             self.experience.begin_again();
-            (self.space, self.files_are_over, self.fruitless) = (Gathering::default(), false, 0);
+            (self.space, self.files_are_over, self.fruitless) = (Consolidation::default(), false, 0);
         }
         again
     }

@@ -49,7 +49,7 @@ pub struct Picture {
 }
 
 /// Is asked before each part of an operation, and receives the number of bytes written.
-pub trait Pace: Observer {
+pub trait Meter: Observer {
     /// Returns when `next` bytes may be written.
     ///
     /// # Errors
@@ -82,11 +82,11 @@ pub trait Relocated: Volume<Scan = Picture> {
     ///
     /// # Errors
     /// [`Halt`].
-    fn gather(&mut self, task: &Task, pace: &mut dyn Pace) -> Result<Option<SkipReason>, Halt>;
+    fn gather(&mut self, task: &Task, meter: &mut dyn Meter) -> Result<Option<SkipReason>, Halt>;
 
     /// Moves everything out of a chunk of the last scan, wherever the volume likes.
     ///
     /// # Errors
     /// [`Halt`]; nothing of it goes on then.
-    fn evacuate(&mut self, chunk: ChunkKey, pace: &mut dyn Pace) -> Result<Evacuated, Halt>;
+    fn evacuate(&mut self, chunk: ChunkKey, meter: &mut dyn Meter) -> Result<Evacuated, Halt>;
 }

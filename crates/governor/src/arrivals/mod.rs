@@ -93,13 +93,9 @@ impl Arrivals {
 
     fn load() -> Result<Self, Refused> {
         let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
-        for mut map in open.maps_mut() {
-            if map.name().to_string_lossy().ends_with("rodata") {
-                let mut constants = map.initial_value().unwrap_or_default().to_vec();
-                put(&mut constants, offset_of!(types::rodata, own_process), &std::process::id().to_ne_bytes());
-                map.set_initial_value(&constants)?;
-            }
-        }
+        longrun_bpf::set_constants(&mut open, |constants| {
+            put(constants, offset_of!(types::rodata, own_process), &std::process::id().to_ne_bytes());
+        })?;
         let object = open.load()?;
         let links = object.progs_mut().map(|program| program.attach()).collect::<Result<_, _>>()?;
         Ok(Self { _links: links, object, told: Work::Rests, done: Duration::ZERO, stops: 0 })

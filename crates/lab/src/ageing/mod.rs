@@ -12,7 +12,7 @@ use crate::oracle::{filefrag, free_space};
 use crate::{FileSystemKind, LoopVolume, Optimizer, VolumeSpec, longrun_binary, tool};
 use anyhow::{Context, Result, ensure};
 use longrun_ageing::{Life, LifePlan};
-use longrun_bench::ageing::{Daemon, PERIOD};
+use longrun_bench::ageing::{Daemon, Evening, PERIOD};
 use longrun_layout::Bytes;
 use serde::Serialize;
 use std::fs::File;
@@ -63,24 +63,6 @@ pub enum Maintenance {
 impl Maintenance {
     /// All methods.
     pub const ALL: [Self; 4] = [Self::Nobody, Self::Peer, Self::Longrun, Self::LongrunAndPass];
-}
-
-/// The state of a volume at the end of a day.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Evening {
-    /// Regular files.
-    pub files: u64,
-    /// Their excess fragments.
-    pub excess_fragments: u64,
-    /// Pieces of free space.
-    pub free_pieces: u64,
-    /// The longest of them.
-    pub largest_free: Bytes,
-    /// Everything that the device has written since the beginning.
-    pub written: Bytes,
-    /// Bytes moved by the maintenance since the beginning: for the service its own count, for a weekly tool
-    /// what the device wrote during its runs.
-    pub moved: Bytes,
 }
 
 /// The simulated use of a volume.
@@ -143,7 +125,7 @@ fn live(
             moved: maintainer.moved(),
             ..look(&volume.mount_point())?
         };
-        let Evening { excess_fragments, free_pieces, .. } = seen;
+        let (excess_fragments, free_pieces) = (seen.excess_fragments, seen.free_pieces.unwrap_or_default());
         progress(&format!(
             "  {}: day {day} of {}: {excess_fragments} excess fragments, {free_pieces} free pieces",
             maintainer.name(),
@@ -245,8 +227,8 @@ fn look(mount_point: &Path) -> Result<Evening> {
     Ok(Evening {
         files: number("/files")?,
         excess_fragments: number("/excess_fragments")?,
-        free_pieces: number("/free_space/pieces")?,
-        largest_free: Bytes(number("/free_space/largest_bytes")?),
+        free_pieces: Some(number("/free_space/pieces")?),
+        largest_free: Some(Bytes(number("/free_space/largest_bytes")?)),
         ..Evening::default()
     })
 }

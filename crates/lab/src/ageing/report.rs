@@ -1,11 +1,11 @@
 //! The results of the simulated weeks: a table, the goals, a picture.
 
 use super::chart::{Curve, curves};
-use super::{AgeingSettings, Course, Evening, Maintenance};
+use super::{AgeingSettings, Course, Maintenance};
 use crate::bench::{load, machine};
 use anyhow::{Context, Result};
 use longrun_bench::Table;
-use longrun_bench::ageing::{PERIOD, told};
+use longrun_bench::ageing::{Evening, PERIOD, average_excess, told};
 use longrun_layout::Bytes;
 use std::fmt::Write as _;
 
@@ -47,7 +47,7 @@ pub fn report(settings: &AgeingSettings, courses: &[Course], picture: &str) -> R
              something ran). At the end filefrag finds {}, and the file system's own tool {} free pieces; the \
              volume is clean. The run took {:.0} s.",
             course.name,
-            average_excess(course),
+            average_excess(&course.evenings),
             course.judged_excess,
             course.judged_pieces,
             course.seconds
@@ -67,14 +67,14 @@ pub fn report(settings: &AgeingSettings, courses: &[Course], picture: &str) -> R
     Ok((text, drawn(courses, nobody)))
 }
 
-fn average_excess(course: &Course) -> f64 {
-    let sum: u64 = course.evenings.iter().map(|evening| evening.excess_fragments).sum();
-    sum as f64 / course.evenings.len().max(1) as f64
-}
-
 fn more_written(evening: &Evening, nobody: &Course, day: usize) -> f64 {
     let without = nobody.evenings.get(day).map_or(Bytes(0), |evening| evening.written);
     evening.written.mebibytes() - without.mebibytes()
+}
+
+/// The pieces of free space, which `longrun analyze` tells on every file system.
+fn pieces(evening: &Evening) -> u64 {
+    evening.free_pieces.unwrap_or_default()
 }
 
 /// A row for each week and care.
@@ -97,8 +97,8 @@ fn table(courses: &[Course], nobody: &Course, days: u32) -> Table {
                 day.to_string(),
                 evening.files.to_string(),
                 evening.excess_fragments.to_string(),
-                evening.free_pieces.to_string(),
-                format!("{:.1}", evening.largest_free.mebibytes()),
+                pieces(evening).to_string(),
+                format!("{:.1}", evening.largest_free.unwrap_or_default().mebibytes()),
                 format!("{:.0}", evening.moved.mebibytes()),
                 format!("{:.0}", more_written(evening, nobody, day as usize)),
             ]);
@@ -112,8 +112,8 @@ fn claims(nobody: &Course, peer: &Course, longrun: &Course) -> Vec<(bool, String
     let last = |course: &Course| course.evenings.last().copied().unwrap_or_default();
     let (without, with) = (last(nobody).excess_fragments, last(longrun).excess_fragments);
     let fewer = if without == 0 { 0.0 } else { 100.0 * (1.0 - with as f64 / without as f64) };
-    let pieces = |day: usize| longrun.evenings.get(day).map_or(0, |evening| evening.free_pieces);
-    let (then, now) = (pieces(PERIOD as usize), last(longrun).free_pieces);
+    let then = longrun.evenings.get(PERIOD as usize).map_or(0, pieces);
+    let now = pieces(&last(longrun));
     let end = nobody.evenings.len().saturating_sub(1);
     let (ours, theirs) = (more_written(&last(longrun), nobody, end), more_written(&last(peer), nobody, end));
     let (moved, moved_by_peer) = (last(longrun).moved.mebibytes(), last(peer).moved.mebibytes());
@@ -134,8 +134,8 @@ fn claims(nobody: &Course, peer: &Course, longrun: &Course) -> Vec<(bool, String
             format!(
                 "no more free pieces than on day {PERIOD}: {then} then, {now} at the end ({} without maintenance, {} \
                  with the peer)",
-                last(nobody).free_pieces,
-                last(peer).free_pieces
+                pieces(&last(nobody)),
+                pieces(&last(peer))
             ),
         ),
         (
@@ -158,7 +158,7 @@ fn drawn(courses: &[Course], nobody: &Course) -> String {
     };
     curves(&[
         ("Excess fragments at the end of each day", lines(&|_, evening| evening.excess_fragments as f64)),
-        ("Pieces of free space", lines(&|_, evening| evening.free_pieces as f64)),
+        ("Pieces of free space", lines(&|_, evening| pieces(evening) as f64)),
         (
             "MiB written in addition to the volume without maintenance",
             lines(&|day, evening| more_written(evening, nobody, day)),
@@ -174,7 +174,7 @@ mod tests {
     fn course(maintenance: Maintenance, excess: [u64; 9], pieces: u64, written: u64) -> Course {
         let evening = |excess_fragments| Evening {
             excess_fragments,
-            free_pieces: pieces + excess_fragments / 10,
+            free_pieces: Some(pieces + excess_fragments / 10),
             written: Bytes(written << 20),
             moved: Bytes((written - 100) << 20),
             ..Evening::default()

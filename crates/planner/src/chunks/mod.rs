@@ -12,7 +12,7 @@ mod sorting;
 mod wide;
 mod windows;
 
-pub use model::{Area, AreaIndex, Chunk, ChunkIndex, ChunkLimits, ChunkMap, Gathering, Portion, Unit, UnitIndex};
+pub use model::{Area, AreaIndex, Chunk, ChunkIndex, ChunkLimits, ChunkMap, Consolidation, Portion, Unit, UnitIndex};
 
 use crate::Mode;
 use choice::Aim;
@@ -117,14 +117,14 @@ fn in_two_steps(map: &ChunkMap, limits: &ChunkLimits, wanted: &[UnitIndex], room
     sorting::next(map, limits, room)
 }
 
-/// The next stage that gathers free space. It does only work that pays off, and stops when earlier work did not.
+/// The next stage that consolidates free space. It does only work that pays off, and stops when earlier work did not.
 fn for_space(map: &ChunkMap, limits: &ChunkLimits) -> Option<Stage> {
-    if map.free_pieces() <= PIECES_ENOUGH * map.chunks.len() as u64 || limits.space == Gathering::Disappoints {
+    if map.free_pieces() <= PIECES_ENOUGH * map.chunks.len() as u64 || limits.space == Consolidation::Disappoints {
         return None;
     }
     let limits = match limits.space {
-        Gathering::Pays => *limits,
-        Gathering::OnTrial | Gathering::Disappoints => limits.at_most(Blocks(map.used().0 / TRIAL)),
+        Consolidation::Pays => *limits,
+        Consolidation::OnTrial | Consolidation::Disappoints => limits.at_most(Blocks(map.used().0 / TRIAL)),
     };
     let price = map.free_blocks().0 / WORTH;
     let stage = |(chunk, promises)| Stage::Evacuate { chunk, promises };

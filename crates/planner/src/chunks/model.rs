@@ -61,7 +61,7 @@ pub struct Area {
     pub chunk: ChunkIndex,
     /// Its data has been there since before the pass.
     pub old: bool,
-    /// It was already cleared to gather free space.
+    /// It was already cleared to consolidate free space.
     pub tidied: bool,
     /// Its length.
     pub length: Blocks,
@@ -167,7 +167,7 @@ pub struct ChunkLimits {
     pub mode: Mode,
     /// The maximum number of blocks to write, including those of emptied chunks.
     pub budget: Option<Blocks>,
-    /// The maximum of these that is written to defragment files; the rest is for gathering free space.
+    /// The maximum of these that is written to defragment files; the rest is for consolidating free space.
     pub for_files: Blocks,
     /// The free blocks that must remain at any moment while files are rewritten.
     pub reserve: Blocks,
@@ -175,16 +175,16 @@ pub struct ChunkLimits {
     pub reserve_beside: Blocks,
     /// The last stage emptied a chunk. Its data may have caused the allocation of another one.
     pub has_just_emptied: bool,
-    /// How gathering of free space has worked so far in this pass.
-    pub space: Gathering,
+    /// How consolidation of free space has worked so far in this pass.
+    pub space: Consolidation,
     /// The number of excess fragments that is good enough.
     pub goal: u64,
 }
 
-/// Whether gathering of free space achieves the expected result. This is uncertain, because the volume chooses the
+/// Whether consolidation of free space achieves the expected result. This is uncertain, because the volume chooses the
 /// places itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gathering {
+pub enum Consolidation {
     /// Nothing was tried yet, or the last stage did not achieve it: a little is tried.
     #[default]
     OnTrial,
@@ -194,7 +194,7 @@ pub enum Gathering {
     Disappoints,
 }
 
-impl Gathering {
+impl Consolidation {
     /// The state after a stage; `kept` says whether the stage achieved its expected result.
     #[must_use]
     pub const fn after(self, kept: bool) -> Self {

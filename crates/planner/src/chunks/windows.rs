@@ -1,4 +1,4 @@
-//! Gathers free space: data between many small free pieces moves into the long ones.
+//! Consolidates free space: data between many small free pieces moves into the long ones.
 //!
 //! Owns the choice of the stretch of a chunk that is cleared next. Its data fills the long pieces completely, the
 //! largest first and the smallest last, and the stretch becomes a long free piece itself.

@@ -31,7 +31,7 @@ const COMPACT_FROM: u64 = 4096;
 /// The most that a thread that makes records durable waits for others whose records are on their way. Files that grow
 /// together fragment together: without it the first would have the device flushed for itself, and the rest, who all came
 /// meanwhile, would wait for a second flush.
-const GATHER: Duration = Duration::from_millis(2);
+const COLLECT: Duration = Duration::from_millis(2);
 /// After a failure the journal is tried again no sooner than this.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 /// What is still to be written when it is closed is waited for so long.
@@ -125,7 +125,7 @@ struct Shared {
     /// Something was written, or could not be.
     written: Condvar,
     /// A thread that was announced has come, or will not come.
-    gathered: Condvar,
+    collected: Condvar,
     /// Released when it is closed, or by the kernel when we are gone, however that came.
     held: Mutex<Option<LockFile>>,
 }
@@ -207,7 +207,7 @@ impl Journal {
             state: Mutex::new(state),
             work: Condvar::new(),
             written: Condvar::new(),
-            gathered: Condvar::new(),
+            collected: Condvar::new(),
             held: Mutex::new(Some(lock)),
         });
         let thread = thread::Builder::new().name("runway-journal".into());
@@ -266,7 +266,7 @@ impl Journal {
     fn arrived(&self, state: &mut State) {
         state.coming = state.coming.saturating_sub(1);
         if state.coming == 0 {
-            self.shared.gathered.notify_all();
+            self.shared.collected.notify_all();
         }
     }
 

@@ -6,7 +6,7 @@
 use super::gather::in_use;
 use super::model::Chunk;
 use crate::mounted::Named;
-use longrun_engine::relocated::{Evacuated, Pace};
+use longrun_engine::relocated::{Evacuated, Meter};
 use longrun_engine::{Halt, Stop};
 use longrun_sys::{Errno, format_uuid};
 use std::fs::{self, File};
@@ -19,27 +19,27 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Has the volume of `root` move everything out of a chunk. What it holds is charged as written, also when it is ended early.
-pub(super) fn evacuate(name: &Named, root: &File, chunk: &Chunk, pace: &mut dyn Pace) -> Result<Evacuated, Halt> {
+pub(super) fn evacuate(name: &Named, root: &File, chunk: &Chunk, meter: &mut dyn Meter) -> Result<Evacuated, Halt> {
     let begun = Instant::now();
     loop {
-        let answer = balance(root, chunk, pace);
+        let answer = balance(root, chunk, meter);
         match answer {
             Ok((0, _)) => return Ok(Evacuated::Gone),
             Ok((_, completed)) => {
-                pace.wrote(chunk.used);
+                meter.wrote(chunk.used);
                 // What swap space lies in is passed over.
                 return Ok(if completed > 0 { Evacuated::Emptied } else { Evacuated::NoSpace });
             }
             Err(Errno::NOSPC) => {
-                pace.wrote(chunk.used);
+                meter.wrote(chunk.used);
                 return Ok(Evacuated::NoSpace);
             }
             Err(Errno::CANCELED | Errno::INTR) => {
-                pace.wrote(chunk.used);
-                return Err(pace.stop().unwrap_or(Stop::Cancelled).into());
+                meter.wrote(chunk.used);
+                return Err(meter.stop().unwrap_or(Stop::Cancelled).into());
             }
             Err(Errno::INPROGRESS) if begun.elapsed() < PATIENCE => {
-                if let Some(stop) = pace.stop() {
+                if let Some(stop) = meter.stop() {
                     return Err(stop.into());
                 }
                 std::thread::sleep(PAUSE);
@@ -53,11 +53,11 @@ pub(super) fn evacuate(name: &Named, root: &File, chunk: &Chunk, pace: &mut dyn 
 }
 
 /// The call itself returns when everything is done: it is made by another thread, so that it can be ended.
-fn balance(root: &File, chunk: &Chunk, pace: &dyn Pace) -> Result<(u64, u64), Errno> {
+fn balance(root: &File, chunk: &Chunk, meter: &dyn Meter) -> Result<(u64, u64), Errno> {
     std::thread::scope(|threads| {
         let worker = threads.spawn(|| longrun_sys::balance_data(root, chunk.start.0, chunk.length));
         while !worker.is_finished() {
-            if pace.stop().is_some() {
+            if meter.stop().is_some() {
                 // Not yet begun, or ended by itself: asked again, or done.
                 let _ = longrun_sys::cancel_balance(root);
             }

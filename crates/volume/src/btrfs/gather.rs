@@ -7,7 +7,7 @@ use super::units::Remainder;
 use super::{Owner, SubvolumeId};
 use crate::mounted::Named;
 use crate::remap::{Floor, Place, Sharers, Subject, Unit, open, rewrite};
-use longrun_engine::relocated::{Pace, Task};
+use longrun_engine::relocated::{Meter, Task};
 use longrun_engine::share::{Durable, Ended, NotMended};
 use longrun_engine::{Halt, SkipReason, Stop, VolumeError};
 use longrun_layout::{BlockSize, Bytes, FileIndex, InodeNumber, LogicalBlock, PhysicalBlock, Pin, Run};
@@ -25,32 +25,32 @@ pub(super) fn gather(
     block_size: BlockSize,
     scan: &Remainder,
     task: &Task,
-    pace: &mut dyn Pace,
+    meter: &mut dyn Meter,
 ) -> Result<Option<SkipReason>, Halt> {
     let subjects = match subjects(root, block_size, scan, task) {
         Ok(subjects) => subjects,
-        Err(reason) => return ended(Ended::Left(reason), pace),
+        Err(reason) => return ended(Ended::Left(reason), meter),
     };
     let floor = Floor::of(Some(LEAST_FREE), root).map_err(|errno| name.failed("reading the free space")(errno))?;
     let place = Place { root, point: &name.0 };
     let unit =
         Unit { place, subjects: &subjects, parts: &task.parts, floor, durable: Durable::WithTheCommit, beside: false };
     let mut written = Bytes(0);
-    let done = rewrite(unit, pace, &mut written);
-    pace.wrote(written);
+    let done = rewrite(unit, meter, &mut written);
+    meter.wrote(written);
     match done {
         Ok(()) => Ok(None),
-        Err(why) => ended(why, pace),
+        Err(why) => ended(why, meter),
     }
 }
 
-fn ended(why: Ended, pace: &dyn Pace) -> Result<Option<SkipReason>, Halt> {
+fn ended(why: Ended, meter: &dyn Meter) -> Result<Option<SkipReason>, Halt> {
     let reason = match why {
         Ended::Failed(error) => return Err(error.into()),
         Ended::Left(reason) => reason,
     };
     Ok(Some(match reason {
-        NotMended::Cancelled => return Err(pace.stop().unwrap_or(Stop::Cancelled).into()),
+        NotMended::Cancelled => return Err(meter.stop().unwrap_or(Stop::Cancelled).into()),
         NotMended::Skipped(reason) => reason,
         // The scan had found no other file that shares it.
         NotMended::Shared => SkipReason::Changed,

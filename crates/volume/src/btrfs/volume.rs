@@ -7,7 +7,7 @@ use super::units::{Remainder, taken_apart, unfit};
 use crate::Target;
 use crate::mounted::Named;
 use crate::mounted::lock_place::VolumeLock;
-use longrun_engine::relocated::{ChunkKey, Evacuated, Pace, Picture, Relocated, Task};
+use longrun_engine::relocated::{ChunkKey, Evacuated, Meter, Picture, Relocated, Task};
 use longrun_engine::{Halt, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
 use longrun_layout::{BlockSize, Blocks, FileId, VolumeLayout};
 use longrun_sys::Errno;
@@ -92,16 +92,16 @@ impl Volume for BtrfsVolume {
 }
 
 impl Relocated for BtrfsVolume {
-    fn gather(&mut self, task: &Task, pace: &mut dyn Pace) -> Result<Option<SkipReason>, Halt> {
+    fn gather(&mut self, task: &Task, meter: &mut dyn Meter) -> Result<Option<SkipReason>, Halt> {
         match &self.last {
-            Some((scan, block_size)) => gather(&self.name, &self.root, *block_size, scan, task, pace),
+            Some((scan, block_size)) => gather(&self.name, &self.root, *block_size, scan, task, meter),
             None => Ok(Some(SkipReason::Changed)),
         }
     }
 
-    fn evacuate(&mut self, chunk: ChunkKey, pace: &mut dyn Pace) -> Result<Evacuated, Halt> {
+    fn evacuate(&mut self, chunk: ChunkKey, meter: &mut dyn Meter) -> Result<Evacuated, Halt> {
         let chunks = self.last.as_ref().map(|(scan, _)| scan.chunks.as_slice()).unwrap_or_default();
         let Some(found) = chunks.iter().find(|known| known.start.0 == chunk.0) else { return Ok(Evacuated::Gone) };
-        evacuate(&self.name, &self.root, found, pace)
+        evacuate(&self.name, &self.root, found, meter)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Named;
 use super::admission::{Admitted, Purpose, admit};
-use super::balloon::{Capturer, Guard, Shared, Tripwire};
+use super::balloon::{Capturer, Commits, Guard, Shared};
 use super::exchange::Mover;
 use super::files::{FileCalls, Files};
 use super::pipeline::Pipeline;
@@ -90,11 +90,13 @@ impl Ext4Volume {
         let another = || root.try_clone().map_err(name.failed("opening the root directory"));
         // Not a duplicate: what the guard's sync answers must not be kept from the barrier.
         let of_guard = longrun_sys::reopen_directory(&root).map_err(name.failed("opening the root directory"))?;
-        let shared = Shared::new(of_guard.into(), withheld);
+        let shared = Shared::new(of_guard.into(), withheld).map_err(name.failed("starting the guard"))?;
         let geometry = reader.geometry();
-        let tripwire = Tripwire::new(geometry.block_size, &kernel_name);
+        let device = longrun_sys::device_number_of_file(&root).map_err(name.failed("starting the guard"))?;
+        let journal = kernel_name.clone();
+        let commits = move || Commits::of(device, &journal);
         Ok(Self {
-            guard: Guard::start(&shared, tripwire).map_err(name.failed("starting the guard"))?,
+            guard: Guard::start(&shared, geometry.block_size, commits).map_err(name.failed("starting the guard"))?,
             pipeline: Pipeline::new(geometry.block_size),
             reading: Reading::default(),
             files: Files::new(name.clone(), another()?, FILE_CALLS),

@@ -86,7 +86,7 @@ fn settings(mode: Mode) -> Settings {
 }
 
 #[test]
-fn full_passes_put_nearly_all_files_together_and_gather_the_free_space() {
+fn full_passes_put_nearly_all_files_together_and_consolidate_the_free_space() {
     let (mut excess, mut pieces) = ((0, 0), (0, 0));
     for seed in 0..8 {
         let mut volume = SimChunkedVolume::new(&aged(seed));

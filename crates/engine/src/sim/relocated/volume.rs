@@ -4,7 +4,7 @@ use super::faults::{ChunkFaults, Fate};
 use super::space::Space;
 use crate::Halt;
 use crate::file_map::FileMap;
-use crate::relocated::{ChunkKey, Evacuated, Pace, Picture, Relocated, Task, UnitOfFiles};
+use crate::relocated::{ChunkKey, Evacuated, Meter, Picture, Relocated, Task, UnitOfFiles};
 use crate::share::MOVED_AT_ONCE;
 use crate::share::unit::{Member, UnitPlan, are_worth_taking, blocks_of};
 use crate::{Progress, SkipReason, Volume, VolumeError, VolumeInfo};
@@ -332,7 +332,7 @@ impl Volume for SimChunkedVolume {
 }
 
 impl Relocated for SimChunkedVolume {
-    fn gather(&mut self, task: &Task, pace: &mut dyn Pace) -> Result<Option<SkipReason>, Halt> {
+    fn gather(&mut self, task: &Task, meter: &mut dyn Meter) -> Result<Option<SkipReason>, Halt> {
         self.call("moving a file")?;
         let is_changed = |index: &FileIndex| self.files.get(index.0 as usize).is_none_or(|file| file.changed);
         if task.members.iter().any(is_changed) {
@@ -343,7 +343,7 @@ impl Relocated for SimChunkedVolume {
         let Some(plan) = UnitPlan::new(&members, self.block_size, most) else {
             return Ok(Some(SkipReason::NotExchangeable));
         };
-        pace.before(self.block_size.to_bytes(plan.written()))?;
+        meter.before(self.block_size.to_bytes(plan.written()))?;
         let Some(copies) = self.copies(&plan) else { return Ok(Some(SkipReason::SpaceNeeded)) };
         self.least_unclaimed = self.least_unclaimed.min(self.space.free_blocks());
         let before: u64 = members.iter().map(Member::fragments).sum();
@@ -353,7 +353,7 @@ impl Relocated for SimChunkedVolume {
             self.drop_copies(&copies);
             return Ok(Some(SkipReason::TargetTaken));
         }
-        pace.wrote(self.block_size.to_bytes(plan.written()));
+        meter.wrote(self.block_size.to_bytes(plan.written()));
         self.space.free(&blocks_of(&members));
         for (number, index) in task.members.iter().enumerate() {
             let Some(file) = self.files.get_mut(index.0 as usize) else { continue };
@@ -363,7 +363,7 @@ impl Relocated for SimChunkedVolume {
         Ok(None)
     }
 
-    fn evacuate(&mut self, chunk: ChunkKey, pace: &mut dyn Pace) -> Result<Evacuated, Halt> {
+    fn evacuate(&mut self, chunk: ChunkKey, meter: &mut dyn Meter) -> Result<Evacuated, Halt> {
         self.call("emptying a chunk")?;
         let Some((extent, mut used)) = self.space.used_in(chunk) else { return Ok(Evacuated::Gone) };
         if !self.stubborn.contains(&chunk) && !self.meek.contains(&chunk) {
@@ -396,7 +396,7 @@ impl Relocated for SimChunkedVolume {
             moved.push((segment, place.start));
         }
         self.least_unclaimed = self.least_unclaimed.min(self.space.free_blocks());
-        pace.wrote(self.block_size.to_bytes(used.total()));
+        meter.wrote(self.block_size.to_bytes(used.total()));
         for file in &mut self.files {
             if file.runs.iter().any(|run| run.extent().intersection(&extent).is_some()) {
                 file.runs = file.runs.iter().flat_map(|run| relocated(run, &extent, &moved)).collect();

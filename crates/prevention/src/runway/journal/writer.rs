@@ -4,7 +4,7 @@
 
 use super::super::core::before_others;
 use super::record::{self, Record};
-use super::{Entries, GATHER, NAME, Shared, State, fail};
+use super::{COLLECT, Entries, NAME, Shared, State, fail};
 use longrun_sys::{sync_file, sync_file_data};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -26,7 +26,7 @@ impl Shared {
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if state.waiting > 0 {
-                state = self.gather(state);
+                state = self.collect(state);
             }
             state.writing = Some(Instant::now());
             state = if state.anew { self.write_all_anew(state) } else { self.write_pending(state) };
@@ -75,9 +75,9 @@ impl Shared {
     }
 
     /// Waits for those whose records are on their way, for a moment at most.
-    fn gather<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let gathered = self.gathered.wait_timeout_while(state, GATHER, |state| state.coming > 0);
-        gathered.unwrap_or_else(PoisonError::into_inner).0
+    fn collect<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let collected = self.collected.wait_timeout_while(state, COLLECT, |state| state.coming > 0);
+        collected.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 

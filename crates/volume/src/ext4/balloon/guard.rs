@@ -1,24 +1,32 @@
 //! The guard of free space for others. While we own blocks it watches how much is free, and gives everything back at
-//! once if too little is left.
+//! once if too little is left. A request that meets the end of the free space waits for a commit (see `tripwire`): where
+//! the kernel tells of commits, the guard sleeps until there is one, or until the fastest writer could be near the end.
 //!
 //! Owns the reserve. Never waits for the run to reach a certain point.
 
+use super::commits::Commits;
 use super::donor::Balloon;
 use super::tripwire::Tripwire;
 use longrun_layout::{BlockSize, Blocks, Bytes, ExtentSet};
-use longrun_sys::{Capacity, Errno};
+use longrun_sys::{Bell, Capacity, Errno};
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often the free space is looked at while we own some and others might soon need it. A request that meets the end
-/// waits for one commit (see `tripwire`): the guard must have noticed by then.
+/// How often the free space is looked at while we own some and others might soon need it, if nothing tells of commits. A
+/// request that meets the end waits for one commit: the guard must have noticed by then.
 const PERIOD: Duration = Duration::from_micros(300);
 /// And while there is ample space. Not longer: one request can take gigabytes without writing them. Measured on a volume
 /// of 8 GiB, half of it ours, it meets the end and the commit behind that within 3 ms; with 2 ms it never failed.
 const AMPLE_PERIOD: Duration = Duration::from_millis(1);
+/// Where commits are told: how many bytes a second the fastest writers take, and the bounds of what follows from that.
+/// Nobody's fate depends on it: who meets the end waits for a commit, and that is told.
+const FASTEST: u64 = 4 << 30;
+const TOLD_LEAST: Duration = Duration::from_millis(5);
+const TOLD_MOST: Duration = Duration::from_millis(100);
 /// And while we own none.
 const IDLE_PERIOD: Duration = Duration::from_millis(50);
 
@@ -78,6 +86,14 @@ fn is_short(capacity: Capacity, owned: Blocks, withheld: Withheld) -> bool {
     owned.0 > 0 && shares(capacity, owned, withheld).into_iter().flatten().any(|s| s.now.0 < s.floor.0 / 2)
 }
 
+/// How long the fastest writers need until others are short.
+fn until_short(capacity: Capacity, owned: Blocks, withheld: Withheld) -> Duration {
+    let away = |s: Shares| s.now.saturating_sub(Blocks(s.floor.0 / 2));
+    let nearest = shares(capacity, owned, withheld).into_iter().flatten().map(away).min();
+    let bytes = nearest.map_or(u64::MAX, |blocks| capacity.block_size.to_bytes(blocks).0);
+    Duration::from_secs_f64(bytes as f64 / FASTEST as f64)
+}
+
 /// Whether no one can run short before long.
 fn is_ample(capacity: Capacity, owned: Blocks, withheld: Withheld) -> bool {
     let least = capacity.block_size.to_blocks(AMPLE_LEAST);
@@ -97,21 +113,28 @@ pub(in crate::ext4) struct Shared {
     /// The guard looks at the free space at short intervals.
     awake: AtomicBool,
     stopping: AtomicBool,
+    /// Rings when one of these has changed.
+    bell: Bell,
     /// The first thing that the guard could not do.
     failure: Mutex<Option<Errno>>,
 }
 
 impl Shared {
-    pub(in crate::ext4) fn new(root: File, withheld: Withheld) -> Arc<Self> {
-        Arc::new(Self {
+    /// For the volume that `root` is opened on.
+    ///
+    /// # Errors
+    /// The kernel's, when there are too many open files.
+    pub(in crate::ext4) fn new(root: File, withheld: Withheld) -> Result<Arc<Self>, Errno> {
+        Ok(Arc::new(Self {
             root,
             withheld,
             balloon: Mutex::default(),
             capturing: AtomicBool::new(false),
             awake: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            bell: Bell::new()?,
             failure: Mutex::default(),
-        })
+        }))
     }
 
     /// Why the guard could not give back everything and commit that, if it ever had to and could not: no barrier can be
@@ -151,14 +174,18 @@ impl Shared {
         extents.iter().try_for_each(|extent| self.balloon().release(extent, block_size))
     }
 
-    /// Gives everything back if others run short. Returns how soon to look again.
-    fn relieve(&self, tripwire: &mut Tripwire) -> Result<Duration, Errno> {
+    /// Gives everything back if others run short. Returns how soon to look again, if commits are told or not.
+    fn relieve(&self, tripwire: &mut Tripwire, commits_are_told: bool) -> Result<Duration, Errno> {
         let capacity = longrun_sys::capacity(&self.root)?;
         let donors = {
             let mut balloon = self.balloon();
             let owned = balloon.owned().total();
             if !is_short(capacity, owned, self.withheld) {
-                return Ok(if is_ample(capacity, owned, self.withheld) { AMPLE_PERIOD } else { PERIOD });
+                return Ok(match commits_are_told {
+                    true => until_short(capacity, owned, self.withheld).clamp(TOLD_LEAST, TOLD_MOST),
+                    false if is_ample(capacity, owned, self.withheld) => AMPLE_PERIOD,
+                    false => PERIOD,
+                });
             }
             balloon.revoke()
         };
@@ -182,17 +209,22 @@ pub(in crate::ext4) struct Guard {
 }
 
 impl Guard {
-    /// Watches `shared`; `tripwire` is set while we own blocks.
-    pub(in crate::ext4) fn start(shared: &Arc<Shared>, tripwire: Tripwire) -> std::io::Result<Self> {
+    /// Watches `shared`. The thread itself asks for `commits`, which takes some milliseconds.
+    pub(in crate::ext4) fn start(
+        shared: &Arc<Shared>,
+        block_size: BlockSize,
+        commits: impl FnOnce() -> Commits + Send + 'static,
+    ) -> std::io::Result<Self> {
         let watched = Arc::clone(shared);
-        let thread = thread::Builder::new().name("longrun-guard".into()).spawn(move || watch(&watched, tripwire))?;
+        let watch = move || watch(&watched, Tripwire::new(block_size), &commits());
+        let thread = thread::Builder::new().name("longrun-guard".into()).spawn(watch)?;
         Ok(Self { shared: Arc::clone(shared), thread: Some(thread) })
     }
 
     /// Performs `capture` under watch: the guard is awake before the first block becomes ours.
     pub(in crate::ext4) fn watching<T>(&self, capture: impl FnOnce() -> T) -> T {
         self.shared.capturing.store(true, Ordering::Release);
-        self.wake();
+        self.shared.bell.ring();
         // Without a guard, because it panicked, a capture is as safe as the reserve is large.
         while !self.shared.awake.load(Ordering::Acquire) && self.is_running() {
             thread::sleep(AWAKENING);
@@ -205,18 +237,12 @@ impl Guard {
     fn is_running(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
-
-    fn wake(&self) {
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
-        }
-    }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.wake();
+        self.shared.bell.ring();
         if let Some(thread) = self.thread.take() {
             // A panic in it has been reported on stderr already.
             let _ = thread.join();
@@ -224,23 +250,26 @@ impl Drop for Guard {
     }
 }
 
-fn watch(shared: &Shared, mut tripwire: Tripwire) {
+fn watch(shared: &Shared, mut tripwire: Tripwire, commits: &Commits) {
     // Where this is not allowed, a busy machine makes the guard slower to notice; it still does.
     let _ = longrun_sys::run_before_others();
     while !shared.stopping.load(Ordering::Acquire) {
-        let again = shared.relieve(&mut tripwire).unwrap_or_else(|errno| {
+        // Silent before anything is looked at: what changes after that rings again.
+        shared.bell.silence();
+        let commits_so_far = commits.count();
+        let again = shared.relieve(&mut tripwire, commits.are_told()).unwrap_or_else(|errno| {
             shared.note_failure(errno);
             PERIOD
         });
         let owns = shared.capturing.load(Ordering::Acquire) || !shared.balloon().owned().is_empty();
         if owns {
             // On a volume that is full it cannot be set; then `relieve` is at work.
-            let _ = tripwire.set(&shared.root);
+            let _ = tripwire.set(&shared.root, commits_so_far);
         } else {
             tripwire.put_away();
         }
         shared.awake.store(owns, Ordering::Release);
-        thread::park_timeout(if owns { again } else { IDLE_PERIOD });
+        commits.wait(shared.bell.as_fd(), if owns { again } else { IDLE_PERIOD });
     }
 }
 
@@ -302,15 +331,14 @@ mod tests {
         let stuck = File::open(path("stuck")).unwrap();
         let fine = File::options().write(true).open(path("fine")).unwrap();
         let withheld = Withheld { for_root: Blocks(1 << 40), for_metadata: Blocks(0) };
-        let shared = Shared::new(File::open(directory.path()).unwrap(), withheld);
+        let shared = Shared::new(File::open(directory.path()).unwrap(), withheld).unwrap();
         for (start, file) in [(0, stuck), (1 << 50, fine)] {
             let mut balloon = shared.balloon();
             let id = balloon.add(Arc::new(Donor::of(file.into())));
             let run = Run { logical: LogicalBlock(0), physical: PhysicalBlock(start), length: Blocks(1 << 45) };
             assert!(balloon.hold(id, run));
         }
-        let tripwire = Tripwire::new(BlockSize::new(4096).unwrap(), std::path::Path::new("no such device"));
-        let guard = Guard::start(&shared, tripwire).unwrap();
+        let guard = Guard::start(&shared, BlockSize::new(4096).unwrap(), || Commits::Unknown).unwrap();
         guard.watching(|| ());
         drop(guard);
         assert_eq!(shared.failure(), Some(Errno::INVAL));
@@ -321,9 +349,8 @@ mod tests {
     #[test]
     fn the_guard_is_awake_before_the_first_block_becomes_ours() {
         let directory = tempfile::tempdir().unwrap();
-        let shared = Shared::new(File::open(directory.path()).unwrap(), WITHHELD);
-        let tripwire = Tripwire::new(BlockSize::new(4096).unwrap(), std::path::Path::new("no such device"));
-        let guard = Guard::start(&shared, tripwire).unwrap();
+        let shared = Shared::new(File::open(directory.path()).unwrap(), WITHHELD).unwrap();
+        let guard = Guard::start(&shared, BlockSize::new(4096).unwrap(), || Commits::Unknown).unwrap();
         assert!(guard.watching(|| shared.awake.load(Ordering::Acquire)));
     }
 }

@@ -5,11 +5,13 @@
 
 mod allocator;
 mod capture;
+mod commits;
 mod donor;
 mod guard;
+mod skeleton;
 mod tripwire;
 
 pub(super) use capture::Capturer;
+pub(super) use commits::Commits;
 pub(super) use donor::{Donor, Engaged, Stock};
 pub(super) use guard::{Guard, Shared, Withheld};
-pub(super) use tripwire::Tripwire;

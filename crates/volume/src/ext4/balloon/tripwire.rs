@@ -12,7 +12,6 @@ use longrun_layout::{BlockSize, Blocks, LogicalBlock};
 use longrun_sys::{ByteRange, Errno};
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
 
 /// How many blocks are allocated at a time, for as many commits.
 const SUPPLY: Blocks = Blocks(32);
@@ -22,22 +21,21 @@ const SUPPLY: Blocks = Blocks(32);
 pub(in crate::ext4) struct Tripwire {
     file: Option<OwnedFd>,
     block_size: BlockSize,
-    /// The journal's statistics: the number of commits comes first.
-    journal: Option<PathBuf>,
+    /// How many commits there had been when it was set.
     set_in: Option<u64>,
     /// Blocks of the file that are still allocated.
     left: Blocks,
 }
 
 impl Tripwire {
-    /// For the volume whose device the kernel calls `name`; nothing is allocated yet.
-    pub(in crate::ext4) fn new(block_size: BlockSize, name: &Path) -> Self {
-        Self { file: None, block_size, journal: statistics_of(name), set_in: None, left: Blocks(0) }
+    /// Nothing is allocated yet.
+    pub(super) fn new(block_size: BlockSize) -> Self {
+        Self { file: None, block_size, set_in: None, left: Blocks(0) }
     }
 
-    /// Makes sure that a block lies about. Where commits cannot be counted none is laid: it would be a new one each time.
-    pub(super) fn set(&mut self, root: &File) -> Result<(), Errno> {
-        let commits = self.journal.as_deref().and_then(commits);
+    /// Makes sure that a block lies about after so many `commits`. Where they cannot be counted none is laid: it would be
+    /// a new one each time.
+    pub(super) fn set(&mut self, root: &File, commits: Option<u64>) -> Result<(), Errno> {
         if commits.is_none() || self.set_in == commits {
             return Ok(());
         }
@@ -63,30 +61,16 @@ impl Tripwire {
     }
 }
 
-/// The journal's statistics lie in a directory named after the device and the journal's inode.
-fn statistics_of(name: &Path) -> Option<PathBuf> {
-    let prefix = format!("{}-", name.display());
-    let mut journals = std::fs::read_dir("/proc/fs/jbd2").ok()?.flatten();
-    let journal = journals.find(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))?;
-    Some(journal.path().join("info"))
-}
-
-/// Opened again each time, because the kernel computes the figures when the file is opened.
-fn commits(statistics: &Path) -> Option<u64> {
-    let text = std::fs::read_to_string(statistics).ok()?;
-    text.split_whitespace().next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn without_figures_of_the_journal_nothing_is_allocated() {
+    fn where_commits_cannot_be_counted_nothing_is_allocated() {
         let directory = tempfile::tempdir().unwrap();
         let root = File::open(directory.path()).unwrap();
-        let mut tripwire = Tripwire::new(BlockSize::new(4096).unwrap(), Path::new("no such device"));
-        tripwire.set(&root).unwrap();
+        let mut tripwire = Tripwire::new(BlockSize::new(4096).unwrap());
+        tripwire.set(&root, None).unwrap();
         assert!(tripwire.file.is_none() && tripwire.left == Blocks(0));
     }
 }

@@ -1,0 +1,142 @@
+//! How many commits the journal of a volume has begun, and waiting for the next.
+//!
+//! Owns the BPF program that tells of them. Where the kernel does not take it, the journal's statistics are read instead,
+//! which show a commit only to who looks, and after its end.
+
+use super::skeleton::types;
+use libbpf_rs::{Link, MapCore, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
+use longrun_bpf::{KernelDevice, put};
+use longrun_sys::{DeviceNumber, wait_readable};
+use std::fmt;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/commits.bpf.o"));
+
+/// The source of what is known of commits.
+#[derive(Debug)]
+pub(in crate::ext4) enum Commits {
+    /// The kernel tells at once.
+    Told(Told),
+    /// The figures in this file tell, when it is read.
+    Counted(PathBuf),
+    /// Nothing tells.
+    Unknown,
+}
+
+impl Commits {
+    /// Those of the volume on `device`, which the kernel calls `name`.
+    pub(in crate::ext4) fn of(device: DeviceNumber, name: &Path) -> Self {
+        match (Told::of(device), statistics_of(name)) {
+            // Without a journal there is nothing to be told of.
+            (_, None) => Self::Unknown,
+            (Ok(told), Some(_)) => Self::Told(told),
+            (Err(_), Some(statistics)) => Self::Counted(statistics),
+        }
+    }
+
+    /// How many there have been, from any beginning. None where this is not known.
+    pub(super) fn count(&self) -> Option<u64> {
+        match self {
+            Self::Told(told) => Some(told.count()),
+            Self::Counted(statistics) => read(statistics),
+            Self::Unknown => None,
+        }
+    }
+
+    /// A waiting ends when a commit begins.
+    pub(super) fn are_told(&self) -> bool {
+        matches!(self, Self::Told(_))
+    }
+
+    /// Waits for `timeout`, until `wake` can be read, or until a commit begins if that is told.
+    pub(super) fn wait(&self, wake: BorrowedFd<'_>, timeout: Duration) {
+        let queue = match self {
+            Self::Told(told) => told.queue(),
+            Self::Counted(_) | Self::Unknown => None,
+        };
+        let waited = match &queue {
+            Some(queue) => wait_readable(&[wake, queue.as_fd()], timeout),
+            None => wait_readable(&[wake], timeout),
+        };
+        // What cannot be waited for must not become a loop without rest.
+        if waited.is_err() {
+            std::thread::sleep(timeout);
+        }
+    }
+}
+
+/// The BPF program, attached until this is dropped.
+pub(in crate::ext4) struct Told {
+    // In this order: it reads what the object owns, and links go down before what they lead to.
+    ring: RingBuffer<'static>,
+    _link: Link,
+    object: Object,
+    count: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Told").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Told {
+    fn of(device: DeviceNumber) -> libbpf_rs::Result<Self> {
+        longrun_bpf::quieten();
+        let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+        longrun_bpf::set_constants(&mut open, |constants| {
+            put(constants, offset_of!(types::rodata, volume), &KernelDevice::of(device).bytes());
+        })?;
+        let object = open.load()?;
+        let count = Arc::new(AtomicU64::new(0));
+        let ring = {
+            let (queue, count) = (queue_of(&object).ok_or_else(missing)?, Arc::clone(&count));
+            let mut builder = RingBufferBuilder::new();
+            builder.add(&queue, move |_| {
+                count.fetch_add(1, Ordering::Relaxed);
+                0
+            })?;
+            builder.build()?
+        };
+        let link = object.progs_mut().next().ok_or_else(missing)?.attach()?;
+        Ok(Self { ring, _link: link, object, count })
+    }
+
+    fn queue(&self) -> Option<libbpf_rs::Map<'_>> {
+        queue_of(&self.object)
+    }
+
+    fn count(&self) -> u64 {
+        // What cannot be read now is read the next time.
+        let _ = self.ring.consume();
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+fn queue_of(object: &Object) -> Option<libbpf_rs::Map<'_>> {
+    object.maps().find(|map| map.name() == "commits")
+}
+
+fn missing() -> libbpf_rs::Error {
+    std::io::Error::from(std::io::ErrorKind::NotFound).into()
+}
+
+/// The journal's statistics lie in a directory named after the device and the journal's inode.
+fn statistics_of(name: &Path) -> Option<PathBuf> {
+    let prefix = format!("{}-", name.display());
+    let mut journals = std::fs::read_dir("/proc/fs/jbd2").ok()?.flatten();
+    let journal = journals.find(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))?;
+    Some(journal.path().join("info"))
+}
+
+/// The number of commits comes first. Opened again each time, because the kernel computes the figures when the file is
+/// opened.
+fn read(statistics: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(statistics).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}

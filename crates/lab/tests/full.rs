@@ -1,6 +1,5 @@
 //! Story: while free space is held for the optimizer, another process writes until the volume is full. It must get what
-//! it would have got without us, and, unless it fills memory faster than anybody can look, without ever being refused:
-//! processes do not try again when they hear ENOSPC.
+//! it would have got without us, and without ever being refused: processes do not try again when they hear ENOSPC.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail loudly")]
 
 mod common;
@@ -12,7 +11,8 @@ use std::time::Duration;
 fn check(volume: &LoopVolume, optimizer: &Optimizer, milliseconds: u64, filling: Filling) -> FullReport {
     let report = fill_beside(volume, optimizer, Duration::from_millis(milliseconds), filling).unwrap();
     eprintln!("{filling:?} after {milliseconds} ms: {report:?}");
-    assert_eq!(report.beside.in_the_end, report.alone.in_the_end, "space was withheld: {report:?}");
+    // How many blocks the map of the filler itself takes is never quite the same.
+    assert!(report.beside.in_the_end.abs_diff(report.alone.in_the_end) < 1 << 20, "space was withheld: {report:?}");
     report
 }
 
@@ -23,13 +23,11 @@ fn loop_a_process_that_fills_the_volume_gets_all_the_space_that_was_free() {
     let optimizer = common::longrun("full");
     let mut met = 0;
     for milliseconds in [100, 400] {
-        // On a machine that has no time for the guard a filler can still be refused early (seen once, with another test
-        // campaign on the same two cores). Without the guard every attempt is.
-        let early = |report: &FullReport| report.beside.at_once * 100 < report.alone.at_once * 98;
-        let mut reports = (0..3).map(|_| check(&volume, &optimizer, milliseconds, Filling::Steady));
-        let report = reports.find(|report| !early(report)).expect("refused too early, three times");
-        met += u32::from(report.optimizer_was_running);
-        met += u32::from(check(&volume, &optimizer, milliseconds, Filling::Burst).optimizer_was_running);
+        for filling in [Filling::Steady, Filling::Burst, Filling::Preallocation] {
+            let report = check(&volume, &optimizer, milliseconds, filling);
+            assert!(report.beside.at_once * 100 >= report.alone.at_once * 98, "refused too early: {report:?}");
+            met += u32::from(report.optimizer_was_running);
+        }
     }
     assert!(met > 0, "the optimizer had always ended before: the test proves nothing");
 }

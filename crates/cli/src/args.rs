@@ -11,7 +11,7 @@ use crate::text::{parse_duration, parse_size};
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use longrun_ageing::Recipe;
-use longrun_governor::{Duty, Pace};
+use longrun_governor::{Duty, MinProgress, Pace};
 use longrun_layout::Bytes;
 use longrun_planner::Mode;
 use std::path::PathBuf;
@@ -160,6 +160,9 @@ pub struct OptimizeArgs {
     /// Work for at most this share of the time (40%), at every pace
     #[arg(long, value_name = "PERCENT")]
     pub max_duty: Option<Duty>,
+    /// Work for this share of the time even if other I/O is delayed more than the pace allows; 0% waits for ever
+    #[arg(long, value_name = "PERCENT", default_value_t = MinProgress::default())]
+    pub min_progress: MinProgress,
     /// Print the plan and the expected figures, and move nothing
     #[arg(long)]
     pub dry_run: bool,

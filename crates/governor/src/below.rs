@@ -3,7 +3,7 @@
 use crate::account::{Account, Balance, Bounds, Completed, KINDS, Promise, Requests, Work};
 use crate::arrivals::{Arrivals, Asked};
 use crate::neighbour::Probers;
-use crate::{Attribution, Device, DiskPolicy, Disks, Pace, Share};
+use crate::{Attribution, Device, DiskPolicy, Disks, Share};
 use longrun_sys::{DeviceCounters, DeviceNumber};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) struct Watched {
     /// What others had asked of it by the last look.
     pub(crate) asked: Asked,
     /// What they have waited for us; none at a pace that does not give way.
-    pub(crate) account: Option<Account>,
+    pub(crate) account: Account,
     /// What the kernel's side compares the times of requests with.
     pub(crate) bounds: Option<[Bounds; KINDS]>,
 }
@@ -40,13 +40,14 @@ pub(crate) struct Below {
 }
 
 impl Below {
-    pub(crate) fn new(devices: Vec<Device>, pace: Pace, signals: Signals) -> Self {
+    /// The `devices`, for work that promises this to others; without a promise nothing is watched.
+    pub(crate) fn new(devices: Vec<Device>, promise: Option<Promise>, signals: Signals) -> Self {
         let disks = Disks::of(&devices);
-        if pace == Pace::Fast {
+        let Some(promise) = promise else {
             return Self { devices, disks, ..Self::default() };
-        }
-        let account = Promise::of(pace).map(|promise| Account::new(promise, policy(disks.as_ref()).quiet));
-        let watched: Vec<Watched> = devices.iter().filter_map(|device| watch(device, account.as_ref())).collect();
+        };
+        let account = Account::new(promise, policy(disks.as_ref()).quiet);
+        let watched: Vec<Watched> = devices.iter().filter_map(|device| watch(device, &account)).collect();
         let numbers: Vec<DeviceNumber> = watched.iter().map(|watched| watched.device.number).collect();
         let arrivals = if numbers.is_empty() || signals == Signals::Counters { None } else { arrivals_at(&numbers) };
         let probers = if signals == Signals::All { Probers::of(&devices) } else { Probers::default() };
@@ -59,11 +60,11 @@ impl Below {
     }
 
     pub(crate) fn accounts(&self) -> impl Iterator<Item = &Account> {
-        self.watched.iter().filter_map(|watched| watched.account.as_ref())
+        self.watched.iter().map(|watched| &watched.account)
     }
 
     pub(crate) fn accounts_mut(&mut self) -> impl Iterator<Item = &mut Account> {
-        self.watched.iter_mut().filter_map(|watched| watched.account.as_mut())
+        self.watched.iter_mut().map(|watched| &mut watched.account)
     }
 
     /// Tells the kernel's side the state of our work: that of the device that gives way, if one does.
@@ -120,11 +121,11 @@ fn arrivals_at(devices: &[DeviceNumber]) -> Option<Arrivals> {
         .ok()
 }
 
-fn watch(device: &Device, account: Option<&Account>) -> Option<Watched> {
+fn watch(device: &Device, account: &Account) -> Option<Watched> {
     match DeviceCounters::open(device.number) {
         Ok(counters) => {
             let (device, attribution) = (device.clone(), Attribution::new(device.below_file));
-            let account = account.cloned();
+            let account = account.clone();
             Some(Watched { device, counters, attribution, asked: Asked::default(), account, bounds: None })
         }
         Err(error) => {

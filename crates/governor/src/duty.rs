@@ -57,9 +57,83 @@ impl FromStr for Duty {
     }
 }
 
+/// The share of the time that background work takes although others would have to wait, in thousandths: at most half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MinProgress(u16);
+
+impl MinProgress {
+    /// It waits for others for ever.
+    pub const NONE: Self = Self(0);
+
+    /// As a fraction of the time.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+}
+
+impl Default for MinProgress {
+    /// Half a per cent: in a week that moves 300 GB on a disk of 100 MB/s.
+    fn default() -> Self {
+        Self(5)
+    }
+}
+
+/// Not a valid minimal progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoMinProgress(String);
+
+impl fmt::Display for NoMinProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is not a valid minimal share of the time; use 0% to 50%, with one decimal at most", self.0)
+    }
+}
+
+impl std::error::Error for NoMinProgress {}
+
+impl fmt::Display for MinProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 % 10 {
+            0 => write!(f, "{}%", self.0 / 10),
+            tenths => write!(f, "{}.{tenths}%", self.0 / 10),
+        }
+    }
+}
+
+impl FromStr for MinProgress {
+    type Err = NoMinProgress;
+
+    /// "0.5%", or 2.
+    fn from_str(text: &str) -> Result<Self, NoMinProgress> {
+        let none = || NoMinProgress(text.to_owned());
+        let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+        let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
+        let digits =
+            |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse::<u16>().ok());
+        let tenths_digits = tenths.len();
+        let (whole, tenths) = digits(whole).flatten().zip(digits(tenths).flatten()).ok_or_else(none)?;
+        let thousandths = whole.checked_mul(10).and_then(|whole| whole.checked_add(tenths)).ok_or_else(none)?;
+        if tenths_digits == 1 && thousandths <= 500 { Ok(Self(thousandths)) } else { Err(none()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_share_of_the_time_has_one_decimal_and_is_at_most_half() {
+        for (text, share, told) in
+            [("0%", 0.0, "0%"), ("0.5 %", 0.005, "0.5%"), ("2", 0.02, "2%"), ("50.0%", 0.5, "50%")]
+        {
+            let parsed: MinProgress = text.parse().unwrap();
+            assert_eq!((parsed.share(), parsed.to_string().as_str()), (share, told));
+        }
+        assert_eq!("0.5%".parse(), Ok(MinProgress::default()));
+        for text in ["", "%", "-1%", "+1", "0.05%", "50.1%", "51", "1.", ".5", "7000%", "1e1", "half", "0.10"] {
+            assert!(text.parse::<MinProgress>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_share_of_the_time_is_between_one_and_all_of_it() {

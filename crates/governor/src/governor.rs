@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::neighbour::Finding;
 use crate::own::OwnCounters;
 use crate::stack::devices_below;
-use crate::{Account, Balance, DiskPolicy, Disks, Duty, Law, Pace, Pause, Rules, Share, Signs};
+use crate::{Account, Balance, DiskPolicy, Disks, Duty, Law, MinProgress, Pace, Pause, Promise, Rules, Share, Signs};
 use longrun_engine::{Permission, Turn};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
@@ -96,6 +96,7 @@ const LEARN_MOST: Duration = Duration::from_secs(1);
 /// Decides when work on one volume may continue.
 pub struct Governor {
     pace: Pace,
+    promise: Option<Promise>,
     duty: Duty,
     signals: Signals,
     volume: Option<DeviceNumber>,
@@ -130,9 +131,11 @@ impl Governor {
     /// The same with only some of the signals, for comparing them.
     #[must_use]
     pub fn with_signals(volume: Option<DeviceNumber>, pace: Pace, signals: Signals) -> Self {
-        let below = Below::new(volume.map(devices_below).unwrap_or_default(), pace, signals);
+        let promise = Promise::of(pace);
+        let below = Below::new(volume.map(devices_below).unwrap_or_default(), promise, signals);
         let mut governor = Self {
             pace,
+            promise,
             duty: Duty::ALL,
             signals,
             volume,
@@ -156,6 +159,16 @@ impl Governor {
     pub fn at_most(mut self, duty: Duty) -> Self {
         self.duty = duty;
         self.law.set_rules(self.rules());
+        self
+    }
+
+    /// From now on work takes this share of the time even if others have to wait, where the accounts decide.
+    #[must_use]
+    pub fn at_least(mut self, least: MinProgress) -> Self {
+        self.promise = self.promise.map(|promise| Promise { least, ..promise });
+        if let Some(promise) = self.promise {
+            self.below.accounts_mut().for_each(|account| account.set_promise(promise));
+        }
         self
     }
 
@@ -250,7 +263,7 @@ impl Governor {
         if devices == self.below.devices && Disks::of(&devices) == self.below.disks {
             return;
         }
-        self.below = Below::new(devices, self.pace, self.signals);
+        self.below = Below::new(devices, self.promise, self.signals);
         self.draining = None;
         self.law.set_rules(self.rules());
         let disks = self.below.disks.as_ref().map_or_else(|| "none".to_owned(), Disks::to_string);
@@ -362,13 +375,11 @@ impl Governor {
                 let requests = asked.requests.saturating_sub(before.requests);
                 seen.asked += requests;
                 seen.asked_bytes += asked.bytes.saturating_sub(before.bytes);
-                if let Some(account) = &mut watched.account {
-                    account.observe(now, &requests_since(&before, &asked, clock, share));
-                    let bounds = account.bounds();
-                    let set = |arrivals: &Arrivals| arrivals.set_bounds(watched.device.number, &bounds).is_ok();
-                    if watched.bounds != Some(bounds) && self.below.arrivals.as_ref().is_some_and(set) {
-                        watched.bounds = Some(bounds);
-                    }
+                watched.account.observe(now, &requests_since(&before, &asked, clock, share));
+                let bounds = watched.account.bounds();
+                let set = |arrivals: &Arrivals| arrivals.set_bounds(watched.device.number, &bounds).is_ok();
+                if watched.bounds != Some(bounds) && self.below.arrivals.as_ref().is_some_and(set) {
+                    watched.bounds = Some(bounds);
                 }
             }
             seen.share.own += share.own;

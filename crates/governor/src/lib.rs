@@ -23,7 +23,7 @@ pub use arrivals::{Arrivals, Asked, Refused};
 pub use attribution::{Attribution, Own, Share};
 pub use below::Signals;
 pub use disk::{DiskKind, DiskPolicy, Disks};
-pub use duty::{Duty, NoDuty};
+pub use duty::{Duty, MinProgress, NoDuty, NoMinProgress};
 pub use governor::{Governor, Latency, Loads, Observed};
 pub use law::{Law, Pause, Rules, Signs};
 pub use neighbour::{Detector, Finding};

@@ -8,7 +8,7 @@ use crate::mending::Governor;
 use crate::threads::lock;
 use longrun_api::model;
 use longrun_engine::{Permission, Turn};
-use longrun_governor::{Balance, DiskKind, DiskPolicy, Disks, Duty, Latency, Loads, Pace};
+use longrun_governor::{Balance, DiskKind, DiskPolicy, Disks, Duty, Latency, Loads, MinProgress, Pace};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
 use longrun_volume::Target;
@@ -22,13 +22,15 @@ pub struct Manner {
     pub pace: Pace,
     /// At most.
     pub duty: Duty,
+    /// At least, even if others have to wait.
+    pub least: MinProgress,
 }
 
 impl Manner {
     /// What `settings` say of it.
     #[must_use]
     pub fn of(settings: &VolumeSettings) -> Self {
-        Self { pace: settings.pace, duty: settings.max_duty }
+        Self { pace: settings.pace, duty: settings.max_duty, least: settings.min_progress }
     }
 }
 
@@ -95,8 +97,8 @@ impl Governed {
 impl Governor for Governed {
     fn permission(&self, _device: DeviceNumber, next: Bytes) -> Permission {
         let mut state = lock(&self.state);
-        let Manner { pace, duty } = state.manner;
-        let new = || longrun_governor::Governor::new(self.device(), pace).at_most(duty);
+        let Manner { pace, duty, least } = state.manner;
+        let new = || longrun_governor::Governor::new(self.device(), pace).at_most(duty).at_least(least);
         state.governor.get_or_insert_with(new).permission(next)
     }
 

@@ -29,6 +29,8 @@ pub struct Menders {
 
 /// A mender that has been silent for so long is reported as a trouble.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Files that are due are to be mended within this time; otherwise that is a trouble.
+const LATE: Duration = Duration::from_secs(3600);
 /// So long all of them together are waited for at the end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -151,12 +153,18 @@ impl Menders {
     pub fn trouble(&self, volume: &Watched) -> Option<String> {
         let point = volume.point.display();
         let mending = self.of(volume.device);
-        let silent = mending.as_ref().map_or(Duration::ZERO, |mending| mending.snapshot().silent);
+        let snapshot = mending.as_ref().map(|mending| mending.snapshot()).unwrap_or_default();
+        let silent = snapshot.silent;
         if silent > SILENCE || self.is_stuck(volume.device) {
             let why = "the volume is frozen, or its device hangs: thaw it (fsfreeze -u), or check the device";
             return Some(format!("{point}: a system call of mending does not return; {why}"));
         }
-        mending?.trouble(volume.device).map(|trouble| format!("{point}: {trouble}"))
+        let late = || {
+            let governed = lock(&self.open).get(&volume.device).map(|mender| Arc::clone(&mender.governed))?;
+            late(snapshot.behind, &governed.loads())
+        };
+        let trouble = mending?.trouble(volume.device).or_else(late);
+        trouble.map(|trouble| format!("{point}: {trouble}"))
     }
 
     /// What they do.
@@ -194,6 +202,23 @@ impl Menders {
         let idle = || model::Governor { pace: settings.pace.to_string(), ..model::Governor::default() };
         governed.map_or_else(idle, |governed| governed.loads())
     }
+}
+
+/// That mending does not keep up, and why, if it has been `behind` for so long.
+fn late(behind: Duration, governor: &model::Governor) -> Option<String> {
+    let minutes = behind.as_secs() / 60;
+    let program = governor.other_program.as_ref().filter(|_| governor.waits_for.as_deref() == Some("foreign"));
+    let last = program.map_or_else(String::new, |program| format!(" (last: {program})"));
+    let cause = match &governor.pausing {
+        Some(why) => format!("it waits now: {why}{last}"),
+        None => format!("it has waited {} times for other I/O", governor.pauses),
+    };
+    (behind > LATE).then(|| {
+        format!(
+            "mending has not kept up for {minutes} minutes; {cause}. Set a larger min_progress or another pace, or set \
+             mending = false"
+        )
+    })
 }
 
 impl Sink for Menders {
@@ -266,6 +291,24 @@ mod tests {
         let how = mend_settings(&settings, Bytes(1), at(9));
         assert!(how.resting && how.daily_budget == Bytes(u64::MAX));
         assert!(!mend_settings(&settings, Bytes(1), at(19)).resting);
+    }
+
+    #[test]
+    fn mending_that_does_not_keep_up_is_a_trouble_with_its_cause() {
+        let busy = model::Governor {
+            pausing: Some("other processes use the device".into()),
+            waits_for: Some("foreign".into()),
+            other_program: Some("fio".into()),
+            ..model::Governor::default()
+        };
+        assert_eq!(late(LATE, &busy), None);
+        let told = late(LATE * 2, &busy).unwrap();
+        assert!(told.starts_with("mending has not kept up for 120 minutes; it waits now: other processes"), "{told}");
+        assert!(told.contains("(last: fio)") && told.contains("min_progress"), "{told}");
+        let elsewhere = model::Governor { waits_for: Some("external".into()), ..busy };
+        assert!(!late(LATE * 2, &elsewhere).unwrap().contains("fio"));
+        let working = model::Governor { pauses: 7, ..model::Governor::default() };
+        assert!(late(LATE * 2, &working).unwrap().contains("waited 7 times for other I/O"));
     }
 
     /// A service that was started anew began with all of the day's budget.

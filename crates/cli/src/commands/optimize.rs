@@ -37,7 +37,7 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     let settings = Settings { mode, scope, budget: args.budget, deadline: args.deadline, ..Settings::default() };
     let mut watch = Watch::start()?;
     let duty = args.max_duty.unwrap_or(Duty::ALL);
-    watch.govern(Governor::new(target.device_number, args.pace.into()).at_most(duty));
+    watch.govern(Governor::new(target.device_number, args.pace.into()).at_most(duty).at_least(args.min_progress));
     let job = Job { target: &target, settings, is_told: !args.json };
     if args.dry_run {
         let (before, plan) = job.foresee(&mut watch)?;

@@ -1,6 +1,6 @@
 //! What is promised to others, and what came of it.
 
-use crate::Pace;
+use crate::{MinProgress, Pace};
 use serde::{Deserialize, Serialize};
 
 /// What others are promised.
@@ -10,6 +10,8 @@ pub struct Promise {
     pub mean: f64,
     /// Later than the usual 99th percentile by this factor, a request is late: one in a hundred may be.
     pub late: f64,
+    /// The share of the time that we work in any case.
+    pub least: MinProgress,
 }
 
 impl Promise {
@@ -17,9 +19,10 @@ impl Promise {
     /// promises (3 and 10 per cent), because the account is settled after the fact.
     #[must_use]
     pub fn of(pace: Pace) -> Option<Self> {
+        let least = MinProgress::default();
         match pace {
-            Pace::Invisible => Some(Self { mean: 0.02, late: 1.1 }),
-            Pace::Balanced => Some(Self { mean: 0.08, late: 1.3 }),
+            Pace::Invisible => Some(Self { mean: 0.02, late: 1.1, least }),
+            Pace::Balanced => Some(Self { mean: 0.08, late: 1.3, least }),
             Pace::Fast => None,
         }
     }

@@ -52,10 +52,8 @@ const LATE_LEAST: f64 = 0.002;
 /// A request of others is given so many usual times to be done before a piece of ours is begun, and at most so long.
 const GRACE: f64 = 1.5;
 const GRACE_MOST: f64 = 0.03;
-/// After this time, in seconds, and after so many pieces' time, work goes on for a two-hundredth of it although the account
-/// does not cover that: so it ends.
+/// After at least this time, in seconds, work goes on for the least share of it although the account does not cover that.
 const LEAST_INTERVAL: f64 = 5.0;
-const LEAST_SHARE: f64 = 200.0;
 /// We rest for so many usual times and so many requests, within these bounds in seconds, and for this share of the time.
 const REST: f64 = 4.0;
 const LEAST_REST: f64 = 0.01;
@@ -134,6 +132,11 @@ impl Account {
             rests: 0,
             balance: Balance::default(),
         }
+    }
+
+    /// With another promise from now on.
+    pub fn set_promise(&mut self, promise: Promise) {
+        self.promise = promise;
     }
 
     /// Takes into account what was seen by `now`.
@@ -271,8 +274,10 @@ impl Account {
         if self.forced.is_some_and(|until| now < until) {
             return None;
         }
-        if refused_for >= LEAST_INTERVAL.max(self.piece * LEAST_SHARE) {
-            self.forced = Some(now + Duration::from_secs_f64(refused_for / LEAST_SHARE));
+        let least = self.promise.least.share();
+        // The time that is due must be long enough for a piece.
+        if least > 0.0 && refused_for >= LEAST_INTERVAL.max(self.piece / least) {
+            self.forced = Some(now + Duration::from_secs_f64(refused_for * least));
             return None;
         }
         let moment = self.moment();
@@ -283,6 +288,10 @@ impl Account {
         let left = self.under_way(now);
         if left > 0.0 && refused_for < GRACE_MOST * PIECES {
             return Some((Work::GivesWay, left.max(LOOK.0 / 10.0)));
+        }
+        if self.usual_time() == 0.0 {
+            // Who does not know how long requests take would not see that they take longer.
+            return Some((Work::Rests, LOOK.1));
         }
         let uncovered = self.expected_in_line(now) * self.correction() + self.first_after() - self.credit;
         if uncovered <= 0.0 && self.late >= 0.0 {

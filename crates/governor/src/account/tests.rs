@@ -212,3 +212,39 @@ fn the_writes_of_kernel_threads_are_charged_by_the_share_that_was_not_ours() {
     assert_eq!(charged(2 * SIZES, 1.0, false), 0.0, "the journal is written for us");
     assert_eq!(charged(2 * SIZES, 1.0, true), 200.0, "for others");
 }
+
+#[test]
+fn the_work_goes_on_for_the_least_share_that_was_asked_for_and_with_none_it_waits() {
+    // So many come that the account never covers a piece.
+    let full = Scene { rate: 3000.0, request: 300e-6, seconds: 120.0, ..SSD };
+    let worked = |least: &str| {
+        let promise = Promise { least: least.parse().unwrap(), mean: 0.0, ..Promise::of(Pace::Invisible).unwrap() };
+        simulate(&full, Some(Account::new(promise, QUIET)), 0.0).worked
+    };
+    let (none, half, five) = (worked("0%"), worked("0.5%"), worked("5%"));
+    assert!(none < 0.001, "{none}");
+    assert!((0.004..0.007).contains(&half), "{half}");
+    assert!((0.04..0.06).contains(&five), "{five}");
+}
+
+#[test]
+fn no_piece_is_begun_beside_others_before_it_is_known_how_long_their_requests_take() {
+    let mut account = account(Pace::Invisible);
+    let read = |number| Times { requests: number, total: number * 150_000, ..Times::default() };
+    let see = |account: &mut Account, at: u64, alone: Times| {
+        let mut seen = Requests { asked: 1, since_last: Duration::from_millis(20), ..Requests::default() };
+        seen.completed[0] = Completed { alone, ..Completed::default() };
+        account.observe(Duration::from_millis(at), &seen);
+    };
+    // Nobody tells how long they take.
+    for at in (0..2000).step_by(50) {
+        see(&mut account, at, Times::default());
+        assert_ne!(permission(&mut account, Duration::from_millis(at + 25)), Permission::Go, "after {at} ms");
+    }
+    see(&mut account, 2000, read(10));
+    let begun = (2050..3000).step_by(50).any(|at| {
+        see(&mut account, at, Times::default());
+        permission(&mut account, Duration::from_millis(at + 25)) == Permission::Go
+    });
+    assert!(begun);
+}

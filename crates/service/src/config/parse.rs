@@ -126,6 +126,8 @@ fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
         pace: table.text(problems, "pace", "\"invisible\", \"balanced\" or \"fast\"", |text| text.parse().ok()),
         max_duty: table
             .text(problems, "max_duty", "a share such as \"40%\", from 1% to 100%", |text| text.parse().ok()),
+        min_progress: table
+            .text(problems, "min_progress", "a share such as \"0.5%\", from 0% to 50%", |text| text.parse().ok()),
         scan_interval: table.duration(problems, "scan_interval", Duration::ZERO, DAY * 366),
         scan_largest: table.size(problems, "scan_largest", Bytes(0), any),
     }

@@ -68,6 +68,7 @@ fn change(text: &mut String, change: &VolumeChange) {
     some("mending_rests", change.mending_rests.as_ref().map(|windows| list(windows)));
     some("pace", change.pace.map(|pace| string(&pace.to_string())));
     some("max_duty", change.max_duty.map(|duty| string(&duty.to_string())));
+    some("min_progress", change.min_progress.map(|least| string(&least.to_string())));
     some("scan_interval", change.scan_interval.map(duration));
     some("scan_largest", change.scan_largest.map(size));
 }

@@ -2,7 +2,7 @@
 //! make.
 
 use super::{Moment, Percent, Window};
-use longrun_governor::{Duty, Pace};
+use longrun_governor::{Duty, MinProgress, Pace};
 use longrun_layout::Bytes;
 use std::time::Duration;
 
@@ -86,6 +86,8 @@ settings! {
     pace: Pace = Pace::Invisible;
     /// How much of the time mending takes at most.
     max_duty: Duty = Duty::ALL;
+    /// How much of the time mending takes at least, even if others have to wait.
+    min_progress: MinProgress = MinProgress::default();
     /// How often the whole volume is read for its figures; 0 is never.
     scan_interval: Duration = Duration::from_secs(86_400);
     /// Volumes with more bytes than this are never read as a whole by themselves.

@@ -165,6 +165,8 @@ pub struct MendingSnapshot {
     pub at_work: bool,
     /// How long the current system call has not returned.
     pub silent: Duration,
+    /// For how long there has been a file due to be mended without a break.
+    pub behind: Duration,
     /// Files mended.
     pub mended: u64,
     /// Excess fragments that were removed from them.

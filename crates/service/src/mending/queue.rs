@@ -61,6 +61,8 @@ pub(super) struct Queue {
     order: BTreeMap<(Reverse<Gain>, FileKey), ()>,
     spent: BTreeMap<DeviceNumber, Spent>,
     failing: BTreeMap<DeviceNumber, Failing>,
+    /// Since when there has always been something due.
+    behind: Option<Nanos>,
 }
 
 /// Given out to be mended.
@@ -169,9 +171,17 @@ impl Queue {
 
     /// What to do now. Of the files that are ready and within their volume's budget, the one with the most gain.
     pub(super) fn next(&mut self, now: Nanos, settings: &MendSettings) -> Next {
-        if settings.resting {
-            return Next::Idle;
-        }
+        let next = if settings.resting { Next::Idle } else { self.soonest(now, settings) };
+        self.behind = matches!(next, Next::Mend(_)).then(|| self.behind.unwrap_or(now));
+        next
+    }
+
+    /// For how long there has been something due without a break.
+    pub(super) fn behind(&self, now: Nanos) -> Duration {
+        self.behind.map_or(Duration::ZERO, |since| between(since, now))
+    }
+
+    fn soonest(&mut self, now: Nanos, settings: &MendSettings) -> Next {
         let mut soonest: Option<Nanos> = None;
         let mut found = None;
         for (_, file) in self.order.keys() {

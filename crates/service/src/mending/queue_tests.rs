@@ -153,3 +153,22 @@ fn where_mending_fails_a_volume_rests_longer_each_time_and_no_other_does() {
     assert_eq!(queue.trouble(volume, at(45)), None);
     start(&mut queue, 45);
 }
+
+#[test]
+fn what_is_due_without_a_break_is_behind_and_neither_quiet_times_nor_rests_count() {
+    let mut queue = Queue::default();
+    queue.offer(candidate(0, 1, 10, 1), at(0), &settings());
+    queue.offer(candidate(0, 2, 5, 1), at(0), &settings());
+    queue.next(at(1), &settings());
+    assert_eq!(queue.behind(at(4)), Duration::ZERO, "nothing is due yet");
+    mends(queue.next(at(10), &settings()));
+    mends(queue.next(at(500), &settings()));
+    assert_eq!(queue.behind(at(4000)), Duration::from_secs(3990), "from the first job on");
+    assert_eq!(queue.next(at(4001), &settings()), Next::Idle);
+    assert_eq!(queue.behind(at(5000)), Duration::ZERO);
+    queue.offer(candidate(0, 3, 10, 1), at(5000), &settings());
+    mends(queue.next(at(5010), &settings()));
+    let resting = MendSettings { resting: true, ..settings() };
+    queue.next(at(5020), &resting);
+    assert_eq!(queue.behind(at(9999)), Duration::ZERO);
+}

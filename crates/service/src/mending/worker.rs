@@ -196,6 +196,7 @@ impl Mending {
             queued: state.queue.len(),
             queued_excess: state.queue.excess(),
             at_work: state.current.is_some(),
+            behind: state.queue.behind(self.shared.now()),
             silent: state.current.and(state.heard).map(|heard| heard.elapsed()).unwrap_or_default(),
             ..state.figures
         }

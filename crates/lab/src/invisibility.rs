@@ -23,7 +23,7 @@ pub struct InvisibilityCampaign {
     pub kind: FileSystemKind,
     /// Whose I/O scheduler disks with one arm get; the others have none.
     pub scheduler: String,
-    /// How, but for the rate of small reads, which a slow disk gets fewer of.
+    /// How, but for the rates of small requests, which follow from the disk.
     pub settings: InvisibilitySettings,
     /// Where each result goes as JSON.
     pub json: Option<PathBuf>,
@@ -49,28 +49,45 @@ pub fn invisibility(campaign: &InvisibilityCampaign, progress: &mut dyn FnMut(&s
         load(),
     );
     for model in &campaign.models {
-        progress(&format!("{}: making files", model.describe()));
-        let (report, late) = on_disk(campaign, *model, progress)?;
-        if let Some(directory) = &campaign.json {
-            let json = serde_json::json!({ "disk": model.describe(), "late_micros": late, "report": report });
-            save_json(directory, &format!("invisibility-{}-{}", campaign.kind.name(), model.name()), &json)?;
+        for &(reads, writes) in loads(*model) {
+            progress(&format!("{}, {reads} reads a second: making files", model.describe()));
+            let (report, late) = on_disk(campaign, *model, (reads, writes), progress)?;
+            if let Some(directory) = &campaign.json {
+                let json = serde_json::json!({ "disk": model.describe(), "late_micros": late, "report": report });
+                save_json(
+                    directory,
+                    &format!("invisibility-{}-{}-{reads}", campaign.kind.name(), model.name()),
+                    &json,
+                )?;
+            }
+            let durable = if writes > 0.0 { format!(", {writes} durable writes") } else { String::new() };
+            write!(
+                text,
+                "\n## {}: {reads} small reads{durable} a second\n\n{}\n{} ",
+                model.describe(),
+                report.table().markdown(),
+                report.sentences().join(" ")
+            )?;
+            writeln!(text, "Answers were {late:.0} µs later than in the model, on average.")?;
         }
-        let rate = report.reads_per_second;
-        write!(
-            text,
-            "\n## {}, {rate} small reads a second\n\n{}\n{} ",
-            model.describe(),
-            report.table().markdown(),
-            report.sentences().join(" ")
-        )?;
-        writeln!(text, "Answers were {late:.0} µs later than in the model, on average.")?;
     }
     Ok(text)
+}
+
+/// Small reads and durable writes in a second: loads that the disk bears well, and one close to a provider's limit.
+fn loads(model: DiskModel) -> &'static [(f64, f64)] {
+    match model.name() {
+        "ssd" => &[(1000.0, 200.0)],
+        "cloud" => &[(10.0, 0.0), (500.0, 0.0), (2700.0, 0.0)],
+        _ if model.is_rotational() => &[(4.0, 0.0), (10.0, 0.0)],
+        _ => &[(10.0, 0.0)],
+    }
 }
 
 fn on_disk(
     campaign: &InvisibilityCampaign,
     model: DiskModel,
+    (reads_per_second, writes_per_second): (f64, f64),
     progress: &mut dyn FnMut(&str),
 ) -> Result<(InvisibilityReport, f64)> {
     let size = Bytes(campaign.settings.copy.0 * 2 + (1536 << 20));
@@ -80,9 +97,8 @@ fn on_disk(
     }
     let volume = LoopVolume::create_on(&disk, 0, &VolumeSpec::of(campaign.kind, size.0 >> 20).mount("noatime"))?;
     let stop = AtomicBool::new(false);
-    // A load that the disk alone hardly notices.
-    let reads_per_second = if model.is_rotational() { 4.0 } else { 10.0 };
-    let settings = InvisibilitySettings { reads_per_second, ..campaign.settings.clone() };
+    let reads = campaign.settings.reads.max((reads_per_second * 10.0) as u32);
+    let settings = InvisibilitySettings { reads, reads_per_second, writes_per_second, ..campaign.settings.clone() };
     let bench = disk.without_model(|| Ok(Invisibility::prepare(&volume.mount_point(), settings, &stop)?))?;
     let start = disk.statistics()?;
     let mut aside = |act: &dyn Fn() -> Result<(), BenchError>| {

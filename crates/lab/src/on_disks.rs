@@ -114,7 +114,7 @@ pub struct InvisibilityArguments {
     /// Set the size of the copied file in MiB.
     #[arg(long, default_value_t = 500)]
     copy_mebibytes: u64,
-    /// Make this many small reads in each turn.
+    /// Make at least this many small reads in each turn, and at least as many as come in ten seconds.
     #[arg(long, default_value_t = 40)]
     reads: u32,
     /// Measure each mode this often.
@@ -188,7 +188,7 @@ pub fn run_layouts(arguments: LayoutsArguments) -> Result<()> {
 pub fn run_invisibility(arguments: InvisibilityArguments) -> Result<()> {
     let on = &arguments.on;
     let campaign = InvisibilityCampaign {
-        models: on.models(&["cloud", "hdd"]),
+        models: on.models(&["cloud", "hdd", "ssd"]),
         kind: on.filesystem,
         scheduler: arguments.scheduler.clone(),
         settings: InvisibilitySettings {
@@ -197,6 +197,7 @@ pub fn run_invisibility(arguments: InvisibilityArguments) -> Result<()> {
             copy: Bytes(arguments.copy_mebibytes << 20),
             reads: arguments.reads,
             reads_per_second: 0.0,
+            writes_per_second: 0.0,
             iterations: arguments.iterations,
             seed: on.to.seed,
         },

@@ -45,6 +45,8 @@ pub struct InvisibilitySettings {
     pub reads: u32,
     /// How many of them come in a second, on average.
     pub reads_per_second: f64,
+    /// How many small writes are made durable in a second meanwhile, on average.
+    pub writes_per_second: f64,
     /// Rounds.
     pub iterations: u32,
     /// Of everything random.
@@ -63,6 +65,10 @@ pub struct Turn {
     pub beside_copy: f64,
     /// How long each small read took, in milliseconds.
     pub reads: Vec<f64>,
+    /// How long each small write took until it was durable, in milliseconds.
+    pub writes: Vec<f64>,
+    /// MB a second that the device wrote beside these requests, not counting the blocks of the small writes themselves.
+    pub beside_reads: f64,
     /// MB per second that the device wrote for the optimizer without other I/O, including its start and end.
     pub alone: f64,
     /// Whether the optimizer had something to do all the time.
@@ -145,8 +151,14 @@ impl<'a> Invisibility<'a> {
         aside(&|| self.fragment())?;
         let mut background = Background::start(mode, &self.settings.program, &self.work())?;
         std::thread::sleep(UNDER_WAY);
-        let (count, rate) = (self.settings.reads, self.settings.reads_per_second);
-        turn.reads = foreground::sparse_reads(directory, count, rate, seed, self.stop)?;
+        let &InvisibilitySettings { reads, reads_per_second, writes_per_second, .. } = &self.settings;
+        let before = self.place.device().sample()?;
+        let load = foreground::Load { reads, reads_per_second, writes_per_second };
+        let times = foreground::load(directory, load, seed, self.stop)?;
+        let device = self.place.device().sample()?.since(&before);
+        let own = (times.writes.len() as u64 * foreground::SMALL) as f64 / 1e6;
+        turn.beside_reads = ((device.written_bytes.0 as f64 / 1e6 - own) / device.seconds).max(0.0);
+        (turn.reads, turn.writes) = (times.reads, times.writes);
         turn.busy &= background.is_at_work()?;
         background.stop()?;
 

@@ -21,8 +21,18 @@ pub struct Line {
     pub beside_copy: f64,
     /// The median of the small reads, in milliseconds.
     pub read_p50: f64,
-    /// What 95 of 100 of them took at most.
+    /// What 95 and 99 of 100 of them took at most.
     pub read_p95: f64,
+    /// As above.
+    pub read_p99: f64,
+    /// Their average, in milliseconds.
+    pub read_mean: f64,
+    /// The average of the small writes, and what 99 of 100 of them took at most; 0 without writes.
+    pub write_mean: f64,
+    /// As above.
+    pub write_p99: f64,
+    /// MB a second that the device wrote beside the small requests.
+    pub beside_reads: f64,
     /// MB per second that the optimizer wrote without other I/O.
     pub alone: f64,
     /// Turns in which the optimizer finished too early, so that its figures look better than they are.
@@ -66,12 +76,18 @@ impl Line {
     pub(super) fn of(mode: Mode, turns: Vec<Turn>) -> Self {
         let of = |value: fn(&Turn) -> f64| median(turns.iter().map(value).collect());
         let reads: Vec<f64> = turns.iter().flat_map(|turn| turn.reads.iter().copied()).collect();
+        let writes: Vec<f64> = turns.iter().flat_map(|turn| turn.writes.iter().copied()).collect();
         Self {
             mode,
             copy_seconds: of(|turn| turn.copy_seconds),
             beside_copy: of(|turn| turn.beside_copy),
             read_p50: percentile(reads.clone(), 50),
-            read_p95: percentile(reads, 95),
+            read_p95: percentile(reads.clone(), 95),
+            read_mean: mean(&reads),
+            read_p99: percentile(reads, 99),
+            write_mean: mean(&writes),
+            write_p99: percentile(writes, 99),
+            beside_reads: of(|turn| turn.beside_reads),
             alone: of(|turn| turn.alone),
             ran_dry: turns.iter().filter(|turn| !turn.busy).count() as u32,
             beside: None,
@@ -97,6 +113,10 @@ fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
     values.get(rank).copied().unwrap_or_default()
 }
 
+fn mean(values: &[f64]) -> f64 {
+    per(values.iter().sum(), values.len() as f64)
+}
+
 /// All modes.
 #[derive(Clone, Debug, Serialize)]
 pub struct InvisibilityReport {
@@ -106,6 +126,8 @@ pub struct InvisibilityReport {
     pub reads: u32,
     /// How many of them came in a second.
     pub reads_per_second: f64,
+    /// Small durable writes in a second meanwhile.
+    pub writes_per_second: f64,
     /// Rounds.
     pub iterations: u32,
     /// Each mode.
@@ -114,12 +136,12 @@ pub struct InvisibilityReport {
 
 impl InvisibilityReport {
     pub(super) fn of(settings: &InvisibilitySettings, mut lines: Vec<Line>) -> Self {
-        let &InvisibilitySettings { copy, reads, reads_per_second, iterations, .. } = settings;
+        let &InvisibilitySettings { copy, reads, reads_per_second, writes_per_second, iterations, .. } = settings;
         if let Some(alone) = lines.iter().find(|line| line.mode == Mode::Alone).cloned() {
             let others = lines.iter_mut().filter(|line| line.mode != Mode::Alone);
             others.for_each(|line| line.beside = Some(Seen::of(&alone, line)));
         }
-        Self { copy, reads, reads_per_second, iterations, lines }
+        Self { copy, reads, reads_per_second, writes_per_second, iterations, lines }
     }
 
     fn of_mode(&self, mode: Mode) -> Option<&Line> {
@@ -135,10 +157,15 @@ impl InvisibilityReport {
 
 impl Findings for InvisibilityReport {
     fn title(&self) -> String {
-        let Self { copy, reads, reads_per_second, iterations, .. } = self;
+        let Self { copy, reads, reads_per_second, writes_per_second, iterations, .. } = self;
+        let writes = if *writes_per_second > 0.0 {
+            format!(" with {writes_per_second} durable writes per second")
+        } else {
+            String::new()
+        };
         format!(
-            "A copy of {} MiB, and {reads} reads of 4 KiB at random times ({reads_per_second} per second), beside an \
-             optimizer, {iterations} times",
+            "A copy of {} MiB, and {reads} reads of 4 KiB at random times ({reads_per_second} per second){writes}, beside \
+             an optimizer, {iterations} times",
             copy.0 >> 20
         )
     }
@@ -148,27 +175,45 @@ impl Findings for InvisibilityReport {
             "optimizer",
             "copy, s",
             "slower",
-            "reads p50, ms",
-            "p95, ms",
-            "p50, p95, alone = 1",
+            "reads mean, p50, p95, p99, ms",
+            "mean, p50, p95, p99, alone = 1",
             "optimizer alone, MB/s",
             "beside the copy",
+            "beside the reads",
         ]);
+        let writes = self.lines.iter().any(|line| line.write_mean > 0.0);
+        if writes {
+            table.columns.extend(["durable writes mean, p99, ms", "mean, p99, alone = 1"].map(str::to_owned));
+        }
+        let journal = self.of_mode(Mode::Alone).map_or(0.0, |alone| alone.beside_reads);
         for line in &self.lines {
             let than = |value| self.by_alone(line, value);
             let dry = if line.ran_dry > 0 { format!(" (ran dry {} times)", line.ran_dry) } else { String::new() };
             let slower = than(|line| line.copy_seconds).map(|ratio| format!("{:+.1} %", 100.0 * (ratio - 1.0)));
-            let reads = than(|line| line.read_p50).zip(than(|line| line.read_p95));
-            table.rows.push(vec![
+            let reads: [fn(&Line) -> f64; 4] =
+                [|line| line.read_mean, |line| line.read_p50, |line| line.read_p95, |line| line.read_p99];
+            let durable: [fn(&Line) -> f64; 2] = [|line| line.write_mean, |line| line.write_p99];
+            let figures = |of: &[fn(&Line) -> f64]| {
+                of.iter().map(|value| format!("{:.2}", value(line))).collect::<Vec<_>>().join(", ")
+            };
+            let ratios = |of: &[fn(&Line) -> f64]| {
+                let ratio = |value: &fn(&Line) -> f64| than(*value).map(|ratio| format!("{ratio:.2}"));
+                of.iter().map(ratio).collect::<Option<Vec<_>>>().unwrap_or_default().join(", ")
+            };
+            let mut row = vec![
                 format!("{}{dry}", line.mode),
                 format!("{:.2}", line.copy_seconds),
                 slower.unwrap_or_default(),
-                format!("{:.2}", line.read_p50),
-                format!("{:.2}", line.read_p95),
-                reads.map_or_else(String::new, |(p50, p95)| format!("{p50:.2}, {p95:.2}")),
+                figures(&reads),
+                ratios(&reads),
                 format!("{:.1}", line.alone),
                 format!("{:.1}", line.beside_copy),
-            ]);
+                format!("{:.2}", (line.beside_reads - journal).max(0.0)),
+            ];
+            if writes {
+                row.extend([figures(&durable), ratios(&durable)]);
+            }
+            table.rows.push(row);
         }
         table
     }
@@ -211,11 +256,15 @@ impl Findings for InvisibilityReport {
         };
         vec![
             Chart::new("The copy, s", &[], of(|line| vec![line.copy_seconds])),
-            Chart::new("Small reads, ms", &["median", "95 of 100"], of(|line| vec![line.read_p50, line.read_p95])),
+            Chart::new(
+                "Small reads, ms",
+                &["mean", "median", "95 of 100", "99 of 100"],
+                of(|line| vec![line.read_mean, line.read_p50, line.read_p95, line.read_p99]),
+            ),
             Chart::new(
                 "What the optimizer writes, MB/s",
-                &["alone", "beside the copy"],
-                of(|line| vec![line.alone, line.beside_copy]),
+                &["alone", "beside the copy", "beside the reads"],
+                of(|line| vec![line.alone, line.beside_copy, line.beside_reads]),
             ),
         ]
     }
@@ -245,6 +294,7 @@ mod tests {
             copy: Bytes(1),
             reads: 10,
             reads_per_second: 1.0,
+            writes_per_second: 0.0,
             iterations: 3,
             seed: 1,
         };
@@ -284,7 +334,7 @@ mod tests {
         assert!(said[1].contains("ran dry"), "{said:?}");
         let rows = report.table().rows;
         assert_eq!(rows[0][2], "+0.0 %");
-        assert_eq!((rows[1][2].as_str(), rows[1][5].as_str()), ("+150.0 %", "2.00, 2.00"));
+        assert_eq!((rows[1][2].as_str(), rows[1][4].as_str()), ("+150.0 %", "2.00, 2.00, 2.00, 2.00"));
         assert_eq!(rows[1][0], "unthrottled (ran dry 3 times)");
     }
 }

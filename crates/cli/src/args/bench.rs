@@ -250,6 +250,9 @@ pub struct InvisibilityArgs {
     /// Make this many of them per second, on average; choose a load that is light for the disk
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rate: u32,
+    /// Also make this many small writes durable per second meanwhile
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub writes: u32,
     /// Give each mode this many turns
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub iterations: u32,

@@ -195,7 +195,7 @@ fn follow_mounts(hub: &Arc<Hub>, table: &MountTable) {
 
 /// Looks at the volumes to the end of the service.
 fn look_around(hub: &Arc<Hub>) {
-    const TICK: Duration = Duration::from_millis(200);
+    const TICK: Duration = Duration::from_millis(500);
     const ROUND: Duration = Duration::from_secs(60);
     let mut last = Instant::now();
     while !hub.threads.stopping() {

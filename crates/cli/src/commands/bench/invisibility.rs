@@ -16,9 +16,10 @@ pub fn run(args: &InvisibilityArgs) -> Result<(), Failure> {
     let modes = if args.modes.is_empty() { Mode::ALL.to_vec() } else { args.modes.clone() };
     let of = modes.len() as u64 * u64::from(args.iterations);
     let &InvisibilityArgs { bytes: copy, reads, iterations, seed, .. } = args;
-    let reads_per_second = f64::from(args.rate);
+    let (reads_per_second, writes_per_second) = (f64::from(args.rate), f64::from(args.writes));
+    let program = this_program()?;
     let settings =
-        InvisibilitySettings { program: this_program()?, modes, copy, reads, reads_per_second, iterations, seed };
+        InvisibilitySettings { program, modes, copy, reads, reads_per_second, writes_per_second, iterations, seed };
     let bench = Invisibility::prepare(&args.target, settings, watch.stop())?;
     let mut done = 0;
     let report = bench.measure(&mut |act| act(), &mut |mode, round| {

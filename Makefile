@@ -16,7 +16,7 @@ fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test test-media test-kernels lint deny advisories bench bench-scan bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace torture torture-hostile trimming crash fuzz install uninstall site clean
+.PHONY: help build run test test-media test-kernels lint deny advisories bench bench-scan bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-hostile trimming crash fuzz install uninstall site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -121,6 +121,11 @@ bench-trace: ## Measure what the I/O trace costs at 20,000 requests a second (AR
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli
 	$(as_root) env LONGRUN=$(longrun) scripts/measure-trace.sh $(ARGS)
+
+bench-databases: ## Measure what PostgreSQL and SQLite notice of the service, in turn with and without it (ARGS="SECONDS TURNS FILESYSTEM...")
+	@scripts/prepare.sh databases
+	cargo build --release --locked -p longrun-cli
+	$(as_root) env LONGRUN=$(longrun) scripts/measure-databases.sh $(ARGS)
 
 torture: ## Every kind of writer beside an optimizer, on each file system (ARGS="--seconds 600 --seed 7 --filesystem xfs")
 	@scripts/prepare.sh test

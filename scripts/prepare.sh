@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure that the commands which the build, the demo and the tests call are there; installs what is missing with apt.
-# Usage: prepare.sh build|run|test|guests|kernels|hostile
+# Usage: prepare.sh build|run|test|guests|databases|kernels|hostile
 set -euo pipefail
 
 fail() {
@@ -24,6 +24,10 @@ case "${1:-}" in
         needed+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod strip:binutils
             mkfs.ext4:e2fsprogs losetup:mount mount:mount)
         ;;
+    databases)
+        needed+=(/usr/lib/postgresql:postgresql python3:python3 mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs
+            mkfs.btrfs:btrfs-progs losetup:mount mount:mount setpriv:util-linux)
+        ;;
     kernels)
         needed+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio modprobe:kmod strip:binutils
             mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount setfattr:attr setfacl:acl
@@ -34,7 +38,7 @@ case "${1:-}" in
             losetup:mount mount:mount fsfreeze:util-linux setpriv:util-linux fio:fio stress-ng:stress-ng
             strace:strace)
         ;;
-    *) fail "usage: prepare.sh build|run|test|guests|kernels|hostile" ;;
+    *) fail "usage: prepare.sh build|run|test|guests|databases|kernels|hostile" ;;
 esac
 
 # An ordinary user's PATH lacks the administrator's commands.

@@ -13,8 +13,19 @@ struct task_struct {
 };
 
 /* Files */
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct block_device {
+	struct gendisk *bd_disk;
+	__u32 bd_dev;
+};
+
 struct super_block {
 	__u32 s_dev;
+	struct block_device *s_bdev;
 };
 
 struct inode {
@@ -60,11 +71,6 @@ struct iov_iter {
 };
 
 /* Block devices */
-struct gendisk {
-	int major;
-	int first_minor;
-};
-
 struct request_queue {
 	struct gendisk *disk;
 };
@@ -81,11 +87,6 @@ struct request {
 enum req_flag_bits {
 	__REQ_SYNC = 11,
 	__REQ_META = 12,
-};
-
-struct block_device {
-	struct gendisk *bd_disk;
-	__u32 bd_dev;
 };
 
 struct bio_vec {

@@ -18,7 +18,7 @@ mod own;
 mod pace;
 mod stack;
 
-pub use account::{Account, Balance, Bounds, Completed, Promise, Requests, Times, Work};
+pub use account::{Account, Balance, Bounds, Completed, Promise, Requests, SYNC, Times, Work};
 pub use arrivals::{Arrivals, Asked, Refused};
 pub use attribution::{Attribution, Own, Share};
 pub use below::Signals;

@@ -5,14 +5,14 @@ mod common;
 
 use anyhow::Result;
 use longrun_ageing::AlignedBuffer;
-use longrun_governor::{DiskKind, Governor, Pace};
+use longrun_governor::{Arrivals, DiskKind, Governor, Pace, SYNC};
 use longrun_lab::disk::{DiskModel, ModelledDisk};
 use longrun_lab::oracle::{compare, dump};
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, longrun_binary, tool};
 use longrun_layout::Bytes;
 use longrun_sys::{DeviceNumber, OFlags};
 use serde_json::Value;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -95,4 +95,24 @@ fn loop_a_disk_that_becomes_another_one_is_worked_on_as_that() {
     governor.look_below();
     assert_eq!(governor.loads().disks.unwrap().kinds, [DiskKind::Rotational]);
     assert!(governor.limits().unwrap().quiet > hidden.quiet);
+}
+
+#[test]
+fn loop_how_long_others_wait_for_durability_on_ext4_is_told() {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(256)).unwrap();
+    let number = DeviceNumber::from_stat(fs::metadata(volume.device()).unwrap().rdev());
+    let arrivals = Arrivals::watch(&[number]).unwrap();
+    let durable = |count: u32| {
+        for number in 0..count {
+            let path = volume.mount_point().join(number.to_string());
+            fs::write(&path, "x").unwrap();
+            tool::run("sync", [path.as_os_str()]).unwrap();
+        }
+        let completed = arrivals.asked(number).unwrap().completed;
+        completed[SYNC].alone.requests + completed[SYNC].after.requests
+    };
+    assert_eq!(durable(5), 5);
+    // What this process itself waits for is its own affair.
+    File::open(volume.mount_point().join("0")).unwrap().sync_all().unwrap();
+    assert_eq!(durable(2), 7);
 }

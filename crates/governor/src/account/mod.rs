@@ -26,7 +26,7 @@ mod usual;
 
 pub use balance::{Balance, Promise};
 pub(crate) use requests::KINDS;
-pub use requests::{Bounds, Completed, Requests, Times, Work};
+pub use requests::{Bounds, Completed, Requests, SYNC, Times, Work};
 
 use requests::SIZES;
 use std::time::Duration;
@@ -150,27 +150,30 @@ impl Account {
         // The file system's own writes are for others where others write.
         let others_write = self.wrote.is_some_and(|wrote| now.saturating_sub(wrote).as_secs_f64() < WHILE);
         let (mut done, mut met, mut earned, mut charged, mut late) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        let mut following = (0.0, 0.0);
+        let (mut following, mut firsts) = ((0.0, 0.0), 0.0);
         for (kind, (usual, completed)) in self.usual.iter_mut().zip(&seen.completed).enumerate() {
             let (beside, after) = (completed.met, completed.after);
             let of_others = match kind / SIZES {
                 0 => 1.0,
                 1 => seen.foreign_writes,
+                _ if kind >= SYNC => 1.0,
                 _ if others_write => seen.foreign_writes,
                 _ => 0.0,
             };
             usual.learn(completed.alone);
             let count = completed.requests() as f64;
-            done += count * of_others;
+            done += if kind < SYNC { count * of_others } else { 0.0 };
             // Of a kind that is not known yet, what met us may have taken its usual time.
             let Some(mean) = usual.mean().map(|mean| mean * 1e-9) else { continue };
             let beside_us = beside.requests as f64;
-            met += beside_us * of_others;
+            let is_request = if kind < SYNC { 1.0 } else { 0.0 };
+            met += beside_us * of_others * is_request;
             earned += mean * count * of_others;
             charged += (beside.total as f64 * 1e-9 - mean * beside_us) * of_others;
             let first = after.requests as f64;
             following.0 += (after.total as f64 * 1e-9 - mean * first) * of_others;
             following.1 += first * of_others;
+            firsts += first * of_others * is_request;
             let permitted = (SLOW - usual.late()).max(LATE_LEAST);
             let is_late = (beside.late + after.late) as f64 - (beside_us + first) * usual.late();
             late += (is_late - count * permitted) * of_others;
@@ -181,7 +184,7 @@ impl Account {
             self.asked = Some(now.saturating_sub(seen.since_last));
         }
         self.balance.requests += done.round() as u64;
-        self.balance.met += (met + following.1).round() as u64;
+        self.balance.met += (met + firsts).round() as u64;
         self.balance.usual_seconds += earned;
         self.balance.charged_seconds += charged + following.0;
         let kept = 0.5f64.powf(met / MEMORY);
@@ -338,10 +341,10 @@ impl Account {
         (charged / requests.max(KNOWN)).max(0.0)
     }
 
-    /// The usual time of a request, over all kinds, in seconds; 0 while nothing is known.
+    /// The usual time of a request to the device, over all kinds, in seconds; 0 while nothing is known.
     fn usual_time(&self) -> f64 {
         let (requests, total) =
-            self.usual.iter().fold((0.0, 0.0), |(n, t), usual| (n + usual.requests, t + usual.total));
+            self.usual.iter().take(SYNC).fold((0.0, 0.0), |(n, t), usual| (n + usual.requests, t + usual.total));
         if requests < KNOWN { 0.0 } else { total / requests * 1e-9 }
     }
 

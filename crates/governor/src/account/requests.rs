@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 /// Kinds of requests, as the kernel's side tells them apart: by operation and size.
-pub(crate) const KINDS: usize = 3 * SIZES;
+pub(crate) const KINDS: usize = SYNC + SIZES;
 /// Of each operation: reading, writing, and the file system's own writing.
 pub(super) const SIZES: usize = 3;
+/// No request of a device, but the time that a process waits until a file is durable. On ext4 the journal then writes what
+/// we changed in the same transaction, too.
+pub const SYNC: usize = 3 * SIZES;
 
 /// Completed requests of others of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -248,3 +248,19 @@ fn no_piece_is_begun_beside_others_before_it_is_known_how_long_their_requests_ta
     });
     assert!(begun);
 }
+
+#[test]
+fn what_the_journal_writes_for_us_is_charged_to_those_who_wait_for_durability() {
+    let mut account = account(Pace::Invisible);
+    let of = |requests, each: u64| Times { requests, total: requests * each, ..Times::default() };
+    let mut seen = Requests::default();
+    seen.completed[SYNC] =
+        Completed { alone: of(100, 600_000), after: of(20, 900_000), between: of(50, 600_000), ..Completed::default() };
+    account.observe(Duration::from_secs(1), &seen);
+    let balance = account.balance();
+    assert!((balance.charged_seconds - 20.0 * 300e-6).abs() < 1e-9, "{balance:?}");
+    assert!((balance.usual_seconds - 170.0 * 600e-6).abs() < 1e-9, "{balance:?}");
+    // They are no requests to the device: neither their number nor their time says how busy that is.
+    assert_eq!((balance.requests, balance.met, account.usual_time()), (0, 0, 0.0));
+    assert!(account.first_after() > 100e-6, "the next piece must cover that, too");
+}

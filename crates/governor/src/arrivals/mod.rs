@@ -13,6 +13,7 @@ use longrun_bpf::{KernelDevice, put, u64_at};
 use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
 use skeleton::types;
+use std::ffi::OsStr;
 use std::mem::offset_of;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ use std::time::Duration;
 const AFTER: usize = 3;
 /// States of our work, and that.
 const STATES: usize = 4;
+
+/// The programs that time how long processes wait for durability.
+const DURABILITY: [&str; 2] = ["sync_begins", "sync_ends"];
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o"));
 
@@ -81,7 +85,8 @@ impl Arrivals {
     /// When the kernel is too old, or does not let this process.
     pub fn watch(devices: &[DeviceNumber]) -> Result<Self, Refused> {
         longrun_bpf::quieten();
-        let arrivals = Self::load()?;
+        // Without ext4 in the kernel its part cannot be loaded.
+        let arrivals = Self::load(|_| true).or_else(|_| Self::load(|program| !DURABILITY.contains(&program)))?;
         for device in devices {
             let key = KernelDevice::of(*device).bytes();
             // Before what is counted: a request is compared with its bounds.
@@ -91,13 +96,19 @@ impl Arrivals {
         Ok(arrivals)
     }
 
-    fn load() -> Result<Self, Refused> {
+    fn load(wanted: impl Fn(&str) -> bool) -> Result<Self, Refused> {
         let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
         longrun_bpf::set_constants(&mut open, |constants| {
             put(constants, offset_of!(types::rodata, own_process), &std::process::id().to_ne_bytes());
         })?;
+        let is_wanted = |name: &OsStr| name.to_str().is_some_and(&wanted);
+        for mut program in open.progs_mut() {
+            let load = is_wanted(program.name());
+            program.set_autoload(load);
+        }
         let object = open.load()?;
-        let links = object.progs_mut().map(|program| program.attach()).collect::<Result<_, _>>()?;
+        let programs = object.progs_mut().filter(|program| is_wanted(program.name()));
+        let links = programs.map(|program| program.attach()).collect::<Result<_, _>>()?;
         Ok(Self { _links: links, object, told: Work::Rests, done: Duration::ZERO, stops: 0 })
     }
 

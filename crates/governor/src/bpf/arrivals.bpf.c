@@ -42,6 +42,14 @@ struct {
 	__type(value, struct work);
 } work SEC(".maps");
 
+/* Since when a thread has waited for a file to be durable. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u64);
+} syncs SEC(".maps");
+
 /* Kernel threads do not count: they write back for anybody, and the counters of the disk tell what of that was not ours. */
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(asked, struct bio *bio)
@@ -82,6 +90,37 @@ static __always_inline __u32 operation_of(__u32 flags)
 	}
 }
 
+/* Counts what began at `start` and took so long, by the state of our work. `met_last`: how much work there had been at the last of
+ * the same sort. */
+static __always_inline void count(struct arrivals *arrivals, __u64 *met_last, __u32 device, __u32 kind, __u64 start, __u64 took)
+{
+	__u32 zero = 0, state, at;
+	struct work *ours = bpf_map_lookup_elem(&work, &zero);
+	struct bounds *bound = bpf_map_lookup_elem(&bounds, &device);
+	struct times *times;
+	__u64 work_so_far;
+
+	if (!ours || !bound || kind >= KINDS)
+		return;
+	state = start < ours->done ? MET : ours->state;
+	work_so_far = arrivals->own + ours->stops;
+	if (state != MET && *met_last != work_so_far)
+		state = AFTER;
+	*met_last = work_so_far;
+	at = kind * STATES + state;
+	/* Forces the compiler to compare the value that it uses. The verifier does not accept a copy as bounded. */
+	asm volatile("" : "+r"(at));
+	if (at >= KINDS * STATES)
+		return;
+	times = &arrivals->times[at];
+	__sync_fetch_and_add(&times->requests, 1);
+	__sync_fetch_and_add(&times->total, took);
+	if (took > bound->slow[kind])
+		__sync_fetch_and_add(&times->slow, 1);
+	if (took > bound->late[kind])
+		__sync_fetch_and_add(&times->late, 1);
+}
+
 /* Our own requests are in the idle class, as are those of others that want to be served last: such others are not harmed. Where
  * the kernel's threads write for us that is lost, and user space takes our share off. */
 SEC("tp_btf/block_rq_complete")
@@ -89,12 +128,9 @@ int BPF_PROG(completed, struct request *rq, int error, unsigned int bytes)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct gendisk *disk = rq->q->disk;
-	__u32 zero = 0, length = rq->__data_len, kind, device, state, at;
-	__u64 start = rq->start_time_ns, took, work_so_far;
+	__u32 length = rq->__data_len, kind, device;
+	__u64 start = rq->start_time_ns, took;
 	struct arrivals *arrivals;
-	struct bounds *bound;
-	struct times *times;
-	struct work *ours;
 
 	if (!disk)
 		return 0;
@@ -116,27 +152,48 @@ int BPF_PROG(completed, struct request *rq, int error, unsigned int bytes)
 	kind = operation_of(rq->cmd_flags);
 	if (kind >= OPERATIONS)
 		return 0;
-	kind = kind * SIZES + (length <= SMALL_MOST ? 0 : length <= MEDIUM_MOST ? 1 : 2);
-	ours = bpf_map_lookup_elem(&work, &zero);
-	bound = bpf_map_lookup_elem(&bounds, &device);
-	if (!ours || !bound || kind >= KINDS)
+	count(arrivals, &arrivals->met_last, device, kind * SIZES + (length <= SMALL_MOST ? 0 : length <= MEDIUM_MOST ? 1 : 2), start,
+	      took);
+	return 0;
+}
+
+static __always_inline struct arrivals *arrivals_below(struct inode *inode, __u32 *device)
+{
+	struct block_device *below = inode->i_sb->s_bdev;
+	struct gendisk *disk;
+
+	if (!below)
+		return NULL;
+	disk = below->bd_disk;
+	*device = DEVICE_NUMBER(disk->major, disk->first_minor);
+	return bpf_map_lookup_elem(&watched, device);
+}
+
+SEC("tp_btf/ext4_sync_file_enter")
+int BPF_PROG(sync_begins, struct file *file)
+{
+	__u64 now = bpf_ktime_get_ns(), thread = bpf_get_current_pid_tgid();
+	__u32 device;
+
+	if (thread >> 32 != own_process && arrivals_below(file->f_inode, &device))
+		bpf_map_update_elem(&syncs, &thread, &now, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/ext4_sync_file_exit")
+int BPF_PROG(sync_ends, struct inode *inode, int error)
+{
+	__u64 now = bpf_ktime_get_ns(), thread = bpf_get_current_pid_tgid();
+	__u64 *start = bpf_map_lookup_elem(&syncs, &thread), began;
+	struct arrivals *arrivals;
+	__u32 device;
+
+	if (!start)
 		return 0;
-	state = start < ours->done ? MET : ours->state;
-	work_so_far = arrivals->own + ours->stops;
-	if (state != MET && arrivals->met_last != work_so_far)
-		state = AFTER;
-	arrivals->met_last = work_so_far;
-	at = kind * STATES + state;
-	/* Forces the compiler to compare the value that it uses. The verifier does not accept a copy as bounded. */
-	asm volatile("" : "+r"(at));
-	if (at >= KINDS * STATES)
-		return 0;
-	times = &arrivals->times[at];
-	__sync_fetch_and_add(&times->requests, 1);
-	__sync_fetch_and_add(&times->total, took);
-	if (took > bound->slow[kind])
-		__sync_fetch_and_add(&times->slow, 1);
-	if (took > bound->late[kind])
-		__sync_fetch_and_add(&times->late, 1);
+	began = *start;
+	bpf_map_delete_elem(&syncs, &thread);
+	arrivals = arrivals_below(inode, &device);
+	if (arrivals && !error && began < now)
+		count(arrivals, &arrivals->met_last_sync, device, OPERATION_SYNC * SIZES, began, now - began);
 	return 0;
 }

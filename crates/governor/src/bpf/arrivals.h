@@ -5,12 +5,14 @@
 
 #include <longrun.h>
 
-/* A kind of request is what it does, and how large it is: OPERATIONS * SIZES of them. */
+/* A kind of request is what it does, and how large it is: OPERATIONS * SIZES of them. Of durability there is one size. */
 #define OPERATION_READ 0
 #define OPERATION_WRITE 1
 /* Of the file system's own: journals among them. */
 #define OPERATION_METADATA 2
-#define OPERATIONS 3
+/* Not a request: a process waits until a file is durable, and the journal writes what lies in the same transaction, too. */
+#define OPERATION_SYNC 3
+#define OPERATIONS 4
 #define SMALL_MOST 16384
 #define MEDIUM_MOST 131072
 #define SIZES 3
@@ -45,6 +47,7 @@ struct arrivals {
 	__u64 own;         /* requests of ours */
 	__u64 own_squares; /* the squares of how long they took, added up, in square microseconds */
 	__u64 met_last; /* how much work there had been when the last request of others was completed */
+	__u64 met_last_sync; /* and when a file of others was last durable */
 	struct times times[KINDS * STATES]; /* by kind * STATES + state */
 };
 

@@ -31,12 +31,9 @@ pub(in crate::ext4) enum Commits {
 impl Commits {
     /// Those of the volume on `device`, which the kernel calls `name`.
     pub(in crate::ext4) fn of(device: DeviceNumber, name: &Path) -> Self {
-        match (Told::of(device), statistics_of(name)) {
-            // Without a journal there is nothing to be told of.
-            (_, None) => Self::Unknown,
-            (Ok(told), Some(_)) => Self::Told(told),
-            (Err(_), Some(statistics)) => Self::Counted(statistics),
-        }
+        // Without a journal there is nothing to be told of.
+        let Some(statistics) = statistics_of(name) else { return Self::Unknown };
+        Told::of(device).map_or(Self::Counted(statistics), Self::Told)
     }
 
     /// How many there have been, from any beginning. None where this is not known.

@@ -1,11 +1,12 @@
-//! How many commits the journal of a volume has begun, and waiting for the next.
+//! How many commits the journal of a volume has begun, and waiting for the next, or for large allocations.
 //!
-//! Owns the BPF program that tells of them. Where the kernel does not take it, the journal's statistics are read instead,
+//! Owns the BPF programs that tell of them. Where the kernel does not take them, the journal's statistics are read instead,
 //! which show a commit only to who looks, and after its end.
 
 use super::skeleton::types;
-use libbpf_rs::{Link, MapCore, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
-use longrun_bpf::{KernelDevice, put};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
+use longrun_bpf::{KernelDevice, put, u64_at};
+use longrun_layout::Blocks;
 use longrun_sys::{DeviceNumber, wait_readable};
 use std::fmt;
 use std::mem::offset_of;
@@ -45,12 +46,20 @@ impl Commits {
         }
     }
 
-    /// A waiting ends when a commit begins.
+    /// A waiting ends when a commit begins, and when others have allocated as much as is expected of them.
     pub(super) fn are_told(&self) -> bool {
         matches!(self, Self::Told(_))
     }
 
-    /// Waits for `timeout`, until `wake` can be read, or until a commit begins if that is told.
+    /// From now on others are expected to allocate less than `most` before somebody looks; whether more would be told.
+    pub(super) fn expect(&self, most: Blocks) -> bool {
+        match self {
+            Self::Told(told) => told.expect(most).is_ok(),
+            Self::Counted(_) | Self::Unknown => false,
+        }
+    }
+
+    /// Waits for `timeout`, until `wake` can be read, or until something is told.
     pub(super) fn wait(&self, wake: BorrowedFd<'_>, timeout: Duration) {
         let queue = match self {
             Self::Told(told) => told.queue(),
@@ -67,11 +76,14 @@ impl Commits {
     }
 }
 
-/// The BPF program, attached until this is dropped.
+/// What the kernel's side sends for a commit.
+const COMMIT: u64 = 1;
+
+/// The BPF programs, attached until this is dropped.
 pub(in crate::ext4) struct Told {
     // In this order: it reads what the object owns, and links go down before what they lead to.
     ring: RingBuffer<'static>,
-    _link: Link,
+    _links: Vec<Link>,
     object: Object,
     count: Arc<AtomicU64>,
 }
@@ -88,20 +100,30 @@ impl Told {
         let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
         longrun_bpf::set_constants(&mut open, |constants| {
             put(constants, offset_of!(types::rodata, volume), &KernelDevice::of(device).bytes());
+            put(constants, offset_of!(types::rodata, own_process), &std::process::id().to_ne_bytes());
         })?;
         let object = open.load()?;
         let count = Arc::new(AtomicU64::new(0));
         let ring = {
             let (queue, count) = (queue_of(&object).ok_or_else(missing)?, Arc::clone(&count));
             let mut builder = RingBufferBuilder::new();
-            builder.add(&queue, move |_| {
-                count.fetch_add(1, Ordering::Relaxed);
+            builder.add(&queue, move |event| {
+                if u64_at(event, 0) == Some(COMMIT) {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
                 0
             })?;
             builder.build()?
         };
-        let link = object.progs_mut().next().ok_or_else(missing)?.attach()?;
-        Ok(Self { ring, _link: link, object, count })
+        let links = object.progs_mut().map(|program| program.attach()).collect::<libbpf_rs::Result<_>>()?;
+        Ok(Self { ring, _links: links, object, count })
+    }
+
+    fn expect(&self, most: Blocks) -> libbpf_rs::Result<()> {
+        let mut value = [0; size_of::<types::leap>()];
+        put(&mut value, offset_of!(types::leap, most), &most.0.to_ne_bytes());
+        let leaps = self.object.maps().find(|map| map.name() == "leaps").ok_or_else(missing)?;
+        leaps.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
     }
 
     fn queue(&self) -> Option<libbpf_rs::Map<'_>> {
@@ -116,7 +138,7 @@ impl Told {
 }
 
 fn queue_of(object: &Object) -> Option<libbpf_rs::Map<'_>> {
-    object.maps().find(|map| map.name() == "commits")
+    object.maps().find(|map| map.name() == "events")
 }
 
 fn missing() -> libbpf_rs::Error {

@@ -27,6 +27,11 @@ const AMPLE_PERIOD: Duration = Duration::from_millis(1);
 const FASTEST: u64 = 4 << 30;
 const TOLD_LEAST: Duration = Duration::from_millis(5);
 const TOLD_MOST: Duration = Duration::from_millis(100);
+/// Others who are farther from the end than this need no tripwire, which adds some blocks to the journal at each commit: the
+/// guard is told as soon as they have allocated this part of their way. Preallocation takes 128 MiB at a time, at a terabyte a
+/// second and more, and the guard needs less than a millisecond.
+const LEAP: Bytes = Bytes(8 << 30);
+const LEAP_PART: u64 = 8;
 /// And while we own none.
 const IDLE_PERIOD: Duration = Duration::from_millis(50);
 
@@ -86,12 +91,35 @@ fn is_short(capacity: Capacity, owned: Blocks, withheld: Withheld) -> bool {
     owned.0 > 0 && shares(capacity, owned, withheld).into_iter().flatten().any(|s| s.now.0 < s.floor.0 / 2)
 }
 
-/// How long the fastest writers need until others are short.
-fn until_short(capacity: Capacity, owned: Blocks, withheld: Withheld) -> Duration {
+/// How much others can allocate until they are short.
+fn until_short(capacity: Capacity, owned: Blocks, withheld: Withheld) -> Blocks {
     let away = |s: Shares| s.now.saturating_sub(Blocks(s.floor.0 / 2));
-    let nearest = shares(capacity, owned, withheld).into_iter().flatten().map(away).min();
-    let bytes = nearest.map_or(u64::MAX, |blocks| capacity.block_size.to_bytes(blocks).0);
-    Duration::from_secs_f64(bytes as f64 / FASTEST as f64)
+    shares(capacity, owned, withheld).into_iter().flatten().map(away).min().unwrap_or(capacity.free)
+}
+
+/// What the guard has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Outlook {
+    /// How soon to look again.
+    again: Duration,
+    /// How much others may allocate before that without being watched; none when they are too near to the end.
+    leap: Option<Blocks>,
+}
+
+impl Outlook {
+    /// Others are short, or nothing is known.
+    const NEAR: Self = Self { again: PERIOD, leap: None };
+
+    fn of(capacity: Capacity, owned: Blocks, withheld: Withheld, commits_are_told: bool) -> Self {
+        if !commits_are_told {
+            let again = if is_ample(capacity, owned, withheld) { AMPLE_PERIOD } else { PERIOD };
+            return Self { again, leap: None };
+        }
+        let away = until_short(capacity, owned, withheld);
+        let bytes = capacity.block_size.to_bytes(away);
+        let again = Duration::from_secs_f64(bytes.0 as f64 / FASTEST as f64).clamp(TOLD_LEAST, TOLD_MOST);
+        Self { again, leap: (bytes >= LEAP).then_some(Blocks(away.0 / LEAP_PART)) }
+    }
 }
 
 /// Whether no one can run short before long.
@@ -174,18 +202,14 @@ impl Shared {
         extents.iter().try_for_each(|extent| self.balloon().release(extent, block_size))
     }
 
-    /// Gives everything back if others run short. Returns how soon to look again, if commits are told or not.
-    fn relieve(&self, tripwire: &mut Tripwire, commits_are_told: bool) -> Result<Duration, Errno> {
+    /// Gives everything back if others run short.
+    fn relieve(&self, tripwire: &mut Tripwire, commits_are_told: bool) -> Result<Outlook, Errno> {
         let capacity = longrun_sys::capacity(&self.root)?;
         let donors = {
             let mut balloon = self.balloon();
             let owned = balloon.owned().total();
             if !is_short(capacity, owned, self.withheld) {
-                return Ok(match commits_are_told {
-                    true => until_short(capacity, owned, self.withheld).clamp(TOLD_LEAST, TOLD_MOST),
-                    false if is_ample(capacity, owned, self.withheld) => AMPLE_PERIOD,
-                    false => PERIOD,
-                });
+                return Ok(Outlook::of(capacity, owned, self.withheld, commits_are_told));
             }
             balloon.revoke()
         };
@@ -197,7 +221,7 @@ impl Shared {
         tripwire.put_away();
         // Freed blocks can be allocated only after a commit.
         let committed = longrun_sys::sync_volume(&self.root);
-        emptied.and(committed).map(|()| PERIOD)
+        emptied.and(committed).map(|()| Outlook::NEAR)
     }
 }
 
@@ -257,19 +281,20 @@ fn watch(shared: &Shared, mut tripwire: Tripwire, commits: &Commits) {
         // Silent before anything is looked at: what changes after that rings again.
         shared.bell.silence();
         let commits_so_far = commits.count();
-        let again = shared.relieve(&mut tripwire, commits.are_told()).unwrap_or_else(|errno| {
+        let outlook = shared.relieve(&mut tripwire, commits.are_told()).unwrap_or_else(|errno| {
             shared.note_failure(errno);
-            PERIOD
+            Outlook::NEAR
         });
         let owns = shared.capturing.load(Ordering::Acquire) || !shared.balloon().owned().is_empty();
-        if owns {
+        let is_far = outlook.leap.is_some_and(|leap| commits.expect(leap));
+        if owns && !is_far {
             // On a volume that is full it cannot be set; then `relieve` is at work.
             let _ = tripwire.set(&shared.root, commits_so_far);
         } else {
             tripwire.put_away();
         }
         shared.awake.store(owns, Ordering::Release);
-        commits.wait(shared.bell.as_fd(), if owns { again } else { IDLE_PERIOD });
+        commits.wait(shared.bell.as_fd(), if owns { outlook.again } else { IDLE_PERIOD });
     }
 }
 
@@ -310,6 +335,27 @@ mod tests {
     #[test]
     fn who_owns_nothing_is_never_in_the_way() {
         assert!(!is_short(capacity(0), Blocks(0), WITHHELD));
+    }
+
+    #[test]
+    fn who_is_far_from_the_end_is_watched_by_what_he_allocates_and_needs_no_tripwire() {
+        let withheld = Withheld { for_root: Blocks(0), for_metadata: Blocks(0) };
+        let large = |free| Capacity { total: Blocks(100_000_000), ..capacity(free) };
+        // The reserve is 64 MiB, of which half is left to others: 8192 blocks.
+        let far = Outlook::of(large((2 << 20) + 8192), Blocks(1), withheld, true);
+        assert_eq!(far, Outlook { again: TOLD_MOST, leap: Some(Blocks((2 << 20) / 8)) });
+        let near = Outlook::of(large((2 << 20) + 8191), Blocks(1), withheld, true);
+        assert_eq!(near.leap, None);
+        // Who would be there sooner is looked at sooner.
+        let (close, closer) = (large(8192 + 64_000), large(10));
+        let soon = Outlook::of(close, Blocks(1), withheld, true).again;
+        assert_eq!(soon, Duration::from_secs_f64(64_000.0 * 4096.0 / FASTEST as f64));
+        assert_eq!(Outlook::of(closer, Blocks(1), withheld, true).again, TOLD_LEAST);
+        // Where nothing is told there is always a tripwire.
+        assert_eq!(
+            Outlook::of(large(1 << 26), Blocks(1), withheld, false),
+            Outlook { again: AMPLE_PERIOD, leap: None }
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ postgres=$(find /usr/lib/postgresql -maxdepth 2 -name bin | sort -V | tail -1)
 work=$(mktemp -d "${WORK:-/var/tmp}/longrun-databases.XXXXXX")
 chmod 755 "$work"
 device='' service='' server=''
-as_postgres() { setpriv --reuid postgres --regid postgres --clear-groups "$@"; }
+as_postgres() { (cd "$work" && setpriv --reuid postgres --regid postgres --clear-groups "$@"); }
 stop_service() {
     [[ -z $service ]] || { kill "$service" 2>/dev/null && wait "$service" || true; }
     service=''
@@ -89,15 +89,18 @@ for filesystem in "${filesystems[@]}"; do
     mkdir -p "$work/volume"
     mount "$device" "$work/volume"
     "$longrun" fragment --volume "$work/volume" --recipe churn --force >/dev/null 2>&1
+    # Room for the databases, all over the volume.
+    find "$work/volume" -type f -print0 | awk 'BEGIN { RS = ORS = "\0" } NR % 3 == 0' | xargs -0 rm
     printf '[service]\nsocket = "%s"\nstate_directory = "%s"\n[defaults]\nenabled = false\n[[volume]]\nmount = "%s"\nenabled = true\n' \
         "$work/socket" "$work/state" "$work/volume" >"$work/longrun.toml"
     mkdir -p "$work/state"
     install -d -o postgres -g postgres "$work/volume/postgres"
     chown postgres "$work"
-    as_postgres "$postgres/initdb" -D "$work/volume/postgres" >/dev/null
+    as_postgres "$postgres/initdb" --auth trust -D "$work/volume/postgres" >/dev/null
     server="$work/volume/postgres"
     as_postgres "$postgres/pg_ctl" -D "$server" -s -w -l "$work/postgres.log" -o "-k $work -c listen_addresses=''" start
-    as_postgres "$postgres/pgbench" -h "$work" -i -q -s 20 postgres >/dev/null 2>&1
+    as_postgres "$postgres/pgbench" -h "$work" -i -q -s 20 postgres >"$work/pgbench.log" 2>&1 ||
+        { cat "$work/pgbench.log" "$work/postgres.log" >&2; exit 1; }
     sqlite >/dev/null
 
     for workload in sqlite "pgbench -R $rate" pgbench; do

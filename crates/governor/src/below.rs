@@ -23,7 +23,7 @@ pub(crate) struct Watched {
     pub(crate) attribution: Attribution,
     /// What others had asked of it by the last look.
     pub(crate) asked: Asked,
-    /// What they have waited for us; none at a pace that does not give way.
+    /// What they have waited for us.
     pub(crate) account: Account,
     /// What the kernel's side compares the times of requests with.
     pub(crate) bounds: Option<[Bounds; KINDS]>,

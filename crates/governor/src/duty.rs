@@ -62,9 +62,6 @@ impl FromStr for Duty {
 pub struct MinProgress(u16);
 
 impl MinProgress {
-    /// It waits for others for ever.
-    pub const NONE: Self = Self(0);
-
     /// As a fraction of the time.
     #[must_use]
     pub fn share(self) -> f64 {

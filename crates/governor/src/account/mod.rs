@@ -162,11 +162,11 @@ impl Account {
             };
             usual.learn(completed.alone);
             let count = completed.requests() as f64;
-            done += if kind < SYNC { count * of_others } else { 0.0 };
+            let is_request = if kind < SYNC { 1.0 } else { 0.0 };
+            done += count * of_others * is_request;
             // Of a kind that is not known yet, what met us may have taken its usual time.
             let Some(mean) = usual.mean().map(|mean| mean * 1e-9) else { continue };
             let beside_us = beside.requests as f64;
-            let is_request = if kind < SYNC { 1.0 } else { 0.0 };
             met += beside_us * of_others * is_request;
             earned += mean * count * of_others;
             charged += (beside.total as f64 * 1e-9 - mean * beside_us) * of_others;

@@ -28,8 +28,8 @@ const FASTEST: u64 = 4 << 30;
 const TOLD_LEAST: Duration = Duration::from_millis(5);
 const TOLD_MOST: Duration = Duration::from_millis(100);
 /// Others who are farther from the end than this need no tripwire, which adds some blocks to the journal at each commit: the
-/// guard is told as soon as they have allocated this part of their way. Preallocation takes 128 MiB at a time, at a terabyte a
-/// second and more, and the guard needs less than a millisecond.
+/// guard is told as soon as they have allocated this part of their way. One request for 20 GiB took 25 ms (Linux 6.18, device in
+/// memory): so the guard has 8 ms for the rest of the way, and needs less than one.
 const LEAP: Bytes = Bytes(8 << 30);
 const LEAP_PART: u64 = 8;
 /// And while we own none.

@@ -74,11 +74,11 @@ lint: ## Formatting, lints, file sizes, links, licences
 	$(MAKE) deny
 
 deny: ## Licences, sources and duplicates of the dependencies (installs cargo-deny when it is missing)
-	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny@0.20.2
 	cargo deny --locked check bans licenses sources
 
 advisories: ## Known holes in the dependencies (needs the network)
-	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny@0.20.2
 	cargo deny --locked check advisories
 
 bench: ## Compare Longrun with each file system's own tools on copies of one volume (takes hours; ARGS="--filesystem xfs --recipe churn"; bench-* write docs/measurements.md)

@@ -174,14 +174,14 @@ real_volume() {
     as_root "$longrun" analyze "$VOLUME"
     as_root "$longrun" map "$VOLUME"
     say "What a full optimization would do (nothing is changed)"
-    as_root "$longrun" optimize --dry-run "$VOLUME"
+    as_root "$longrun" optimize --mode full --dry-run "$VOLUME"
     local answer=
     read -r -p "Optimize $VOLUME now? [y/N] " answer || true
     if [[ $answer != [yY]* ]]; then
         echo "Nothing was changed."
         return
     fi
-    as_root "$longrun" optimize "$VOLUME"
+    as_root "$longrun" optimize --mode full "$VOLUME"
     as_root "$longrun" map "$VOLUME"
     as_root "$longrun" analyze --top 5 "$VOLUME"
 }

@@ -242,6 +242,39 @@ pub struct Probes {
     pub recent_us: u64,
 }
 
+/// The load of a volume's device over the last hour.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LoadSeries {
+    /// The usual time between two points.
+    pub interval_seconds: u64,
+    /// The points, oldest first.
+    pub points: Vec<LoadPoint>,
+}
+
+/// The load of a volume's device in the seconds before a moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LoadPoint {
+    /// The end of these seconds (RFC 3339).
+    pub at: String,
+    /// How many seconds they are.
+    pub seconds: f64,
+    /// The part of the time in which at least one request was under way, from 0 to 1.
+    pub busy_share: f64,
+    /// Bytes read from the device by all processes of this machine, the service included.
+    pub read_bytes: u64,
+    /// Bytes written to it by all processes.
+    pub written_bytes: u64,
+    /// The part of these bytes that the service read and wrote to mend or scan. Not counted at the pace `fast`, nor of scans where
+    /// mending is switched off.
+    pub own_bytes: u64,
+    /// The usual time of the requests of others that were completed while the service had work.
+    pub usual_seconds: f64,
+    /// How much longer than usual those requests took that met its work.
+    pub charged_seconds: f64,
+    /// Duration of the last small reads that detect users outside this machine; null if no such reads were made.
+    pub probes: Option<Probes>,
+}
+
 /// Used and free space of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Space {

@@ -145,7 +145,8 @@ pub struct OptimizeArgs {
     /// Mount point or block device of a mounted volume, or a directory or file on it
     #[arg(value_hint = ValueHint::AnyPath)]
     pub target: PathBuf,
-    /// Choose what is optimized; the default is "full" for a volume and "files" for a directory or file
+    /// Choose what is optimized; by default "files" for a directory or file, and for a volume what gains enough: "full",
+    /// "efficient", "files", or nothing
     #[arg(long, value_enum)]
     pub mode: Option<ModeName>,
     /// Move at most this much (k, M, G, T: powers of 1024)
@@ -166,6 +167,9 @@ pub struct OptimizeArgs {
     /// Print the plan and the expected figures, and move nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Print what each round of the run planned, moved and left, and why it ended
+    #[arg(long, conflicts_with = "dry_run")]
+    pub explain: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,

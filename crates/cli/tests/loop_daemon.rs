@@ -258,6 +258,32 @@ fn loop_a_scan_by_the_service_gives_way_to_others_and_that_is_told() {
 }
 
 #[test]
+fn loop_the_load_of_a_volume_is_kept_over_time() {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(128)).unwrap();
+    let mount = volume.mount_point();
+    let mut service = Service::start(std::slice::from_ref(&mount));
+    let id = of(&service.wait(|s| of(s, &mount).is_some()), &mount).unwrap()["id"].as_str().unwrap().to_owned();
+    let load = |since: &str| service.ask("GET", &format!("/v1/volumes/{id}/load{since}")).1;
+    let until = Instant::now() + PATIENCE;
+    let points = |many: usize, since: &str| loop {
+        let points = load(since)["points"].as_array().unwrap().clone();
+        if points.len() >= many || Instant::now() > until {
+            return points;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let first = points(1, "").pop().unwrap();
+    let written = 20 << 20;
+    fs::write(mount.join("file"), vec![1; written]).unwrap();
+    longrun_sys::sync_volume(File::open(&mount).unwrap()).unwrap();
+    let later = points(1, &format!("?since={}", first["at"].as_str().unwrap()));
+    let sum = |field: &str| later.iter().map(|point| point[field].as_u64().unwrap()).sum::<u64>();
+    assert!(sum("written_bytes") >= written as u64, "{later:#?}");
+    assert_eq!(sum("own_bytes"), 0, "the service has done nothing there: {later:#?}");
+    service.stop("TERM");
+}
+
+#[test]
 fn loop_a_scan_on_request_ends_in_the_history_and_strangers_are_refused() {
     let volume = LoopVolume::create(&VolumeSpec::ext4(128).mkfs(&["-b", "4096"])).unwrap();
     let mount = volume.mount_point();
@@ -268,6 +294,8 @@ fn loop_a_scan_on_request_ends_in_the_history_and_strangers_are_refused() {
     for (method, path, code) in [
         ("GET", "/v1/volumes/none", 404),
         ("POST", "/v1/volumes/none/analyze", 404),
+        ("GET", "/v1/volumes/none/load", 404),
+        ("GET", "/v1/volumes/none/load?since=yesterday", 400),
         ("GET", "/v1/events?since=x", 400),
         ("GET", "/v1/report?from=yesterday", 400),
         ("DELETE", "/v1/status", 405),

@@ -1,6 +1,7 @@
 //! The result of a pass, in figures.
 
-use crate::{SkipReason, VolumeError};
+use crate::round::RoundTally;
+use crate::{PassEnd, Round, SkipReason, VolumeError};
 use longrun_layout::{Bytes, FileId, Fragmentation};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ pub struct Skipped {
 }
 
 /// The result of a pass.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The volume as it was found.
     pub before: Fragmentation,
@@ -55,6 +56,10 @@ pub struct Report {
     pub interrupted: bool,
     /// Why it ended early, if so.
     pub stop: Option<Stop>,
+    /// Why it ended.
+    pub end: PassEnd,
+    /// The rounds one by one; only of volumes whose files can be moved to chosen blocks.
+    pub by_round: Vec<Round>,
 }
 
 /// A pass that failed. Every file is complete at its old or its new place.
@@ -95,6 +100,8 @@ pub(crate) struct Tally {
     pub moves: u64,
     pub barriers: u64,
     pub given_up: u32,
+    /// Of the round under way.
+    pub round: RoundTally,
     /// Change of the number of fragments by our own moves.
     pub fragments: i64,
     /// Why, and in which round last.

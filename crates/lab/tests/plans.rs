@@ -51,6 +51,35 @@ fn loop_the_plan_that_is_shown_is_the_one_that_is_carried_out() {
     }
 }
 
+/// Story: a volume with twelve whole files and three free pieces was moved as a whole.
+#[test]
+fn loop_without_a_mode_the_verdict_decides() {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(512)).unwrap();
+    let mount = volume.mount_point();
+    for file in 0..12 {
+        fs::write(mount.join(file.to_string()), vec![file; 30 << 20]).unwrap();
+    }
+    tool::run("sync", ["-f".as_ref(), mount.as_os_str()]).unwrap();
+    for gone in ["3", "7"] {
+        fs::remove_file(mount.join(gone)).unwrap();
+    }
+    let nothing = json(&mount, &[]);
+    assert_eq!(nothing["plan"]["nothing"]["reason"], "not-worth", "{nothing}");
+    assert_eq!(nothing["plan"], plan(&mount, &[]), "a dry run says the same");
+    assert_eq!((&nothing["bytes_moved"], &nothing["before"]["verdict"]["mode"]), (&Value::from(0), &Value::Null));
+    let text = longrun(&mount, &[]);
+    assert!(text.contains("too little would be gained") && !text.contains("Result:"), "{text}");
+    drop(volume);
+
+    let (volume, _) = LoopVolume::aged(&VolumeSpec::ext4(512), Recipe::Churn, 3).unwrap();
+    let run = json(&volume.mount_point(), &["--explain"]);
+    assert_eq!((&run["plan"]["mode"], &run["before"]["verdict"]["mode"]), (&"full".into(), &"full".into()), "{run}");
+    let rounds = run["by_round"].as_array().unwrap();
+    let of_rounds = |field: &str| rounds.iter().map(|round| round[field].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(of_rounds("bytes_moved"), run["bytes_moved"].as_u64().unwrap(), "{run}");
+    assert_eq!(rounds.last().unwrap()["excess_fragments"], run["after"]["excess_fragments"], "{run}");
+}
+
 #[test]
 fn loop_a_nearly_full_xfs_without_a_plan_is_not_called_good_and_what_it_is_told_to_need_helps() {
     let (volume, _) = LoopVolume::aged(&VolumeSpec::xfs(1024), Recipe::Crowded, 3).unwrap();

@@ -91,6 +91,11 @@ impl Board {
         self.by_length.range((length, 0)..).next().map(|(l, s)| Extent::new(*s, *l))
     }
 
+    /// The largest hole.
+    pub(crate) fn largest(&self) -> Option<Extent> {
+        self.by_length.last().map(|(l, s)| Extent::new(*s, *l))
+    }
+
     /// The smallest hole behind `after` in the order of (length, start).
     pub(crate) fn next_hole(&self, after: (u64, u64)) -> Option<Extent> {
         use std::ops::Bound::{Excluded, Unbounded};

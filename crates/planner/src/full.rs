@@ -12,6 +12,9 @@ use longrun_layout::{Extent, ExtentSet};
 /// Windows with more units than this are packed in the first way that is good enough.
 const MANY_UNITS: usize = 50_000;
 
+/// What an excess fragment or a free piece less is worth: 16 MiB of 4 KiB blocks.
+const BLOCKS_PER_GAIN: u64 = 4096;
+
 /// A target layout and what it is worth.
 struct Attempt {
     target: Target,
@@ -41,12 +44,28 @@ pub(crate) fn plan(window: &Window, zone: &[Extent], regions: &Regions, limits: 
         }
     }
     let best = best?;
-    if best.target.starts.is_empty() || !pays(window, &best) {
+    let worth = worth(window, &best);
+    if best.target.starts.is_empty() || best.cost > worth {
         return None;
     }
     let why = |unit: UnitIndex| why(window.units.get(unit), zone);
-    let scheduled = Scheduler::new(&window.units, &best.target, &window.free, regions, limits, why).run();
-    scheduled.improves(window).then_some(scheduled)
+    let scheduler = |limits| Scheduler::new(&window.units, &best.target, &window.free, regions, limits, why);
+    let plain = scheduler(limits).run();
+    let is_good = plain.improves(window);
+    if plain.complete || (is_good && best.cost > limits.budget) {
+        return is_good.then_some(plain);
+    }
+    // Stuck.
+    let aside = (worth - best.cost).min(used / 2);
+    let roomy = scheduler(Limits { aside, ..limits }).with_room_in(zone).run();
+    // What it gains beyond the plain schedule must be worth what it moves beyond that.
+    let gain = |scheduled: &Scheduled| {
+        let pieces = window.free.pieces().saturating_sub(scheduled.free.pieces()) as u64;
+        pieces + u64::try_from(-scheduled.excess).unwrap_or(0)
+    };
+    let more = gain(&roomy).saturating_sub(gain(&plain));
+    let pays = roomy.complete && roomy.moved <= plain.moved + more * BLOCKS_PER_GAIN;
+    Some(if pays || !is_good { roomy } else { plain }).filter(|scheduled| scheduled.improves(window))
 }
 
 fn why(unit: Option<&Unit>, zone: &[Extent]) -> Why {
@@ -86,15 +105,13 @@ fn attempt(
     Attempt { target, pieces, largest, cost }
 }
 
-/// Hysteresis: a plan is worth its bytes when every fragment and free piece that it saves costs at most 16 MiB of 4
+/// The blocks that a plan may move, steps aside included. Hysteresis: every fragment and free piece that it saves is worth 16 MiB of 4
 /// KiB blocks, or a few times the average fragmented file, and every block by which the largest piece grows one
 /// block. Without this a second pass moved 65 % of a volume for nothing.
-fn pays(window: &Window, attempt: &Attempt) -> bool {
-    const BLOCKS_PER_GAIN: u64 = 4096;
+fn worth(window: &Window, attempt: &Attempt) -> u64 {
     let fragmented: Vec<u64> = window.units.iter().filter(|u| u.fragments() > 1).map(|u| u.size).collect();
     let average = fragmented.iter().sum::<u64>() / (fragmented.len() as u64).max(1);
     let saved_pieces = (window.free.pieces() as u64).saturating_sub(attempt.pieces);
     let grown = attempt.largest.saturating_sub(window.free.largest().map_or(0, |e| e.length.0));
-    let worth = window.excess() * BLOCKS_PER_GAIN.max(4 * average) + saved_pieces * BLOCKS_PER_GAIN + grown;
-    attempt.cost <= worth
+    window.excess() * BLOCKS_PER_GAIN.max(4 * average) + saved_pieces * BLOCKS_PER_GAIN + grown
 }

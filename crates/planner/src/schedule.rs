@@ -10,6 +10,7 @@ use crate::window::Window;
 use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, FileMove, LogicalBlock, PhysicalBlock};
 use std::collections::{BTreeMap, BTreeSet};
 
+mod area;
 mod aside;
 
 /// Limits of a schedule.
@@ -50,6 +51,10 @@ pub(crate) struct Scheduler<'a> {
     regions: Regions,
     /// The area that units with a free choice of place must avoid; `None` if each unit has a fixed place.
     others: Option<Vec<Extent>>,
+    /// What shall be free in the end, and is no one's place.
+    zone: ExtentSet,
+    /// Room that no step aside may use.
+    pocket: Option<Extent>,
 }
 
 /// The result of a schedule.
@@ -62,6 +67,8 @@ pub(crate) struct Scheduled {
     pub(crate) free: ExtentSet,
     /// Excess fragments compared with before, never above zero.
     pub(crate) excess: i64,
+    /// Whether every unit reached its place.
+    pub(crate) complete: bool,
 }
 
 impl Scheduled {
@@ -98,6 +105,8 @@ impl<'a> Scheduler<'a> {
             excess: 0,
             regions: regions.clone(),
             others: None,
+            zone: ExtentSet::new(),
+            pocket: None,
         };
         for (&unit, &start) in &target.starts {
             let Some(u) = units.get(unit) else { continue };
@@ -155,6 +164,7 @@ impl<'a> Scheduler<'a> {
 
     /// Runs to the end: every unit in place, or no more progress within the limits.
     pub(crate) fn run(mut self) -> Scheduled {
+        self.begin_with_room();
         loop {
             self.move_ready();
             // Little to do before the next barrier: chains and cycles. Parts that split nothing first, they reach their
@@ -165,7 +175,7 @@ impl<'a> Scheduler<'a> {
             if self.in_epoch < self.limits.slow() && self.settle_elsewhere() {
                 self.move_ready();
             }
-            if self.in_epoch < self.limits.slow() {
+            if self.in_epoch < self.limits.slow() && !self.open_area() {
                 self.step_aside();
             }
             if self.in_epoch == 0 {
@@ -176,6 +186,7 @@ impl<'a> Scheduler<'a> {
             }
         }
         let (free, excess) = (self.available, self.excess);
+        let complete = self.travellers.iter().all(|t| t.done);
         let units = self.units;
         let moved_files = self
             .travellers
@@ -185,7 +196,7 @@ impl<'a> Scheduler<'a> {
                 Some((unit.file, unit.directory, join(t.pieces.into_iter().map(|(_, p)| p))))
             })
             .collect();
-        Scheduled { steps: self.steps, moved_files, moved: self.moved, free, excess }
+        Scheduled { steps: self.steps, moved_files, moved: self.moved, free, excess, complete }
     }
 
     /// Makes what was vacated available, and finds out who can move now. False when nothing was pending.
@@ -251,8 +262,15 @@ impl<'a> Scheduler<'a> {
 
     /// Moves those that are ready; returns those that found no room.
     fn move_all_ready(&mut self) -> Vec<(u64, u64, usize)> {
+        self.move_ready_while(|_, _| true)
+    }
+
+    /// The same as long as `wanted` says so of the scheduler and the next one's rank.
+    fn move_ready_while(&mut self, wanted: impl Fn(&Self, u64) -> bool) -> Vec<(u64, u64, usize)> {
         let mut crowded = Vec::new();
-        while let Some(next) = self.ready.pop_first() {
+        while self.ready.first().is_some_and(|(rank, ..)| wanted(self, *rank))
+            && let Some(next) = self.ready.pop_first()
+        {
             let index = next.2;
             let Some(t) = self.travellers.get(index) else { continue };
             if t.done || t.waiting > 0 {

@@ -10,6 +10,7 @@ mod daemon;
 mod gauges;
 mod governed;
 mod hub;
+mod loads;
 mod logging;
 mod menders;
 pub mod mending;

@@ -128,7 +128,7 @@ impl<'a> Install<'a> {
         let before = side(0, "unpacking before optimizing", stage)?;
         let number = u64::from(self.iterations);
         stage.making(Step { what: "the optimized volume", number, of });
-        optimize(program, &["--pace", "fast"], &place.mount().point, self.stop)?;
+        optimize(program, &["--mode", "full", "--pace", "fast"], &place.mount().point, self.stop)?;
         let after = side(number + 1, "unpacking after optimizing", stage)?;
         Ok(InstallReport::of(self.software, before, after))
     }

@@ -11,6 +11,7 @@ mod report;
 pub use background::Mode;
 pub use report::{InvisibilityReport, Line};
 
+use crate::device::Sample;
 use crate::{BenchError, Place, lay, layout_of};
 use background::Background;
 use longrun_layout::Bytes;
@@ -142,9 +143,7 @@ impl<'a> Invisibility<'a> {
         std::thread::sleep(UNDER_WAY);
         let before = self.place.device().sample()?;
         turn.copy_seconds = foreground::copy(directory, self.stop)?;
-        let device = self.place.device().sample()?.since(&before);
-        let own = self.settings.copy.0 as f64 / 1e6;
-        turn.beside_copy = ((device.written_bytes.0 as f64 / 1e6 - own) / device.seconds).max(0.0);
+        turn.beside_copy = self.written_beside(&before, self.settings.copy)?;
         turn.busy &= background.is_at_work()?;
         background.stop()?;
 
@@ -155,9 +154,7 @@ impl<'a> Invisibility<'a> {
         let before = self.place.device().sample()?;
         let load = foreground::Load { reads, reads_per_second, writes_per_second };
         let times = foreground::load(directory, load, seed, self.stop)?;
-        let device = self.place.device().sample()?.since(&before);
-        let own = (times.writes.len() as u64 * foreground::SMALL) as f64 / 1e6;
-        turn.beside_reads = ((device.written_bytes.0 as f64 / 1e6 - own) / device.seconds).max(0.0);
+        turn.beside_reads = self.written_beside(&before, Bytes(times.writes.len() as u64 * foreground::SMALL))?;
         (turn.reads, turn.writes) = (times.reads, times.writes);
         turn.busy &= background.is_at_work()?;
         background.stop()?;
@@ -167,6 +164,12 @@ impl<'a> Invisibility<'a> {
             turn.alone = self.undisturbed(mode)?;
         }
         if self.stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(turn) }
+    }
+
+    /// MB a second that the device has written since `before`, not counting `known` bytes.
+    fn written_beside(&self, before: &Sample, known: Bytes) -> Result<f64, BenchError> {
+        let device = self.place.device().sample()?.since(before);
+        Ok(device.written_bytes.saturating_sub(known).0 as f64 / 1e6 / device.seconds)
     }
 
     /// MB per second that the device writes for an optimizer without other I/O: from its start to its end, or for as

@@ -12,10 +12,10 @@ use crate::report::{print, print_json};
 use crate::survey::{Survey, findings};
 use crate::text::size;
 use longrun_engine::{
-    Opened, PassError, Plan, PlanError, Progress, Report, Scan, ScanProgress, Settings, Stop, VolumeError,
+    Expected, Opened, PassError, Plan, PlanError, Progress, Report, Scan, ScanProgress, Settings, Stop, VolumeError,
 };
 use longrun_governor::{Duty, Governor};
-use longrun_layout::{Bytes, FileId, VolumeLayout};
+use longrun_layout::{Bytes, FileId, Fragmentation, VolumeLayout};
 use longrun_planner::Mode;
 use longrun_volume::Target;
 use longrun_volume::target::Subject;
@@ -32,13 +32,13 @@ const WORST_SHOWN: usize = 10;
 /// Optimizes, or prints the plan only.
 pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     let target = Target::resolve(&args.target)?;
-    let mode = mode_for(args, &target)?;
+    let asked = asked_mode(args, &target)?;
     let scope = scope::of(&target)?;
-    let settings = Settings { mode, scope, budget: args.budget, deadline: args.deadline, ..Settings::default() };
+    let settings = Settings { scope, budget: args.budget, deadline: args.deadline, ..Settings::default() };
     let mut watch = Watch::start()?;
     let duty = args.max_duty.unwrap_or(Duty::ALL);
     watch.govern(Governor::new(target.device_number, args.pace.into()).at_most(duty).at_least(args.min_progress));
-    let job = Job { target: &target, settings, is_told: !args.json };
+    let job = Job { target: &target, settings, asked, is_told: !args.json };
     if args.dry_run {
         let (before, plan) = job.foresee(&mut watch)?;
         return if args.json { print_json(&DryRun { before, plan }) } else { Ok(()) };
@@ -54,7 +54,8 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     if args.json {
         print_json(&optimization)?;
     } else {
-        print(&optimization.text())?;
+        let rounds = if args.explain { optimization.rounds() } else { String::new() };
+        print(&(optimization.text() + &rounds))?;
     }
     conclude(&target, report.stop)
 }
@@ -66,8 +67,9 @@ struct DryRun {
     plan: Told,
 }
 
-/// For a file or a directory only its files are defragmented, because free space belongs to the whole volume.
-fn mode_for(args: &OptimizeArgs, target: &Target) -> Result<Mode, Failure> {
+/// The mode that the user asked for. For a file or a directory only its files are defragmented, because free space belongs to
+/// the whole volume.
+fn asked_mode(args: &OptimizeArgs, target: &Target) -> Result<Option<Mode>, Failure> {
     let is_part = matches!(target.subject, Subject::File | Subject::Directory);
     match args.mode.map(Mode::from) {
         Some(Mode::Full) if is_part => Err(Failure::new(
@@ -78,16 +80,18 @@ fn mode_for(args: &OptimizeArgs, target: &Target) -> Result<Mode, Failure> {
                 target.given.display()
             ),
         )),
-        Some(mode) => Ok(mode),
-        None if is_part => Ok(Mode::Files),
-        None => Ok(Mode::Full),
+        Some(mode) => Ok(Some(mode)),
+        None => Ok(is_part.then_some(Mode::Files)),
     }
 }
 
 /// What to optimize, and how.
 struct Job<'a> {
     target: &'a Target,
+    /// But for the mode.
     settings: Settings,
+    /// The mode that was asked for; `None` leaves it to the verdict.
+    asked: Option<Mode>,
     /// Whether the plan is printed as text as soon as there is one.
     is_told: bool,
 }
@@ -112,8 +116,13 @@ impl Job<'_> {
         let progress = ScanProgress::new(watch, 0);
         let before = Analysis::new(&survey.findings(WORST_SHOWN, &progress)?);
         let (scan, names) = survey.into_scan();
-        let plan = self.plan(scan, &progress)?;
-        let told = self.told(&plan, names.of(plan.layout(), shown(&plan), &progress)?);
+        let told = match self.settings(&before) {
+            Some(settings) => {
+                let plan = self.plan(scan, &settings, &progress)?;
+                told(&plan, &settings, names.of(plan.layout(), shown(&plan), &progress)?)
+            }
+            None => not_worth(&scan.layout().fragmentation()),
+        };
         watch.finish();
         self.tell(&before, &told)?;
         Ok((before, told))
@@ -126,19 +135,33 @@ impl Job<'_> {
         watch.phase("planning", Unit::Steps);
         let progress = ScanProgress::new(watch, 0);
         let before = self.analysis(scan.layout(), begun, |files| volume.names(scan.layout(), files, &progress))?;
-        let plan = self.plan(scan, &progress)?;
+        let Some(settings) = self.settings(&before) else {
+            let figures = scan.layout().fragmentation();
+            let plan = not_worth(&figures);
+            watch.finish();
+            self.tell(&before, &plan)?;
+            let report = Report { before: figures.clone(), after: figures, ..Report::default() };
+            return Ok(Outcome { after: before.clone(), before, plan, report });
+        };
+        let plan = self.plan(scan, &settings, &progress)?;
         let names = volume.names(plan.layout(), shown(&plan), &progress)?;
-        let told = self.told(&plan, names);
+        let told = told(&plan, &settings, names);
         watch.finish();
         self.tell(&before, &told)?;
-        let (report, layout) = longrun_engine::carry_out(volume, plan, begun, &self.settings, watch)?;
+        let (report, layout) = longrun_engine::carry_out(volume, plan, begun, &settings, watch)?;
         let (read, progress) = (Instant::now(), ScanProgress::new(watch, 0).to_the_end());
         let after = self.analysis(&layout, read, |files| volume.names(&layout, files, &progress))?;
         Ok(Outcome { before, plan: told, report, after })
     }
 
-    fn plan(&self, scan: Scan, progress: &dyn Progress) -> Result<Plan, Failure> {
-        longrun_engine::plan(scan, &self.settings, progress).map_err(|error| match error {
+    /// With the mode that was asked for, or the one that the verdict names; `None` when that is none.
+    fn settings(&self, before: &Analysis) -> Option<Settings> {
+        let mode = self.asked.or(before.mode())?;
+        Some(Settings { mode, ..self.settings.clone() })
+    }
+
+    fn plan(&self, scan: Scan, settings: &Settings, progress: &dyn Progress) -> Result<Plan, Failure> {
+        longrun_engine::plan(scan, settings, progress).map_err(|error| match error {
             PlanError::Cancelled => VolumeError::Interrupted.into(),
             fault => contradiction(self.target, fault),
         })
@@ -154,32 +177,38 @@ impl Job<'_> {
         Ok(Analysis::new(&found?))
     }
 
-    /// The plan in its reported form, with the names of the files that gain most.
-    fn told(&self, plan: &Plan, names: Vec<PathBuf>) -> Told {
-        let expected = &plan.expected;
-        let files: Vec<PlannedFile> = names
-            .into_iter()
-            .zip(&expected.most_improved)
-            .map(|(path, w)| PlannedFile {
-                path,
-                fragments: w.fragments,
-                expected_fragments: w.expected_fragments,
-                bytes: w.bytes,
-            })
-            .collect();
-        let permitted = |mode: &Mode| self.settings.scope.permits(*mode);
-        let block_size = plan.layout().block_size();
-        let nothing =
-            expected.nothing.map(|nothing| NothingFigures::new(&nothing, nothing.mode.filter(permitted), block_size));
-        Told::new(self.settings.mode, expected, &files).explained(nothing)
-    }
-
     fn tell(&self, before: &Analysis, plan: &Told) -> Result<(), Failure> {
         if !self.is_told {
             return Ok(());
         }
         print(&format!("{}\n{}\n\n{}\n", before.title(), before.verdict(), plan.text()))
     }
+}
+
+/// The plan in its reported form, with the names of the files that gain most.
+fn told(plan: &Plan, settings: &Settings, names: Vec<PathBuf>) -> Told {
+    let expected = &plan.expected;
+    let files: Vec<PlannedFile> = names
+        .into_iter()
+        .zip(&expected.most_improved)
+        .map(|(path, w)| PlannedFile {
+            path,
+            fragments: w.fragments,
+            expected_fragments: w.expected_fragments,
+            bytes: w.bytes,
+        })
+        .collect();
+    let permitted = |mode: &Mode| settings.scope.permits(*mode);
+    let block_size = plan.layout().block_size();
+    let nothing =
+        expected.nothing.map(|nothing| NothingFigures::new(&nothing, nothing.mode.filter(permitted), block_size));
+    Told::new(settings.mode, expected, &files).explained(nothing)
+}
+
+/// No mode was asked for, and none is worth its cost.
+fn not_worth(figures: &Fragmentation) -> Told {
+    let nothing = NothingFigures::not_worth(figures.excess_fragments.saturating_sub(figures.pinned_excess_fragments));
+    Told::new(Mode::Full, &Expected::none(figures), &[]).explained(Some(nothing))
 }
 
 /// The files that a plan shows by name.

@@ -6,6 +6,7 @@ use crate::text::{count, counted, duration, percent, printable, printable_path, 
 use longrun_engine::VolumeInfo;
 use longrun_governor::Disks;
 use longrun_layout::{Bytes, Fragmentation};
+use longrun_planner::Mode;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -144,6 +145,11 @@ impl Analysis {
     /// Whether it is worth optimizing.
     pub fn verdict(&self) -> &str {
         &self.verdict.sentence
+    }
+
+    /// The mode that gets what counts; `None` when the volume is not worth optimizing.
+    pub fn mode(&self) -> Option<Mode> {
+        self.verdict.mode
     }
 
     /// The figures, a line each: name and value.

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// The object of the contract.
 #[derive(Clone, Debug, Serialize)]
 pub struct NothingFigures {
-    /// `good`, `good-enough`, `pinned`, `budget` or `no-room`.
+    /// `good`, `good-enough`, `not-worth`, `pinned`, `budget` or `no-room`.
     reason: &'static str,
     /// Of files that may move.
     excess_fragments: u64,
@@ -61,11 +61,22 @@ impl NothingFigures {
         Self { reason, excess_fragments: nothing.excess_fragments, room, would_help }
     }
 
+    /// No mode was asked for, and by the verdict none is worth its cost.
+    pub fn not_worth(excess_fragments: u64) -> Self {
+        let would_help = WouldHelp { mode: Some(Mode::Full), budget: None, free_bytes: None };
+        Self { reason: "not-worth", excess_fragments, room: None, would_help }
+    }
+
     /// For people.
     pub fn text(&self) -> String {
         let excess = counted(self.excess_fragments, "excess fragment", "excess fragments");
         let why = match (self.reason, self.room) {
             ("good", _) => "nothing to move; this mode cannot improve the volume.".to_owned(),
+            ("not-worth", _) => {
+                return "Plan: nothing to move; too little would be gained. To optimize all the same, choose --mode full or \
+                        --mode efficient.\n"
+                    .to_owned();
+            }
             ("pinned", _) => "nothing to move; all fragmented files must stay in place.".to_owned(),
             ("good-enough", _) if self.excess_fragments == 0 => {
                 "nothing to move; no file is fragmented, and consolidating the free space costs more than it gains."

@@ -4,8 +4,9 @@ use super::analysis::Analysis;
 use super::json_name;
 use super::nothing::{NothingFigures, mode_name};
 use super::reasons::{why, word};
+use super::rounds::{self, RoundFigures, fell_short};
 use crate::text::{count, counted, duration, percent, printable_path, size};
-use longrun_engine::{Expected, Report, Stop};
+use longrun_engine::{Expected, PassEnd, Report, Stop};
 use longrun_governor::{Balance, Loads, Observed, Pace};
 use longrun_layout::{Bytes, Fragmentation, FreeSpace};
 use longrun_planner::{Mode, Why};
@@ -120,6 +121,11 @@ impl Plan {
             let moves = counted(kind.moves, "move", "moves");
             _ = writeln!(text, "  {:>14}  {:>10}  {}", moves, size(Bytes(kind.bytes)), why(kind.reason));
         }
+        let saved = self.before.excess_fragments.saturating_sub(self.expected.excess_fragments)
+            + self.before.free_space.pieces.saturating_sub(self.expected.free_space.pieces);
+        if let Some(each) = self.bytes.checked_div(saved) {
+            _ = writeln!(text, "{} are moved for each excess fragment or free piece removed.", size(Bytes(each)));
+        }
         text.push_str("Expected:\n");
         changes(&mut text, &self.before, self.expected.excess_fragments, &self.expected.free_space);
         if !self.files.is_empty() {
@@ -156,6 +162,8 @@ pub struct Optimization {
     capture_calls: u64,
     capture_calls_per_mib: f64,
     given_up: u32,
+    by_round: Vec<RoundFigures>,
+    ended: PassEnd,
     stopped: Option<Stop>,
     seconds: f64,
     governor: Option<Loads>,
@@ -189,6 +197,8 @@ impl Optimization {
             capture_calls: report.capture_calls,
             capture_calls_per_mib: per_mebibyte(report.capture_calls, report.bytes_moved),
             given_up: report.given_up,
+            by_round: report.by_round.iter().map(RoundFigures::from).collect(),
+            ended: report.end,
             stopped: report.stop,
             seconds: (report.seconds * 1e4).round() / 1e4,
             governor,
@@ -209,10 +219,19 @@ impl Optimization {
         for kind in &self.skipped {
             _ = writeln!(text, "  {:>14}: {}", counted(kind.files, "file", "files"), kind.phrase);
         }
+        let missed = self.figures.1.excess_fragments.saturating_sub(self.plan.expected.excess_fragments);
         if let Some(stop) = self.stopped {
             _ = writeln!(text, "The run was {}.", ended(stop));
+        } else if let Some(why) = fell_short(self.ended).filter(|_| missed > 0 && self.plan.nothing.is_none()) {
+            let missed = counted(missed, "excess fragment", "excess fragments");
+            _ = writeln!(text, "{missed} more than planned are left, because {why}.");
         }
         text
+    }
+
+    /// The rounds one by one.
+    pub fn rounds(&self) -> String {
+        rounds::text(&self.by_round)
     }
 
     /// The figures before and after, and the cost.
@@ -294,7 +313,7 @@ mod tests {
     use super::*;
     use crate::report::analysis::tests::sample;
     use longrun_engine::SkipReason;
-    use longrun_engine::{ExpectedMoves, Skipped};
+    use longrun_engine::{ExpectedMoves, Left, Round, RoundEnd, Skipped};
     use longrun_governor::Latency;
     use longrun_layout::{BlockSize, Pin};
     use longrun_planner::{NoPlan, Nothing};
@@ -338,6 +357,21 @@ mod tests {
             seconds: 4.567_89,
             interrupted: stop.is_some(),
             stop,
+            end: if stop.is_some() { PassEnd::Stopped } else { PassEnd::Cost },
+            by_round: vec![Round {
+                units: 1300,
+                planned: Bytes(900 << 20),
+                done: 1290,
+                evaded: 2,
+                left: vec![Left { reason: SkipReason::TargetTaken, units: 3, bytes: Bytes(7 << 20) }],
+                moved: Bytes(890 << 20),
+                not_captured: Bytes(1 << 20),
+                commits: 15,
+                excess_fragments: 2,
+                free_pieces: 4,
+                seconds: 4.5,
+                end: RoundEnd::PlacesTaken,
+            }],
         };
         Optimization::new(Analysis::new(&sample()), Analysis::new(&sample()), plan(), &report, Some(loads()))
     }
@@ -373,6 +407,12 @@ mod tests {
     #[test]
     fn the_result_is_told_with_what_was_left_out() {
         insta::assert_snapshot!(optimization(Some(Stop::Deadline)).text());
+    }
+
+    #[test]
+    fn a_run_that_fell_short_of_its_plan_says_why() {
+        let short = optimization(None);
+        insta::assert_snapshot!(short.text() + &short.rounds());
     }
 
     #[test]

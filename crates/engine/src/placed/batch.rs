@@ -3,15 +3,19 @@
 use super::batch_plan::{BatchPlan, Cursor, Unit};
 use super::moving::End;
 use super::pass::Pass;
-use crate::SkipReason;
 use crate::pacer::Halt;
 use crate::report::Stop;
+use crate::{RoundEnd, SkipReason};
 use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, VolumeLayout};
 use longrun_planner::{Batch, Mode};
 use std::collections::BTreeSet;
 
 /// Units that may find their place taken before a batch is called stale; of large batches one in a hundred.
 const LEAST_STUCK: usize = 24;
+
+/// Of the free space, the part that is kept as refuges at most; and the most on large volumes (64 MiB of 4 KiB blocks).
+const KEPT: u64 = 32;
+const KEPT_MOST: u64 = 1 << 14;
 
 /// Places that a unit is offered to step aside to.
 const MOST_REFUGES: u32 = 3;
@@ -21,8 +25,10 @@ pub(super) struct BatchRun<'b> {
     cursor: Cursor<'b>,
     /// Units that stay in the way of others because their place was taken, and units that were changed.
     stuck: u32,
-    /// Free space that no further move of the batch has as its target.
-    refuges: ExtentSet,
+    /// Free space that no further move of the batch has as its target, but for what is held ([`Cursor::refuges`]).
+    unused: ExtentSet,
+    /// The most that is held as refuges.
+    most_kept: Blocks,
     /// The largest free piece when the batch begins.
     largest_free: Option<Extent>,
 }
@@ -30,19 +36,21 @@ pub(super) struct BatchRun<'b> {
 impl<'b> BatchRun<'b> {
     pub(super) fn new(layout: &VolumeLayout, batch: &'b Batch) -> Self {
         let plan = BatchPlan::new(layout, batch);
-        let refuges = plan.unused(layout.free());
+        let unused = plan.unused(layout.free());
         let largest_free = layout.free().iter().copied().max_by_key(|piece| piece.length);
-        let cursor = Cursor { plan, window_end: 0, too_large: None, crises: 0 };
-        Self { cursor, stuck: 0, refuges, largest_free }
+        let cursor = Cursor { plan, window_end: 0, too_large: None, crises: 0, refuges: ExtentSet::new() };
+        let most_kept = Blocks((layout.free_blocks().0 / KEPT).min(KEPT_MOST));
+        Self { cursor, stuck: 0, unused, most_kept, largest_free }
     }
 
     pub(super) fn carry_out(mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
         if pass.settings.mode != Mode::Full {
             // What the plan set out to protect is no refuge.
             self.largest_free.iter().for_each(|piece| {
-                self.refuges.remove(*piece);
+                self.unused.remove(*piece);
             });
         }
+        pass.tally.round.units += self.cursor.plan.units().len() as u64;
         pass.holdings.begin_batch(self.cursor.plan.needs());
         self.cursor.crises = pass.crises;
         let mut deferred: Vec<usize> = Vec::new();
@@ -51,6 +59,7 @@ impl<'b> BatchRun<'b> {
             let Some(unit) = self.cursor.plan.units().get(at).cloned() else { break };
             if self.is_stale(pass) {
                 pass.tally.given_up += 1;
+                pass.tally.round.end = if pass.is_barren() { RoundEnd::NotCaptured } else { RoundEnd::PlacesTaken };
                 break;
             }
             if at >= self.cursor.window_end {
@@ -71,14 +80,20 @@ impl<'b> BatchRun<'b> {
                     deferred.push(at);
                 }
                 end => {
-                    let in_the_way = match end {
+                    let (has_no_place, is_changed) = match end {
                         End::Skipped(SkipReason::TargetTaken | SkipReason::Blocked | SkipReason::SpaceNeeded) => {
-                            self.cursor.plan.is_wanted(&unit) && !self.evade(pass, at, &unit)?
+                            (self.cursor.plan.is_wanted(&unit), false)
                         }
-                        End::Skipped(SkipReason::Changed) => true,
-                        _ => false,
+                        End::Skipped(SkipReason::Changed) => (false, true),
+                        _ => (false, false),
                     };
-                    self.stuck += u32::from(in_the_way);
+                    let evaded = has_no_place && self.evade(pass, at, &unit)?;
+                    self.stuck += u32::from(is_changed || (has_no_place && !evaded));
+                    if evaded {
+                        pass.tally.round.evaded += 1;
+                    } else {
+                        self.count(pass, &unit, end);
+                    }
                     self.finish(pass, &unit, end);
                 }
             }
@@ -86,23 +101,38 @@ impl<'b> BatchRun<'b> {
         for at in deferred {
             let Some(unit) = self.cursor.plan.units().get(at).cloned() else { break };
             let end = self.attempt(pass, at, &unit)?;
+            self.count(pass, &unit, end);
             self.finish(pass, &unit, end);
         }
         Ok(())
     }
 
+    /// For the record of the round.
+    fn count(&self, pass: &mut Pass<'_>, unit: &Unit, end: End) {
+        match end {
+            End::Done => pass.tally.round.done += 1,
+            End::Skipped(reason) => {
+                pass.tally.round.leave(reason, pass.bytes(self.cursor.plan.size_of(unit)));
+            }
+        }
+    }
+
     /// Lets a unit whose place was taken step out of the way of others; true when it did.
     fn evade(&mut self, pass: &mut Pass<'_>, at: usize, unit: &Unit) -> Result<bool, Halt> {
-        let size: Blocks = self.cursor.plan.steps_of(unit).iter().map(|step| step.length).sum();
+        let size = self.cursor.plan.size_of(unit);
         for _ in 0..MOST_REFUGES {
             if self.is_stale(pass) {
                 break;
             }
-            let largest = self.refuges.largest().filter(|piece| piece.length >= size);
-            let Some(piece) = largest.filter(|_| self.cursor.crises == pass.crises) else { break };
+            let largest = |space: &ExtentSet| space.largest().filter(|piece| piece.length >= size);
+            let piece = largest(&self.cursor.refuges).or_else(|| largest(&self.unused));
+            let Some(piece) = piece.filter(|_| self.cursor.crises == pass.crises) else { break };
             let refuge = Extent { start: piece.start, length: size };
             // Whatever comes of it: what could not be obtained once is not tried again.
-            self.refuges.remove(refuge);
+            self.cursor.refuges.remove(refuge);
+            self.unused.remove(refuge);
+            // Unless the unit goes there, nobody will.
+            pass.holdings.not_needed(refuge);
             if pass.evade(&mut self.cursor, at, unit, refuge)? {
                 return Ok(true);
             }
@@ -144,11 +174,19 @@ impl<'b> BatchRun<'b> {
             End::Skipped(reason) => pass.skip(unit.id, reason),
         }
         for (at, planned) in self.cursor.plan.moves_of(unit) {
-            for place in [planned.step.vacates(), planned.step.occupies()] {
-                self.cursor.plan.unused_from(place, at + 1).for_each(|part| pass.holdings.not_needed(part));
-            }
-            if end == End::Done {
-                self.refuges.extend(self.cursor.plan.unused_from(planned.step.vacates(), at + 1));
+            self.cursor
+                .plan
+                .unused_from(planned.step.occupies(), at + 1)
+                .for_each(|part| pass.holdings.not_needed(part));
+            for part in self.cursor.plan.unused_from(planned.step.vacates(), at + 1) {
+                if end == End::Done && self.cursor.refuges.total() + part.length <= self.most_kept {
+                    self.cursor.refuges.insert(part);
+                    continue;
+                }
+                pass.holdings.not_needed(part);
+                if end == End::Done {
+                    self.unused.insert(part);
+                }
             }
         }
     }

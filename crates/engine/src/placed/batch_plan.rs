@@ -106,6 +106,11 @@ impl<'b> BatchPlan<'b> {
         self.moves_of(unit).into_iter().map(|(_, planned)| planned.step).collect()
     }
 
+    /// The blocks that a unit moves.
+    pub(super) fn size_of(&self, unit: &Unit) -> Blocks {
+        self.moves_of(unit).into_iter().map(|(_, planned)| planned.step.length).sum()
+    }
+
     /// The moves of a unit with their positions.
     pub(super) fn moves_of(&self, unit: &Unit) -> Vec<(usize, &'b PlannedMove)> {
         let moves = self.moves.get(unit.moves.clone()).unwrap_or_default();
@@ -149,6 +154,8 @@ pub(super) struct Cursor<'b> {
     pub too_large: Option<usize>,
     /// The pass's crises when the window was opened: after one, the window must be opened again.
     pub crises: u32,
+    /// Vacated space that no further move has as its target. It stays held, for units that cannot have their place.
+    pub refuges: ExtentSet,
 }
 
 impl Cursor<'_> {

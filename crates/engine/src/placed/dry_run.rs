@@ -40,6 +40,23 @@ pub struct Expected {
     pub nothing: Option<Nothing>,
 }
 
+impl Expected {
+    /// What is expected where nothing is done.
+    #[must_use]
+    pub fn none(figures: &Fragmentation) -> Self {
+        Self {
+            before: figures.clone(),
+            after: figures.clone(),
+            moves: 0,
+            bytes: Bytes(0),
+            by_reason: BTreeMap::new(),
+            barriers: 0,
+            most_improved: Vec::new(),
+            nothing: None,
+        }
+    }
+}
+
 /// How many files a dry run names.
 pub const MOST_IMPROVED: usize = 100;
 

@@ -110,7 +110,8 @@ impl Pass<'_> {
         refuge: Extent,
     ) -> Result<bool, Halt> {
         let Some(map) = self.map_again(unit)? else { return Ok(false) };
-        if self.allowance()? < refuge.length || self.affordable(refuge.length).is_err() {
+        let missing: Blocks = self.holdings.missing(refuge).iter().map(|part| part.length).sum();
+        if (missing.0 > 0 && self.allowance()? < missing) || self.affordable(refuge.length).is_err() {
             return Ok(false);
         }
         let mut moves = Vec::new();

@@ -20,7 +20,8 @@ pub(super) struct Pass<'a> {
     pub(super) block_size: BlockSize,
     pub(super) policy: Policy,
     /// What rounds after the first may add up to, the first included: of all used bytes a little less than each once, or a
-    /// fifth more than the first round took; when its plan came to little, a quarter more than all used bytes.
+    /// fifth more than the first round took; when its plan came to little, a quarter more than all used bytes. Beyond it, rounds are
+    /// small.
     pub(super) most_bytes: Bytes,
     /// What the first round set out for, told to the later ones.
     pub(super) goal: Option<Goal>,

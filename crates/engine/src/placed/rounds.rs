@@ -8,13 +8,24 @@ use crate::observer::Phase;
 use crate::pacer::{Halt, Pacer};
 use crate::report::{PassError, Report, Stop, Tally};
 use crate::settings::Settings;
-use crate::{Placed, Scoped, VolumeError};
-use longrun_layout::{Blocks, Bytes, ExtentSet, Fragmentation, VolumeLayout};
+use crate::{PassEnd, Placed, Round, RoundEnd, Scoped, VolumeError};
+use longrun_layout::{Blocks, Bytes, ExtentSet, FileView, Fragmentation, VolumeLayout};
 use longrun_planner::{Goal, Mode, Policy};
 use std::collections::BTreeSet;
 
 /// Rounds in a row without gain that only showed which blocks cannot be obtained.
 const MOST_FRUITLESS: u32 = 4;
+
+/// This part of the used bytes a round may move although a pass has moved all that it may; twice that in all.
+const LITTLE: u64 = 4;
+
+/// What a pass had done when a round began.
+struct Begun {
+    seconds: f64,
+    commits: u64,
+    written: Bytes,
+    out_of_reach: Blocks,
+}
 
 /// Less is better: excess fragments first, then free pieces. Rounds must lower it below what it ever was, so that they
 /// end.
@@ -70,25 +81,43 @@ impl Pass<'_> {
         let before = layout.planned().fragmentation();
         let mut goal = None;
         let mut after = before.clone();
-        let mut stop = None;
+        let (mut stop, mut by_round) = (None, Vec::new());
         let (mut best, mut fruitless) = (potential(&before), 0);
-        loop {
-            let (moved_before, known) = (self.pacer.written, self.out_of_reach.total());
+        let end = loop {
+            let begun = Begun {
+                seconds: self.pacer.seconds(),
+                commits: self.tally.barriers,
+                written: self.pacer.written,
+                out_of_reach: self.out_of_reach.total(),
+            };
             let mut withheld = self.volume.unavailable()?;
             withheld.extend(self.out_of_reach.iter());
             let withheld = layout.planned_mut().withhold(&withheld);
             match self.round(layout.planned(), plans) {
                 Ok(()) => {}
-                Err(Halt::Stop(reason)) => stop = Some(reason),
+                Err(Halt::Stop(reason)) => {
+                    stop = Some(reason);
+                    self.tally.round.end = RoundEnd::Stopped;
+                }
                 Err(Halt::Fatal(error)) => return Err(error),
             }
+            let told = std::mem::take(&mut self.tally.round).told();
+            let learned = self.out_of_reach.total() > begun.out_of_reach;
+            let is_idle = self.pacer.written == begun.written && !learned;
+            let end = match stop {
+                Some(_) => PassEnd::Stopped,
+                // There was a plan, and all of it was left alone.
+                None if told.units > 0 => PassEnd::NoGain,
+                None if is_idle && self.costs_too_much(layout.planned(), plans) => PassEnd::Cost,
+                None => PassEnd::Done,
+            };
             goal = goal.or_else(|| Some(Goal::efficient(layout.planned(), self.saves)));
             layout.planned_mut().readmit(&withheld);
             // A scan takes what we hold for obstacles.
             self.give_back()?;
-            let learned = self.out_of_reach.total() > known;
-            if self.pacer.written == moved_before && !learned {
-                break;
+            if is_idle {
+                by_round.extend((told.units > 0).then(|| self.finished(told, &begun, &after)));
+                break end;
             }
             if self.round == 1 {
                 let fifth = Bytes(before.used_bytes.0 / 5);
@@ -106,6 +135,7 @@ impl Pass<'_> {
                 scoped(self.volume, layout, self.settings)
             })?;
             after = layout.planned().fragmentation();
+            by_round.push(self.finished(told, &begun, &after));
             let gained = potential(&after) < best;
             if gained {
                 // The volume looks different now: what was out of reach may be had.
@@ -115,12 +145,18 @@ impl Pass<'_> {
                 fruitless += 1;
             }
             let hopeless = !gained && (!learned || fruitless > MOST_FRUITLESS);
-            if stop.is_some() || hopeless || self.round >= self.settings.rounds {
-                break;
+            if stop.is_some() {
+                break PassEnd::Stopped;
+            }
+            if hopeless {
+                break PassEnd::NoGain;
+            }
+            if self.round >= self.settings.rounds {
+                break PassEnd::Rounds;
             }
             self.round += 1;
             self.goal = goal;
-        }
+        };
         self.settle_skips(layout.planned());
         let report = Report {
             before,
@@ -135,15 +171,47 @@ impl Pass<'_> {
             seconds: self.pacer.seconds(),
             interrupted: stop.is_some_and(|s| s != Stop::Budget),
             stop,
+            end,
+            by_round,
         };
         Ok((report, layout.into_whole()))
     }
 
+    /// The record of a round that left the volume like this.
+    fn finished(&self, counted: Round, begun: &Begun, after: &Fragmentation) -> Round {
+        Round {
+            planned: self.planned_in_round,
+            moved: self.pacer.written.saturating_sub(begun.written),
+            not_captured: self.bytes(self.out_of_reach.total().saturating_sub(begun.out_of_reach)),
+            commits: self.tally.barriers - begun.commits,
+            excess_fragments: after.excess_fragments,
+            free_pieces: after.free_space.pieces,
+            seconds: self.pacer.seconds() - begun.seconds,
+            ..counted
+        }
+    }
+
+    /// What the user asked for, with the goal of the first round.
+    fn asked_for(&self, layout: &VolumeLayout) -> Policy {
+        Policy { goal: self.goal, ..self.settings.policy(layout, self.pacer.written) }
+    }
+
+    /// Whether there would be a plan if a pass could move as much as it liked. Asked only when there is none.
+    fn costs_too_much(&self, layout: &VolumeLayout, plans: &dyn PlanSource) -> bool {
+        let in_pieces = |file: FileView<'_>| file.is_movable() && file.fragments() > 1;
+        self.round > 1
+            && layout.files().any(in_pieces)
+            && plans.plan(layout, self.asked_for(layout)).any(|batch| batch.moves().next().is_some())
+    }
+
     fn round(&mut self, layout: &VolumeLayout, plans: &dyn PlanSource) -> Result<(), Halt> {
-        let mut policy = Policy { goal: self.goal, ..self.settings.policy(layout, self.pacer.written) };
+        let mut policy = self.asked_for(layout);
         if self.round > 1 {
-            // Later rounds finish what the first one began, within what one pass may cost at most.
-            let left = self.most_bytes.saturating_sub(self.pacer.written);
+            // Later rounds finish what the first one began, within what one pass may cost. As long as each is a gain, the end
+            // may take a little more: a run that stopped there left 1,439 of 8,000 excess fragments, and the next one removed them.
+            let little = Bytes(layout.fragmentation().used_bytes.0 / LITTLE);
+            let extra = (self.most_bytes + little + little).saturating_sub(self.pacer.written).min(little);
+            let left = self.most_bytes.saturating_sub(self.pacer.written).max(extra);
             let left = Blocks(left.0 / u64::from(self.block_size.bytes()));
             policy.budget = Some(policy.budget.map_or(left, |budget| budget.min(left)));
         }
@@ -159,6 +227,7 @@ impl Pass<'_> {
         loop {
             self.show(Phase::Plan);
             if self.is_barren() {
+                self.tally.round.end = RoundEnd::NotCaptured;
                 return Ok(());
             }
             let Some(batch) = batches.next() else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! The free space that others may need: how much a pass may hold, what it does when others need space, and how it
 //! captures the next targets.
 
-use super::batch_plan::Cursor;
+use super::batch_plan::{Cursor, Window};
 use super::pass::Pass;
 use crate::observer::{Permission, Phase};
 use crate::pacer::Halt;
@@ -37,20 +37,20 @@ impl Pass<'_> {
     /// Captures what the units from `from` on need free, as far as the window goes.
     pub(super) fn open_window(&mut self, batch: &mut Cursor<'_>, from: usize) -> Result<(), Halt> {
         self.show(Phase::Capture);
+        if batch.crises != self.crises {
+            // Everything was given back, the refuges too.
+            batch.refuges = ExtentSet::new();
+        }
         batch.crises = self.crises;
         let window = Blocks(self.settings.window.0 / u64::from(self.block_size.bytes()));
-        let mut allowance = self.allowance()?;
+        let allowance = self.allowance()?;
         let mut next = batch.plan.window(&self.holdings, from, window, allowance);
         if next.end == from {
-            // Nothing fits because what is held has its use far ahead: keep the near half of it, capture the rest again
-            // when its time comes.
-            let half = Blocks((self.holdings.held().total() + allowance).0 / 2);
-            self.holdings.keep_only(&batch.plan.targets_ahead(from, half));
-            if self.holdings.awaits_barrier() {
-                self.commit()?;
-            }
-            allowance = self.allowance()?;
-            next = batch.plan.window(&self.holdings, from, window, allowance);
+            next = self.keep_the_near(batch, from, window)?;
+        }
+        if next.end == from && !batch.refuges.is_empty() {
+            batch.refuges = ExtentSet::new();
+            next = self.keep_the_near(batch, from, window)?;
         }
         batch.too_large = (next.end == from).then_some(from);
         batch.window_end = next.end.max(from + 1);
@@ -61,6 +61,20 @@ impl Pass<'_> {
             self.commit()?;
         }
         self.capture(&next.wanted)
+    }
+
+    /// Nothing fits because what is held has its use far ahead: keeps the near half of it, and the refuges. The rest is captured
+    /// again when its time comes. Answers with the window that fits then.
+    fn keep_the_near(&mut self, batch: &Cursor<'_>, from: usize, window: Blocks) -> Result<Window, Halt> {
+        let half = Blocks((self.holdings.held().total() + self.allowance()?).0 / 2);
+        let mut near = batch.plan.targets_ahead(from, half);
+        near.extend(batch.refuges.iter());
+        self.holdings.keep_only(&near);
+        if self.holdings.awaits_barrier() {
+            self.commit()?;
+        }
+        let allowance = self.allowance()?;
+        Ok(batch.plan.window(&self.holdings, from, window, allowance))
     }
 
     /// Gets hold of free space, and takes note of what could not be obtained: the next plan does without it.

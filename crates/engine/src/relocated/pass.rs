@@ -4,7 +4,8 @@ use super::model::{Experience, Model, TRIES};
 use super::tasks::Prospect;
 use super::traits::{Evacuated, Meter, Picture, Relocated};
 use crate::{
-    Halt, Observer, Pacer, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally, Turn,
+    Halt, Observer, Pacer, PassEnd, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally,
+    Turn,
 };
 use crate::{Scope, SkipReason, VolumeError};
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, Fragmentation};
@@ -210,6 +211,8 @@ impl Pass<'_> {
             seconds: self.pacer.seconds(),
             interrupted: stop.is_some_and(|stop| stop != Stop::Budget),
             stop,
+            end: if stop.is_some() { PassEnd::Stopped } else { PassEnd::Done },
+            by_round: Vec::new(),
         };
         Ok((report, picture))
     }

@@ -11,9 +11,6 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
 
-/// The map that is filled before loading.
-const CONSTANTS: &str = "rodata";
-
 /// All programs and their hooks, in the order in which they are attached. Those for the end of requests come before those
 /// for the start, so that no request seems to be in flight forever.
 const PROGRAMS: [(&str, &str, Need); 16] = [
@@ -70,14 +67,9 @@ impl Programs {
             .map(|(program, hook, _)| (program, hook))
             .collect();
         let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
-        for mut map in open.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            if name.ends_with(CONSTANTS) {
-                let value = record::constants(map.initial_value().unwrap_or_default(), settings);
-                map.set_initial_value(&value)?;
-            } else if name == "counts" {
-                map.set_max_entries(record::places(settings.devices.len()))?;
-            }
+        longrun_bpf::set_constants(&mut open, |constants| record::set_constants(constants, settings))?;
+        for mut map in open.maps_mut().filter(|map| map.name() == "counts") {
+            map.set_max_entries(record::places(settings.devices.len()))?;
         }
         for mut program in open.progs_mut() {
             let wanted = chosen.iter().any(|(name, _)| program.name() == *name);

@@ -40,11 +40,10 @@ pub(super) fn place(device: usize, class: usize, own: bool) -> u32 {
 }
 
 /// The constants of the BPF programs.
-pub(super) fn constants(current: &[u8], settings: &Settings) -> Vec<u8> {
+pub(super) fn set_constants(constants: &mut [u8], settings: &Settings) {
     use types::trace_config as C;
-    let mut value = current.to_vec();
     let base = offset_of!(types::rodata, config);
-    let mut put = |at: usize, number: u32| longrun_bpf::put(&mut value, base + at, &number.to_ne_bytes());
+    let mut put = |at: usize, number: u32| longrun_bpf::put(constants, base + at, &number.to_ne_bytes());
     let count = |list: usize| u32::try_from(list).unwrap_or(u32::MAX);
     put(offset_of!(C, devices), count(settings.devices.len().min(MOST_DEVICES)));
     put(offset_of!(C, tops), count(settings.tops.len().min(MOST_DEVICES)));
@@ -57,7 +56,6 @@ pub(super) fn constants(current: &[u8], settings: &Settings) -> Vec<u8> {
     list(offset_of!(C, device), MOST_DEVICES, &mut settings.devices.iter().map(kernels));
     list(offset_of!(C, top), MOST_DEVICES, &mut settings.tops.iter().map(kernels));
     list(offset_of!(C, process), MOST_OWN, &mut settings.own.iter().copied());
-    value
 }
 
 /// A record of counters, added up over all processors.

@@ -77,7 +77,7 @@ impl Scheduler<'_> {
     }
 
     /// Where the pieces of unfinished travellers are that are not in place: start → (length, traveller, piece).
-    fn owner_map(&self) -> BTreeMap<u64, (u64, usize, usize)> {
+    pub(super) fn owner_map(&self) -> BTreeMap<u64, (u64, usize, usize)> {
         let mut owners = BTreeMap::new();
         for (index, t) in self.travellers.iter().enumerate().filter(|(_, t)| !t.done) {
             for (at, (offset, piece)) in t.pieces.iter().enumerate() {
@@ -110,7 +110,7 @@ impl Scheduler<'_> {
         false
     }
 
-    fn affords_aside(&self, length: u64) -> bool {
+    pub(super) fn affords_aside(&self, length: u64) -> bool {
         self.aside + length <= self.limits.aside && self.moved + 2 * length <= self.limits.budget
     }
 
@@ -136,11 +136,14 @@ impl Scheduler<'_> {
     }
 
     /// Available space that is no unfinished traveller's target.
-    fn spare(&self) -> ExtentSet {
+    pub(super) fn spare(&self) -> ExtentSet {
         let mut spare = self.available.clone();
         for t in self.travellers.iter().filter(|t| !t.done) {
             spare.remove(Extent::new(t.target, t.size));
         }
+        self.pocket.iter().for_each(|pocket| {
+            spare.remove(*pocket);
+        });
         self.regions.open(spare)
     }
 }

@@ -16,6 +16,7 @@ use utoipa::OpenApi;
         routes::status,
         routes::volumes,
         routes::volume,
+        routes::load,
         routes::analyze,
         routes::events,
         routes::history,

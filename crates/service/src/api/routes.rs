@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use jiff::Timestamp;
-use longrun_api::model::{Accepted, Events, Problem, Status, Volume};
+use longrun_api::model::{Accepted, Events, LoadSeries, Problem, Status, Volume};
 use longrun_ledger::{Period, Reader};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/volumes", get(volumes))
         .route("/v1/volumes/{id}", get(volume))
+        .route("/v1/volumes/{id}/load", get(load))
         .route("/v1/volumes/{id}/analyze", post(analyze))
         .route("/v1/events", get(events))
         .route("/v1/history", get(history))
@@ -101,6 +102,31 @@ fn no_volume() -> Failure {
     Failure::new(StatusCode::NOT_FOUND, "no such volume", "GET /v1/volumes lists them")
 }
 
+/// Which part of the load.
+#[derive(Debug, Deserialize)]
+pub struct LoadQuery {
+    since: Option<String>,
+}
+
+/// The load of a volume's device over the last hour: that of the service, of other processes, and signs of users outside
+/// this machine.
+#[utoipa::path(get, path = "/v1/volumes/{id}/load",
+    params(("id" = String, Path, description = "UUID or device number"),
+        ("since" = Option<String>, Query, description = "return only points after this time (RFC 3339)")),
+    responses((status = 200, body = LoadSeries), (status = 400, body = Problem), (status = 403, body = Problem),
+        (status = 404, body = Problem)))]
+pub async fn load(
+    State(hub): State<Arc<Hub>>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+    query: Result<Query<LoadQuery>, axum::extract::rejection::QueryRejection>,
+) -> Answer<LoadSeries> {
+    admit(&hub, &peer, Act::ReadFigures)?;
+    let Query(query) = query.map_err(|error| wrong_query(&error))?;
+    let since = query.since.as_deref().map(time).transpose()?;
+    hub.loads(&id, since).map(Json).ok_or_else(no_volume)
+}
+
 /// Which events.
 #[derive(Debug, Deserialize)]
 pub struct EventsQuery {
@@ -123,6 +149,13 @@ pub async fn events(
     Ok(Json(hub.activity.events(query.since.unwrap_or(0), query.limit.unwrap_or(1000).min(1000))))
 }
 
+fn time(text: &str) -> Result<Timestamp, Failure> {
+    text.parse().map_err(|_| {
+        let error = format!("{} is not a valid time", text.escape_debug());
+        Failure::new(StatusCode::BAD_REQUEST, error, "use RFC 3339, for example 2026-01-31T00:00:00Z")
+    })
+}
+
 fn wrong_query(error: &axum::extract::rejection::QueryRejection) -> Failure {
     Failure::new(StatusCode::BAD_REQUEST, error.body_text(), "see GET /v1/openapi.json")
 }
@@ -138,12 +171,7 @@ pub struct HistoryQuery {
 impl HistoryQuery {
     /// What is asked of the ledger; the last week when nothing is said.
     fn read(self, events: usize) -> Result<longrun_ledger::Query, Failure> {
-        let wrong = |text: &str| {
-            let error = format!("{} is not a valid time", text.escape_debug());
-            Failure::new(StatusCode::BAD_REQUEST, error, "use RFC 3339, for example 2026-01-31T00:00:00Z")
-        };
-        let time = |text: &String| text.parse::<Timestamp>().map_err(|_| wrong(text));
-        let to = self.to.as_ref().map_or(Ok(Timestamp::now()), time)?;
+        let to = self.to.as_deref().map_or(Ok(Timestamp::now()), time)?;
         let week = jiff::SignedDuration::from_hours(7 * 24);
         let from = match &self.from {
             Some(text) => time(text)?,

@@ -9,6 +9,7 @@ use crate::activity::Activity;
 use crate::api;
 use crate::config::{self, Config, ConfigError};
 use crate::hub::{Hub, Parts, Request};
+use crate::loads;
 use crate::logging;
 use crate::menders::Menders;
 use crate::threads;
@@ -197,9 +198,13 @@ fn follow_mounts(hub: &Arc<Hub>, table: &MountTable) {
 fn look_around(hub: &Arc<Hub>) {
     const TICK: Duration = Duration::from_millis(500);
     const ROUND: Duration = Duration::from_secs(60);
-    let mut last = Instant::now();
+    let (mut last, mut sampled) = (Instant::now(), Instant::now());
     while !hub.threads.stopping() {
         thread::sleep(TICK);
+        if sampled.elapsed() >= loads::INTERVAL {
+            hub.sample_loads();
+            sampled = Instant::now();
+        }
         if last.elapsed() >= ROUND {
             hub.round();
             last = Instant::now();

@@ -6,5 +6,5 @@ mod scan;
 mod space;
 
 pub use own::own_use;
-pub use scan::{Scanned, can_scan, scan, written};
+pub use scan::{Scanned, can_scan, counts, scan, written};
 pub use space::look;

@@ -6,7 +6,7 @@ use crate::volumes::Found;
 use longrun_engine::{Progress, VolumeError};
 use longrun_layout::Bytes;
 use longrun_ledger::Gauge;
-use longrun_sys::{DeviceCounters, DeviceNumber, FileSystem, Mount};
+use longrun_sys::{DeviceCounters, DeviceCounts, DeviceNumber, FileSystem, Mount};
 use longrun_volume::survey::Source;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,13 +17,19 @@ pub fn can_scan(filesystem: FileSystem) -> bool {
     matches!(filesystem, FileSystem::Ext4 | FileSystem::Btrfs)
 }
 
+/// The counters of the device of a volume. Asks the kernel only, so that a sleeping disk is not woken; `None` if the kernel does
+/// not report them.
+#[must_use]
+pub fn counts(found: &Found) -> Option<DeviceCounts> {
+    let device = fs::metadata(&found.source).ok()?;
+    DeviceCounters::open(DeviceNumber::from_stat(device.rdev())).ok()?.read().ok()
+}
+
 /// The bytes that the device of a volume has written so far for all processes. While they are unchanged, so is its
-/// content. Asks the kernel only, so that a sleeping disk is not woken; `None` if the kernel does not report it.
+/// content.
 #[must_use]
 pub fn written(found: &Found) -> Option<Bytes> {
-    let device = fs::metadata(&found.source).ok()?;
-    let counters = DeviceCounters::open(DeviceNumber::from_stat(device.rdev())).ok()?;
-    counters.read().ok().map(|counts| counts.written)
+    counts(found).map(|counts| counts.written)
 }
 
 /// The result of a scan.

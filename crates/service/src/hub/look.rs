@@ -2,14 +2,15 @@
 //! be used.
 
 use super::Hub;
-use crate::config::Moment;
+use crate::config::{Moment, VolumeSettings};
 use crate::gauges::{self, Scanned, can_scan, health, own_use};
 use crate::governed::Governed;
+use crate::loads::{self, Sample};
 use crate::mending::Governor as _;
 use crate::threads::lock;
 use crate::volumes::Found;
 use jiff::Timestamp;
-use longrun_api::model::HealthLevel;
+use longrun_api::model::{self, HealthLevel};
 use longrun_engine::VolumeError;
 use longrun_engine::{Observer, Permission, ScanProgress};
 use longrun_governor::Pace;
@@ -200,6 +201,33 @@ impl Hub {
         let text = format!("{}: the scan found {excess} excess fragments", point.display());
         self.activity.tell(&account, Severity::Info, "scanned", text, None);
         Ok(())
+    }
+
+    /// Adds a point to the load of each volume that is looked after.
+    pub fn sample_loads(&self) {
+        let volumes: Vec<(DeviceNumber, Found, VolumeSettings)> = lock(&self.volumes)
+            .iter()
+            .filter(|(_, entry)| entry.settings.enabled)
+            .map(|(device, entry)| (*device, entry.found.clone(), entry.settings.clone()))
+            .collect();
+        lock(&self.loads).retain(|known, _| volumes.iter().any(|(device, ..)| device == known));
+        for (device, found, settings) in volumes {
+            // Without a lock of ours: a governor may be waiting for its disk.
+            let governor = self.menders.governor(device, &settings);
+            if let Some(counts) = gauges::counts(&found) {
+                let sample = Sample { at: Timestamp::now(), clock: Instant::now(), counts, governor };
+                lock(&self.loads).entry(device).or_default().add(sample);
+            }
+        }
+    }
+
+    /// The load of the volume `id` after `from`: without points when the volume is not looked after, `None` when there is no
+    /// such volume.
+    #[must_use]
+    pub fn loads(&self, id: &str, from: Option<Timestamp>) -> Option<model::LoadSeries> {
+        let device = lock(&self.volumes).iter().find(|(_, entry)| entry.id() == id).map(|(device, _)| *device)?;
+        let points = lock(&self.loads).get(&device).map(|series| series.since(from)).unwrap_or_default();
+        Some(model::LoadSeries { interval_seconds: loads::INTERVAL.as_secs(), points })
     }
 
     /// Whether the volume `id` can be scanned now, or why not.

@@ -12,6 +12,7 @@ pub use look::Refusal;
 
 use crate::activity::Activity;
 use crate::config::{Config, ConfigError, Moment, VolumeSettings};
+use crate::loads::Series;
 use crate::logging::LogControl;
 use crate::menders::Menders;
 use crate::threads::Threads;
@@ -103,6 +104,7 @@ pub struct Hub {
     /// The volume that is being scanned.
     scanning: Mutex<Option<String>>,
     counted: Mutex<Counted>,
+    loads: Mutex<BTreeMap<DeviceNumber, Series>>,
     requests: std::sync::mpsc::Sender<Request>,
 }
 
@@ -159,6 +161,7 @@ impl Hub {
             refreshing: Mutex::default(),
             scanning: Mutex::default(),
             counted: Mutex::default(),
+            loads: Mutex::default(),
             requests: parts.requests,
         })
     }

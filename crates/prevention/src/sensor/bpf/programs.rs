@@ -11,9 +11,6 @@ use std::os::fd::AsFd;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/growth.bpf.o"));
 
-/// The table that is filled before loading and belongs to one group alone.
-const CONSTANTS: &str = "rodata";
-
 /// The number of no process.
 const NOBODY: u32 = u32::MAX;
 
@@ -98,14 +95,10 @@ fn load_set(
     prepare: impl Fn(&str, &mut libbpf_rs::OpenMapMut<'_>) -> libbpf_rs::Result<()>,
 ) -> libbpf_rs::Result<Group> {
     let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+    longrun_bpf::set_constants(&mut open, |constants| record::set_constants(constants, own, page_size()))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if name.ends_with(CONSTANTS) {
-            let value = record::constants(map.initial_value().unwrap_or_default(), own, page_size());
-            map.set_initial_value(&value)?;
-        } else {
-            prepare(&name, &mut map)?;
-        }
+        prepare(&name, &mut map)?;
     }
     for mut program in open.progs_mut() {
         let wanted = names.iter().any(|name| program.name() == *name);

@@ -173,11 +173,9 @@ impl Rules {
 }
 
 /// The constants that the programs are loaded with.
-pub(super) fn constants(current: &[u8], own_process: u32, page_size: usize) -> Vec<u8> {
-    let mut value = current.to_vec();
-    put(&mut value, offset_of!(types::rodata, own_process), &own_process.to_ne_bytes());
-    put(&mut value, offset_of!(types::rodata, page_shift), &page_size.trailing_zeros().to_ne_bytes());
-    value
+pub(super) fn set_constants(constants: &mut [u8], own_process: u32, page_size: usize) {
+    put(constants, offset_of!(types::rodata, own_process), &own_process.to_ne_bytes());
+    put(constants, offset_of!(types::rodata, page_shift), &page_size.trailing_zeros().to_ne_bytes());
 }
 
 #[cfg(test)]

@@ -22,8 +22,9 @@ const PERIOD: Duration = Duration::from_micros(300);
 /// And while there is ample space. Not longer: one request can take gigabytes without writing them. Measured on a volume
 /// of 8 GiB, half of it ours, it meets the end and the commit behind that within 3 ms; with 2 ms it never failed.
 const AMPLE_PERIOD: Duration = Duration::from_millis(1);
-/// Where commits are told: how many bytes a second the fastest writers take, and the bounds of what follows from that.
-/// Nobody's fate depends on it: who meets the end waits for a commit, and that is told.
+/// How often the free space is looked at where commits wake the guard: so often that a writer of this speed (bytes a second)
+/// cannot make others short in between, within these bounds. No request is refused because of it: one that meets the end of the
+/// space waits for a commit, and that wakes the guard.
 const FASTEST: u64 = 4 << 30;
 const TOLD_LEAST: Duration = Duration::from_millis(5);
 const TOLD_MOST: Duration = Duration::from_millis(100);

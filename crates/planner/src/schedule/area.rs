@@ -1,0 +1,124 @@
+//! A working area: where free space is scattered in small pieces, a part of the zone is emptied first.
+//!
+//! On a volume that is nearly full, what steps aside finds no room: the free space outside the zone is the place of others,
+//! and of the zone next to nothing is free yet. The plan then came to an end with most of its moves undone, or split files
+//! until no more splits were permitted. So the units in a part of the zone go to places that others will need later: they
+//! move twice, but from then on whatever is in the way of others can step aside in one piece.
+
+use super::Scheduler;
+use crate::board::Board;
+use crate::plan::Why;
+use crate::traveller::rank;
+use crate::zone;
+use longrun_layout::{Extent, ExtentSet};
+
+/// Room for steps aside is short when no piece of it has this part of an epoch.
+const SHORT: u64 = 4;
+
+/// So many fragments are saved before the first working area, which splits files.
+const SPLITS: i64 = 200;
+
+/// The size of the pocket, as a part of an epoch. No unit is sent to it, so that a pass can move files there whose target places
+/// were taken meanwhile.
+const POCKET: u64 = 8;
+
+/// The size of a working area, as a part of an epoch.
+const AREA: u64 = 8;
+
+impl Scheduler<'_> {
+    /// With working areas in the part of the volume that shall be free in the end, where no unit has its place.
+    pub(crate) fn with_room_in(mut self, zone: &[Extent]) -> Self {
+        let mut area: ExtentSet = zone.iter().copied().collect();
+        for t in &self.travellers {
+            area.remove(Extent::new(t.target, t.size));
+        }
+        self.zone = area;
+        self
+    }
+
+    /// Empties the pocket before anything else, with a few files put together for the splits that this takes.
+    pub(super) fn begin_with_room(&mut self) {
+        if !self.lacks_room() {
+            return;
+        }
+        let crowded = self.move_ready_while(|scheduler, next| scheduler.excess > -SPLITS && next < rank(0, 1));
+        self.ready.extend(crowded);
+        if let Some(pocket) = self.choose_area(self.limits.epoch / POCKET) {
+            self.empty(pocket);
+            self.zone.remove(pocket);
+            self.pocket = Some(pocket);
+            self.barrier();
+        }
+    }
+
+    /// Whether there is too little room for steps aside.
+    fn lacks_room(&self) -> bool {
+        let widest = || self.spare().largest().map_or(0, |room| room.length.0);
+        !self.zone.is_empty() && widest() < self.limits.epoch / AREA / SHORT
+    }
+
+    /// Empties a part of the zone when there is too little room for steps aside. True when something moved.
+    pub(super) fn open_area(&mut self) -> bool {
+        let area = self.lacks_room().then(|| self.choose_area(self.limits.epoch / AREA)).flatten();
+        area.is_some_and(|area| self.empty(area))
+    }
+
+    /// Moves what lies in `area` into holes. True when something moved.
+    fn empty(&mut self, area: Extent) -> bool {
+        let mut free = self.available.clone();
+        for kept in self.pocket.iter().chain([&area]) {
+            free.remove(*kept);
+        }
+        let mut holes = Board::new(self.regions.open(free).iter());
+        let moved = self.moved;
+        let owners = self.owner_map();
+        let overlaps = |(start, (length, index, _)): (&u64, &(u64, usize, usize))| {
+            Some((Extent::new(*start, *length).intersection(&area)?, *index))
+        };
+        let inside: Vec<(Extent, usize)> = owners.iter().filter_map(overlaps).collect();
+        for (part, index) in inside {
+            if !self.vacate(index, part, &mut holes) {
+                break;
+            }
+        }
+        self.moved > moved
+    }
+
+    /// The part of the zone of about `wanted` blocks from which least has to leave, and from which all can.
+    fn choose_area(&self, wanted: u64) -> Option<Extent> {
+        let mut known = self.available.clone();
+        known.extend(self.pending.iter());
+        known.extend(self.owner_map().iter().map(|(start, (length, ..))| Extent::new(*start, *length)));
+        let runs: Vec<Extent> = self.zone.iter().flat_map(|part| known.overlapping(part)).collect();
+        zone::choose(&runs, &self.available, wanted).into_iter().max_by_key(|area| area.length)
+    }
+
+    /// Moves all of a traveller that lies in `part` into holes, as whole as they permit. False when it had to stay.
+    fn vacate(&mut self, index: usize, part: Extent, holes: &mut Board) -> bool {
+        let mut end = part.end().0;
+        while end > part.start.0 {
+            let Some(t) = self.travellers.get(index) else { return false };
+            let found = t.pieces.iter().position(|(_, piece)| piece.at < end && end <= piece.end());
+            let Some((at, piece)) = found.and_then(|at| Some((at, t.pieces.get(at)?.1))) else { return false };
+            // From the end on: what is cut off leaves the pieces before it as they are.
+            let start = piece.at.max(part.start.0);
+            let whole = end - start;
+            let Some(hole) = holes.best_fit(whole).or_else(|| holes.largest()) else { return false };
+            let length = whole.min(hole.length.0);
+            let place = hole.start.0;
+            if !self.affords_aside(length) || !self.regions.allow(end - length, place, length) {
+                return false;
+            }
+            let Some(cut) = self.split_off(index, at, (end - length - piece.at, length), place, 2) else {
+                return false;
+            };
+            self.send(index, cut, place, Why::StepAside);
+            holes.occupy(place, length, index);
+            // Those whose place this is must wait now.
+            self.travellers_at(Extent::new(place, length)).into_iter().for_each(|waiting| self.recount(waiting));
+            self.aside += length;
+            end -= length;
+        }
+        true
+    }
+}

@@ -144,6 +144,10 @@ impl Sensor for Both {
         self.shipped.poll(timeout.min(Duration::from_millis(20)), sink)
     }
 
+    fn wake(&self) {
+        self.shipped.wake();
+    }
+
     fn lost(&self) -> u64 {
         self.shipped.lost()
     }

@@ -5,12 +5,15 @@
 //! restarts the service. Until then everything else continues.
 
 use crate::patience::join_until;
+use longrun_sys::{Bell, wait_readable};
 use std::any::Any;
+use std::os::fd::AsFd as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// A vital thread that has said nothing for so long hangs.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -21,20 +24,32 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The threads of the service.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Threads {
     inner: Arc<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
     stopping: AtomicBool,
+    /// Rings when they shall end.
+    bell: Bell,
+    /// The same for the thread that waits for tasks, not for descriptors.
+    stopped: Notify,
     lost: Mutex<Vec<String>>,
     beats: Mutex<Vec<(&'static str, Instant)>>,
     handles: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Threads {
+    /// None yet.
+    ///
+    /// # Errors
+    /// The kernel's, when it has no descriptor to give.
+    pub fn new() -> std::io::Result<Self> {
+        let (stopping, stopped, lost, beats, handles) = Default::default();
+        Ok(Self { inner: Arc::new(Inner { stopping, bell: Bell::new()?, stopped, lost, beats, handles }) })
+    }
+
     /// Starts a thread that ends only when [`Self::stopping`] says so.
     ///
     /// # Errors
@@ -71,9 +86,29 @@ impl Threads {
         self.inner.stopping.load(Ordering::SeqCst)
     }
 
+    /// What can be read from the moment in which the service is about to end: who waits for something waits for this, too.
+    #[must_use]
+    pub fn bell(&self) -> &Bell {
+        &self.inner.bell
+    }
+
+    /// Ends when the service is about to end. One task waits for it.
+    pub async fn stopped(&self) {
+        self.inner.stopped.notified().await;
+    }
+
+    /// Waits for `time`, or until the service is about to end.
+    pub fn rest(&self, time: Duration) {
+        if wait_readable(&[self.bell().as_fd()], time).is_err() {
+            thread::sleep(time);
+        }
+    }
+
     /// Asks all of them to end.
     pub fn stop(&self) {
         self.inner.stopping.store(true, Ordering::SeqCst);
+        self.inner.bell.ring();
+        self.inner.stopped.notify_one();
     }
 
     /// Waits until they have ended, at most for `patience`; the names of those that have not.
@@ -135,14 +170,14 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_or_ends_is_told_and_the_others_go_on() {
-        let threads = Threads::default();
+        let threads = Threads::new().unwrap();
         threads.start("failing", || panic!("on purpose")).unwrap();
         threads.start("leaving", || {}).unwrap();
         let staying = threads.clone();
         threads
             .start("staying", move || {
                 while !staying.stopping() {
-                    thread::sleep(Duration::from_millis(1))
+                    staying.rest(Duration::from_secs(600));
                 }
             })
             .unwrap();

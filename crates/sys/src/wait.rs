@@ -1,22 +1,20 @@
 //! Waits for changes.
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Waits until the kernel says that what `file` (such as /proc/self/mountinfo) tells has changed since it was opened
-/// or last waited for; whether it did within `timeout`. A signal ends the waiting too.
+/// or last waited for; whether it did within `timeout`. A signal and `bell` end the waiting too.
 ///
 /// # Errors
 /// The kernel's.
-pub fn wait_for_change(file: impl AsFd, timeout: Duration) -> Result<bool, Errno> {
-    let mut wanted = libc::pollfd { fd: file.as_fd().as_raw_fd(), events: libc::POLLPRI, revents: 0 };
-    let milliseconds = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: one record, alive and exclusively ours during the call.
-    let rc = unsafe { libc::poll(std::ptr::from_mut(&mut wanted), 1, milliseconds) };
-    match crate::raw::checked(libc::c_long::from(rc)) {
-        Ok(ready) => Ok(ready > 0),
+pub fn wait_for_change(file: impl AsFd, bell: &Bell, timeout: Duration) -> Result<bool, Errno> {
+    let mut polled = [PollFd::new(&file, PollFlags::PRI), PollFd::new(bell, PollFlags::IN)];
+    let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+    match poll(&mut polled, Some(&timeout)) {
+        Ok(_) => Ok(polled.first().is_some_and(|file| !file.revents().is_empty())),
         Err(Errno::INTR) => Ok(false),
         Err(errno) => Err(errno),
     }

@@ -12,7 +12,8 @@ use std::time::Duration;
 /// A sensor that delivers the signals of a test, and detects nothing itself.
 #[derive(Default)]
 pub struct Told {
-    signals: Mutex<VecDeque<Signal>>,
+    /// Without a signal: somebody wakes who waits.
+    signals: Mutex<VecDeque<Option<Signal>>>,
     came: Condvar,
 }
 
@@ -21,6 +22,10 @@ impl Told {
     pub fn tell(&self, file: FileKey, size: u64, kind: SignalKind) {
         let at = Nanos(longrun_sys::monotonic_nanoseconds());
         let signal = Signal { at, file, size: Bytes(size), by: ProcessName(*b"writer\0\0\0\0\0\0\0\0\0\0"), kind };
+        self.push(Some(signal));
+    }
+
+    fn push(&self, signal: Option<Signal>) {
         self.signals.lock().unwrap_or_else(PoisonError::into_inner).push_back(signal);
         self.came.notify_one();
     }
@@ -53,10 +58,14 @@ impl Sensor for Told {
         let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.came.wait_timeout_while(signals, timeout, |signals| signals.is_empty());
         let (mut signals, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let came: Vec<Signal> = signals.drain(..).collect();
+        let came: Vec<Signal> = signals.drain(..).flatten().collect();
         drop(signals);
         came.into_iter().for_each(sink);
         Ok(())
+    }
+
+    fn wake(&self) {
+        self.push(None);
     }
 
     fn lost(&self) -> u64 {

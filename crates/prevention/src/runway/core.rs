@@ -30,8 +30,9 @@ use std::time::{Duration, Instant};
 const HISTORY: &str = "history.json";
 /// So often the history is saved.
 const SAVE: Duration = Duration::from_secs(60);
-/// So long the sensor is waited for before the end is looked at.
-const POLL: Duration = Duration::from_millis(200);
+/// So long the sensor is waited for at a time. Signals wake its thread, and so does the end; each waking costs a tenth of a
+/// millisecond of a processor.
+const POLL: Duration = Duration::from_secs(5);
 /// A worker that hangs on a volume is waited for no longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// So much longer takes a volume that is let go, at most: whatever it does then, it is left behind.
@@ -361,6 +362,7 @@ impl Core {
         self.ended.store(true, Ordering::Release);
         self.queue.end();
         self.clock.end();
+        self.sensor.wake();
         let threads = std::mem::take(&mut *lock(&self.threads));
         threads.iter().for_each(|thread| thread.thread().unpark());
         let until = until.max(Instant::now() + LEAVING);

@@ -11,7 +11,7 @@ use super::{Sensor, SensorError, Settings};
 use crate::{FileKey, Nanos, ProcessName, SensorKind, Signal, SignalKind, Watched};
 use longrun_layout::Bytes;
 use longrun_sys::{
-    ByteRange, DeviceNumber, Errno, FileEvent, FileEvents, FileExtent, FileSystemId, Interest, Mapping, OFlags,
+    Bell, ByteRange, DeviceNumber, Errno, FileEvent, FileEvents, FileExtent, FileSystemId, Interest, Mapping, OFlags,
     file_system_id, for_each_extent, monotonic_nanoseconds, wait_readable,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,7 @@ const EXTENTS: usize = 256;
 /// The fanotify sensor.
 pub(super) struct Fanotify {
     queue: FileEvents,
+    bell: Bell,
     state: Mutex<State>,
     lost: AtomicU64,
     /// What it does is not told.
@@ -55,7 +56,8 @@ impl Fanotify {
     pub(super) fn open(settings: Settings) -> Result<Self, SensorError> {
         let queue = FileEvents::new()
             .map_err(|source| SensorError::Refused { act: "to report changes of files (fanotify)", source })?;
-        Ok(Self { queue, state: Mutex::default(), lost: AtomicU64::new(0), silent: settings.silent_process() })
+        let (bell, silent) = (super::bell()?, settings.silent_process());
+        Ok(Self { queue, bell, state: Mutex::default(), lost: AtomicU64::new(0), silent })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -207,9 +209,14 @@ impl Sensor for Fanotify {
 
     fn poll(&self, timeout: Duration, sink: &mut dyn FnMut(Signal)) -> Result<(), SensorError> {
         let refused = |source| SensorError::Refused { act: "to deliver events for changed files (fanotify)", source };
-        wait_readable(&[self.queue.as_fd()], self.shortened(timeout)).map_err(refused)?;
+        wait_readable(&[self.queue.as_fd(), self.bell.as_fd()], self.shortened(timeout)).map_err(refused)?;
+        self.bell.silence();
         self.tell(self.queue.read().map_err(refused)?, sink);
         Ok(())
+    }
+
+    fn wake(&self) {
+        self.bell.ring();
     }
 
     fn lost(&self) -> u64 {

@@ -9,7 +9,7 @@ mod tail;
 
 use crate::{FileKey, SensorKind, Signal, Watched};
 use longrun_layout::Bytes;
-use longrun_sys::{DeviceNumber, Errno};
+use longrun_sys::{Bell, DeviceNumber, Errno};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,8 +112,16 @@ pub trait Sensor: Send + Sync {
     /// [`SensorError`] when the source is broken for good.
     fn poll(&self, timeout: Duration, sink: &mut dyn FnMut(Signal)) -> Result<(), SensorError>;
 
+    /// Ends the [`Sensor::poll`] that waits now, or else the next one.
+    fn wake(&self);
+
     /// How many events the kernel could not deliver since the start (full ring, overflowed queue).
     fn lost(&self) -> u64;
+}
+
+/// What wakes the thread that waits for a sensor's events.
+fn bell() -> Result<Bell, SensorError> {
+    Bell::new().map_err(|source| SensorError::Refused { act: "to make an event descriptor", source })
 }
 
 /// Why a sensor does not work.
@@ -133,4 +141,28 @@ pub enum SensorError {
         /// What libbpf says.
         detail: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn who_waits_for_a_sensor_can_be_woken() {
+        for choice in [Choice::Bpf, Choice::Fanotify] {
+            let sensor = open(choice).unwrap().sensor;
+            let begin = Instant::now();
+            // Rung before anybody waits, and while somebody does.
+            sensor.wake();
+            sensor.poll(Duration::from_secs(600), &mut |_| {}).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| sensor.poll(Duration::from_secs(600), &mut |_| {}).unwrap());
+                sensor.wake();
+            });
+            assert!(begin.elapsed() < Duration::from_secs(300), "{choice:?}: not woken, but timed out");
+        }
+    }
 }

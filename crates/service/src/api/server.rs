@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 
 /// So many connections over TCP are served at a time; others wait. At the socket each user has places of their own ([`Room`]).
 const CONNECTIONS: usize = 64;
-/// So often it is looked whether the service ends: each look wakes a processor.
-const TICK: Duration = Duration::from_millis(500);
+/// So often it says that it is alive.
+const BEAT: Duration = Duration::from_secs(30);
 /// So long may a request take to arrive.
 const HEADER_PATIENCE: Duration = Duration::from_secs(5);
 /// So long may a connection stay, whatever it does.
@@ -66,7 +66,8 @@ impl Server {
             let stop = async {
                 while !hub.threads.stopping() {
                     hub.threads.beat("the API");
-                    tokio::time::sleep(TICK).await;
+                    // Whichever comes first; the loop asks which it was.
+                    _ = tokio::time::timeout(BEAT, hub.threads.stopped()).await;
                 }
             };
             let serve_local = async {

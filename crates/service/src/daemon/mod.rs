@@ -12,7 +12,7 @@ use crate::hub::{Hub, Parts, Request};
 use crate::loads;
 use crate::logging;
 use crate::menders::Menders;
-use crate::threads;
+use crate::threads::{self, Threads};
 use crate::volumes::MountTable;
 use longrun_prevention::sensor::Choice;
 use longrun_prevention::{Options, Prevention, PreventionError, Totals};
@@ -103,6 +103,7 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     // Signals are caught before anything is held that a signal must not leave behind.
     let (requests, inbox) = mpsc::channel();
     catch_signals(requests.clone())?;
+    let threads = Threads::new().map_err(|source| DaemonError::System { act: "making an event descriptor", source })?;
     let activity = Arc::new(Activity::open(&state.join("ledger.db")));
     let mut how = Options::new(state);
     how.sensor = options.sensor;
@@ -124,6 +125,7 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
         activity,
         menders,
         prevention,
+        threads,
         requests,
     };
     let hub = Hub::new(parts);
@@ -172,13 +174,12 @@ fn start_threads(
 
 /// Follows the mount table to the end of the service.
 fn follow_mounts(hub: &Arc<Hub>, table: &MountTable) {
-    const TICK: Duration = Duration::from_millis(500);
     /// Now and then all is compared, whatever the kernel told: what failed may work now.
     const ALL: Duration = Duration::from_secs(30);
     let mut last = Instant::now();
     while !hub.threads.stopping() {
         hub.threads.beat("mounts");
-        match table.wait(TICK) {
+        match table.wait(hub.threads.bell(), ALL) {
             Ok(false) if last.elapsed() < ALL => {}
             Ok(_) => {
                 hub.refresh();
@@ -188,7 +189,7 @@ fn follow_mounts(hub: &Arc<Hub>, table: &MountTable) {
                 tracing::error!(
                     "{MOUNT_TABLE}: waiting for changes failed: {error}; the table is read periodically instead"
                 );
-                thread::sleep(TICK);
+                hub.threads.rest(ALL);
             }
         }
     }
@@ -196,15 +197,11 @@ fn follow_mounts(hub: &Arc<Hub>, table: &MountTable) {
 
 /// Looks at the volumes to the end of the service.
 fn look_around(hub: &Arc<Hub>) {
-    const TICK: Duration = Duration::from_millis(500);
     const ROUND: Duration = Duration::from_secs(60);
-    let (mut last, mut sampled) = (Instant::now(), Instant::now());
+    let mut last = Instant::now();
     while !hub.threads.stopping() {
-        thread::sleep(TICK);
-        if sampled.elapsed() >= loads::INTERVAL {
-            hub.sample_loads();
-            sampled = Instant::now();
-        }
+        hub.threads.rest(loads::INTERVAL);
+        hub.sample_loads();
         if last.elapsed() >= ROUND {
             hub.round();
             last = Instant::now();

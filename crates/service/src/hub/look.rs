@@ -308,6 +308,7 @@ mod tests {
     use crate::hub::Parts;
     use crate::logging::LogControl;
     use crate::menders::Menders;
+    use crate::threads::Threads;
     use longrun_lab::{LoopVolume, VolumeSpec};
     use std::thread::sleep;
 
@@ -324,6 +325,7 @@ mod tests {
             menders: Menders::new(Arc::clone(&activity)),
             activity,
             prevention: Err("not wanted".to_owned()),
+            threads: Threads::new().unwrap(),
             requests: std::sync::mpsc::channel().0,
         })
     }

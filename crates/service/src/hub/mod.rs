@@ -132,6 +132,8 @@ pub struct Parts {
     pub menders: Arc<Menders>,
     /// Prevention, or why there is none.
     pub prevention: Result<Prevention, String>,
+    /// The threads of the service.
+    pub threads: Threads,
     /// Where requests go.
     pub requests: std::sync::mpsc::Sender<Request>,
 }
@@ -153,7 +155,7 @@ impl Hub {
             log: parts.log,
             activity: parts.activity,
             menders: parts.menders,
-            threads: Threads::default(),
+            threads: parts.threads,
             prevention: RwLock::new(prevention.map(Arc::new)),
             prevention_trouble: Mutex::new(trouble),
             volumes: Mutex::default(),

@@ -1,7 +1,7 @@
 //! Waits for changes of the mount table.
 
 use longrun_prevention::Watched;
-use longrun_sys::{MOUNT_TABLE, Mount};
+use longrun_sys::{Bell, MOUNT_TABLE, Mount};
 use std::fs::File;
 use std::io;
 use std::time::Duration;
@@ -20,12 +20,12 @@ impl MountTable {
         Ok(Self { file: File::open(MOUNT_TABLE)? })
     }
 
-    /// Waits until the table changes, at most for `timeout`; whether it did.
+    /// Waits until the table changes or `bell` rings, at most for `timeout`; whether it changed.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        Ok(longrun_sys::wait_for_change(&self.file, timeout)?)
+    pub fn wait(&self, bell: &Bell, timeout: Duration) -> io::Result<bool> {
+        Ok(longrun_sys::wait_for_change(&self.file, bell, timeout)?)
     }
 }
 

@@ -13,8 +13,7 @@ use crate::{FileKey, SensorKind, Signal, Watched};
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use longrun_bpf::KernelDevice;
 use longrun_layout::Bytes;
-use longrun_sys::FileSystem;
-use longrun_sys::{DeviceNumber, Errno, FileHandle, wait_readable};
+use longrun_sys::{Bell, DeviceNumber, Errno, FileHandle, FileSystem, wait_readable};
 use programs::Group;
 use record::{HandleForm, Identity, Rules};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +33,7 @@ pub(super) struct Bpf {
     volumes: RwLock<BTreeMap<KernelDevice, Volume>>,
     armed: Mutex<BTreeSet<FileKey>>,
     closes: CloseNotice,
+    bell: Bell,
     strange: Arc<AtomicU64>,
 }
 
@@ -47,6 +47,7 @@ impl Bpf {
     /// Loads and attaches what all volumes need: the proof that the kernel lets us.
     pub(super) fn open(settings: Settings) -> Result<Self, SensorError> {
         let closes = CloseNotice::new(settings)?;
+        let bell = super::bell()?;
         let core = Group::core(settings)?;
         let events = Arc::new(Mutex::new(Vec::new()));
         let strange = Arc::new(AtomicU64::new(0));
@@ -73,6 +74,7 @@ impl Bpf {
             volumes: RwLock::default(),
             armed: Mutex::default(),
             closes,
+            bell,
             strange,
         })
     }
@@ -171,12 +173,17 @@ impl Sensor for Bpf {
     fn poll(&self, timeout: Duration, sink: &mut dyn FnMut(Signal)) -> Result<(), SensorError> {
         let ring = lock(&self.ring);
         let queue = table(&self.core, "events")?;
-        wait_readable(&[queue.as_fd(), self.closes.as_fd()], timeout)
+        wait_readable(&[queue.as_fd(), self.closes.as_fd(), self.bell.as_fd()], timeout)
             .map_err(|source| SensorError::Refused { act: "to wait for events", source })?;
+        self.bell.silence();
         ring.consume().map_err(refused)?;
         let events = std::mem::take(&mut *lock(&self.events));
         events.into_iter().filter_map(|event| self.signal(event)).for_each(&mut *sink);
         self.closes.take(sink)
+    }
+
+    fn wake(&self) {
+        self.bell.ring();
     }
 
     fn lost(&self) -> u64 {

@@ -59,7 +59,9 @@ test-media: ## The tests of engines, mending and prevention once more, volumes o
 test-kernels: ## Prevention, optimizing and the checkers on the distribution's own kernel, in QEMU (ARGS="--filesystem xfs", KERNEL=package)
 	@scripts/prepare.sh kernels
 	cargo build --release --locked -p longrun-cli -p longrun-lab
-	LONGRUN=$(longrun) LAB=$(lab) scripts/test-kernels.sh $(ARGS)
+	cargo test --locked -p longrun-volume --lib --no-run
+	LONGRUN=$(longrun) LAB=$(lab) UNIT=$$(cargo test --locked -p longrun-volume --lib --no-run --message-format=json 2>/dev/null | \
+		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1) scripts/test-kernels.sh $(ARGS)
 
 lint: ## Formatting, lints, file sizes, links, licences
 	@scripts/prepare.sh build

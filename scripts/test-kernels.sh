@@ -2,7 +2,8 @@
 # Boots the distribution's own kernel in QEMU and checks there what depends on the kernel: optimizing, prevention with BPF and
 # without, and the checkers, on ext4, XFS and btrfs, on rotating and solid-state devices (`longrun-lab kernels`).
 # Usage: test-kernels.sh [ARGUMENTS OF longrun-lab kernels]. LONGRUN and LAB name the programs, KERNEL the package (default
-# linux-image-cloud-amd64), LIMIT the seconds that all may take (default 3600), KEEP a directory for what the guest said.
+# linux-image-cloud-amd64), UNIT the unit tests of longrun-volume (of which that of its BPF programs is run), LIMIT the seconds
+# that all may take (default 3600), KEEP a directory for what the guest said.
 # Nothing of the machine is changed but ~/.cache/longrun; root is not needed.
 set -euo pipefail
 
@@ -36,6 +37,7 @@ guest_program "$root" busybox
 find "$root/bin" -type l -exec ln -sf /bin/busybox {} \;
 guest_program "$root" "$longrun" longrun
 guest_program "$root" "$lab" longrun-lab
+[[ -z ${UNIT:-} ]] || guest_program "$root" "$UNIT" volume-tests
 for tool in mkfs.ext4 e2fsck filefrag debugfs mkfs.xfs xfs_repair xfs_db xfs_io mkfs.btrfs btrfs losetup mount umount unshare \
     setpriv blockdev cp chattr setfattr setfacl getfattr setcap chrt setquota quotaon quotacheck repquota xfs_quota; do
     rm -f "$root/bin/$tool"
@@ -57,6 +59,10 @@ echo "guest: Linux $(uname -r)"
 [ -e /sys/kernel/btf/vmlinux ] && echo "guest: BTF is there" || echo "guest: BTF is not there"
 verdict=passed
 longrun-lab kernels $(cat /etc/arguments) || verdict=failed
+if [ -x /bin/volume-tests ]; then
+    volume-tests loop_commits --test-threads 1 | grep -q ' 1 passed' && echo "passed: commits of ext4 are told" ||
+        { echo "FAILED: commits of ext4 are not told"; verdict=failed; }
+fi
 if longrun-lab quotas --help >/dev/null 2>&1; then
     longrun-lab quotas && echo "passed: quotas" || { echo "FAILED: quotas"; verdict=failed; }
 else

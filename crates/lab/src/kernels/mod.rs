@@ -58,6 +58,7 @@ pub fn kernel_checks(settings: &KernelSettings, report: &mut dyn FnMut(&str)) ->
         }
     }
     note("trace", traced());
+    note("governor", accounted());
     ensure!(failed == 0, "{failed} of {} checks failed", passed + failed);
     Ok(())
 }
@@ -100,6 +101,22 @@ fn optimized(settings: &KernelSettings, kind: FileSystemKind, medium: Medium) ->
         fragments.excess,
         finished.elapsed.as_secs_f64()
     ))
+}
+
+/// A run that gives way to others is told by the kernel what they ask for, and keeps an account.
+fn accounted() -> Result<String> {
+    let (volume, _) = LoopVolume::aged(&VolumeSpec::ext4(128).mkfs(&["-b", "4096", "-m", "0"]), Recipe::Server, 3)?;
+    let finished = Optimizer::longrun("efficient")?.at_pace("invisible")?.run(&volume.mount_point(), LIMIT)?;
+    let told: serde_json::Value = serde_json::from_str(&finished.stdout)?;
+    let governor = told.get("governor").context("nothing is said of the governor")?;
+    let observed = governor.get("observed").and_then(serde_json::Value::as_str);
+    ensure!(
+        observed == Some("arrivals"),
+        "observed by {observed:?}: the BPF programs of the governor do not work here"
+    );
+    ensure!(governor.get("account").is_some_and(serde_json::Value::is_object), "no account: {governor}");
+    volume.check()?;
+    Ok("requests of others are seen when they arrive, and an account is kept".to_owned())
 }
 
 /// The I/O trace loads its programs and counts what is written.

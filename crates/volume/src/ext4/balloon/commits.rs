@@ -159,3 +159,40 @@ fn read(statistics: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(statistics).ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use longrun_lab::{LoopVolume, VolumeSpec};
+    use longrun_sys::Bell;
+    use std::fs::{self, File};
+
+    /// Also done on other kernels (`make test-kernels`).
+    #[test]
+    fn loop_commits_and_large_allocations_of_others_are_told_by_the_kernel() {
+        let volume = LoopVolume::create(&VolumeSpec::ext4(128).mkfs(&["-b", "4096"])).unwrap();
+        let (mount, device) = (volume.mount_point(), volume.device());
+        let number = longrun_sys::device_number_of_file(File::open(&mount).unwrap()).unwrap();
+        let commits = Commits::of(number, Path::new(device.file_name().unwrap()));
+        assert!(commits.are_told(), "{commits:?}");
+        let (bell, before) = (Bell::new().unwrap(), commits.count().unwrap());
+        fs::write(mount.join("small"), [1; 4096]).unwrap();
+        longrun_sys::sync_volume(File::open(&mount).unwrap()).unwrap();
+        assert!(commits.count().unwrap() > before);
+
+        let Commits::Told(told) = &commits else { return };
+        // Whoever is told without a commit is told of the allocation. Now and then there is a commit just then.
+        let told_of_allocation = (0..20).any(|number: u32| {
+            let before = commits.count();
+            assert!(commits.expect(Blocks(500)));
+            // Not fallocate, which syncs the file.
+            let file = mount.join(number.to_string());
+            longrun_lab::tool::run("xfs_io", ["-f", "-c", "falloc 0 2m", file.to_str().unwrap()]).unwrap();
+            let is_told = wait_readable(&[told.queue().unwrap().as_fd(), bell.as_fd()], Duration::ZERO).unwrap();
+            is_told && commits.count() == before
+        });
+        assert!(told_of_allocation, "512 blocks, twenty times");
+    }
+}

@@ -49,7 +49,8 @@ pub(crate) fn plan(window: &Window, zone: &[Extent], regions: &Regions, limits: 
         return None;
     }
     let why = |unit: UnitIndex| why(window.units.get(unit), zone);
-    let scheduler = |limits| Scheduler::new(&window.units, &best.target, &window.free, regions, limits, why);
+    let scheduler =
+        |limits| Scheduler::new(&window.units, &best.target, &window.free, regions, limits, why).with_pocket_in(zone);
     let plain = scheduler(limits).run();
     let is_good = plain.improves(window);
     if plain.complete || (is_good && best.cost > limits.budget) {

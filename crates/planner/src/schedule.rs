@@ -54,7 +54,7 @@ pub(crate) struct Scheduler<'a> {
     /// What shall be free in the end, and is no one's place.
     zone: ExtentSet,
     /// Room that no step aside may use.
-    pocket: Option<Extent>,
+    pocket: ExtentSet,
 }
 
 /// The result of a schedule.
@@ -106,7 +106,7 @@ impl<'a> Scheduler<'a> {
             regions: regions.clone(),
             others: None,
             zone: ExtentSet::new(),
-            pocket: None,
+            pocket: ExtentSet::new(),
         };
         for (&unit, &start) in &target.starts {
             let Some(u) = units.get(unit) else { continue };

@@ -17,8 +17,26 @@ const LEAST_STUCK: usize = 24;
 const KEPT: u64 = 32;
 const KEPT_MOST: u64 = 1 << 14;
 
-/// Places that a unit is offered to step aside to.
-const MOST_REFUGES: u32 = 3;
+/// The part of what may be held that is held as refuges at first.
+const STOCK: u64 = 4;
+
+/// Offers that are made to a unit to step aside.
+const MOST_OFFERS: u32 = 3;
+
+/// Refuges that one unit may be spread over: each can be a fragment more until the next round.
+const MOST_REFUGES: usize = 16;
+
+/// Of a target, the part that may be missing so that the rest of it is used first of all.
+const MISSING: u64 = 8;
+
+/// Where a unit may go whose place was taken.
+#[derive(Default)]
+struct Offer {
+    /// In the order of its blocks.
+    places: Vec<Extent>,
+    /// Those of them that are no part of its target.
+    refuges: Vec<Extent>,
+}
 
 /// A batch under way.
 pub(super) struct BatchRun<'b> {
@@ -119,25 +137,73 @@ impl<'b> BatchRun<'b> {
 
     /// Lets a unit whose place was taken step out of the way of others; true when it did.
     fn evade(&mut self, pass: &mut Pass<'_>, at: usize, unit: &Unit) -> Result<bool, Halt> {
-        let size = self.cursor.plan.size_of(unit);
-        for _ in 0..MOST_REFUGES {
-            if self.is_stale(pass) {
+        for _ in 0..MOST_OFFERS {
+            if self.is_stale(pass) || self.cursor.crises != pass.crises {
                 break;
             }
-            let largest = |space: &ExtentSet| space.largest().filter(|piece| piece.length >= size);
-            let piece = largest(&self.cursor.refuges).or_else(|| largest(&self.unused));
-            let Some(piece) = piece.filter(|_| self.cursor.crises == pass.crises) else { break };
-            let refuge = Extent { start: piece.start, length: size };
-            // Whatever comes of it: what could not be obtained once is not tried again.
-            self.cursor.refuges.remove(refuge);
-            self.unused.remove(refuge);
-            // Unless the unit goes there, nobody will.
-            pass.holdings.not_needed(refuge);
-            if pass.evade(&mut self.cursor, at, unit, refuge)? {
+            let Some(offer) = self.offer(pass, unit) else { break };
+            let evaded = pass.evade(&mut self.cursor, at, unit, &offer.places)?;
+            // Unless the unit is there, nobody will be; and what could not be obtained once is not tried again.
+            offer.refuges.iter().for_each(|refuge| pass.holdings.not_needed(*refuge));
+            if evaded {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Where a unit may go whose place was taken. If little of its target is missing, around that; else into one refuge, if there
+    /// is one for all of it; else into several.
+    fn offer(&mut self, pass: &Pass<'_>, unit: &Unit) -> Option<Offer> {
+        let size = self.cursor.plan.size_of(unit);
+        let targets = self.cursor.plan.steps_of(unit).into_iter().map(|step| step.occupies());
+        let mut missing = ExtentSet::new();
+        targets.clone().for_each(|target| missing.extend(pass.holdings.missing(target)));
+        if missing.total().0 > size.0 / MISSING {
+            let largest = |space: &ExtentSet| space.largest().filter(|piece| piece.length >= size);
+            let piece = largest(&self.cursor.refuges).or_else(|| largest(&self.unused));
+            if let Some(piece) = piece {
+                let refuge = Extent { start: piece.start, length: size };
+                self.take(refuge);
+                return Some(Offer { places: vec![refuge], refuges: vec![refuge] });
+            }
+        }
+        let mut offer = Offer::default();
+        for target in targets {
+            let mut from = target.start;
+            for gap in missing.overlapping(target) {
+                offer.places.extend(Some(Extent::between(from, gap.start)).filter(|part| !part.is_empty()));
+                from = gap.end();
+                let mut left = gap.length;
+                while left.0 > 0 {
+                    let refuge = (offer.refuges.len() < MOST_REFUGES).then(|| self.refuge(left)).flatten();
+                    let Some(refuge) = refuge else {
+                        self.unused.extend(offer.refuges);
+                        return None;
+                    };
+                    self.take(refuge);
+                    left -= refuge.length;
+                    offer.places.push(refuge);
+                    offer.refuges.push(refuge);
+                }
+            }
+            offer.places.extend(Some(Extent::between(from, target.end())).filter(|part| !part.is_empty()));
+        }
+        Some(offer)
+    }
+
+    /// The smallest refuge for `wanted` blocks, or the largest that there is for a part of them; rather one that is held.
+    fn refuge(&self, wanted: Blocks) -> Option<Extent> {
+        let fitting = |space: &ExtentSet| space.iter().filter(|piece| piece.length >= wanted).min_by_key(|p| p.length);
+        let (held, unused) = (&self.cursor.refuges, &self.unused);
+        let piece =
+            fitting(held).or_else(|| fitting(unused)).or_else(|| held.largest()).or_else(|| unused.largest())?;
+        Some(Extent { start: piece.start, length: piece.length.min(wanted) })
+    }
+
+    fn take(&mut self, refuge: Extent) {
+        self.cursor.refuges.remove(refuge);
+        self.unused.remove(refuge);
     }
 
     /// One block that the file system took for itself blocks a unit, that unit blocks those that wait for its place, and
@@ -147,8 +213,34 @@ impl<'b> BatchRun<'b> {
     }
 
     fn open(&mut self, pass: &mut Pass<'_>, at: usize) -> Result<(), Halt> {
-        let opened = pass.open_window(&mut self.cursor, at);
+        let opened = self.stock_up(pass).and_then(|()| pass.open_window(&mut self.cursor, at));
         self.explain(pass, at, opened)
+    }
+
+    /// Where little may be held, a window takes all of it, and nothing is left for those who must step aside later. There, refuges
+    /// are held from the beginning.
+    fn stock_up(&mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
+        if self.cursor.crises != pass.crises {
+            // Everything was given back.
+            self.cursor.crises = pass.crises;
+            self.unused.extend(std::mem::take(&mut self.cursor.refuges).iter());
+        }
+        let allowance = pass.allowance()?;
+        if !self.cursor.refuges.is_empty() || allowance >= pass.window() {
+            return Ok(());
+        }
+        let mut left = self.most_kept.min(Blocks(allowance.0 / STOCK));
+        let mut stock = ExtentSet::new();
+        while let Some(piece) = self.unused.largest().filter(|_| left.0 > 0) {
+            let refuge = Extent { start: piece.start, length: piece.length.min(left) };
+            self.unused.remove(refuge);
+            stock.insert(refuge);
+            left -= refuge.length;
+        }
+        if !stock.is_empty() {
+            self.cursor.refuges = pass.capture(&stock)?;
+        }
+        Ok(())
     }
 
     fn attempt(&mut self, pass: &mut Pass<'_>, at: usize, unit: &Unit) -> Result<End, Halt> {

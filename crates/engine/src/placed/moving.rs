@@ -99,48 +99,53 @@ impl Pass<'_> {
         self.move_along(batch, at, unit, &moves)
     }
 
-    /// Moves a unit whose place was taken by another process to `refuge` instead, which is free space that the batch
-    /// does not need. Otherwise the units that wait for its present place could not move, nor those that wait for
-    /// theirs. Returns whether it moved.
+    /// Moves a unit whose place was taken by another process to `places` instead, in this order: free space that the batch
+    /// does not need, and what is left of its target. Otherwise the units that wait for its present place could not move,
+    /// nor those that wait for theirs. Returns whether it moved.
     pub(super) fn evade(
         &mut self,
         batch: &mut Cursor<'_>,
         at: usize,
         unit: &Unit,
-        refuge: Extent,
+        places: &[Extent],
     ) -> Result<bool, Halt> {
         let Some(map) = self.map_again(unit)? else { return Ok(false) };
-        let missing: Blocks = self.holdings.missing(refuge).iter().map(|part| part.length).sum();
-        if (missing.0 > 0 && self.allowance()? < missing) || self.affordable(refuge.length).is_err() {
+        let missing: ExtentSet = places.iter().flat_map(|place| self.holdings.missing(*place)).collect();
+        let size = places.iter().map(|place| place.length).sum();
+        if (!missing.is_empty() && self.allowance()? < missing.total()) || self.affordable(size).is_err() {
             return Ok(false);
         }
         let mut moves = Vec::new();
-        let mut target = refuge.start;
+        let mut free = places.iter().copied();
+        let mut place = free.next();
         for step in batch.plan.steps_of(unit) {
-            for Run { logical, physical, length } in
-                map.within(LogicalRange { start: step.logical, length: step.length })
-            {
-                moves.push(FileMove { file: unit.file, logical, source: physical, target, length });
-                target = target + length;
+            for mut run in map.within(LogicalRange { start: step.logical, length: step.length }) {
+                while run.length.0 > 0 {
+                    let Some(here) = place else { return Ok(false) };
+                    let length = run.length.min(here.length);
+                    let Run { logical, physical, .. } = run;
+                    moves.push(FileMove { file: unit.file, logical, source: physical, target: here.start, length });
+                    run = Run { logical: logical + length, physical: physical + length, length: run.length - length };
+                    let rest = Extent { start: here.start + length, length: here.length - length };
+                    place = Some(rest).filter(|rest| !rest.is_empty()).or_else(|| free.next());
+                }
             }
         }
-        let went = self.hold(refuge)? && self.move_along(batch, at, unit, &moves)? == End::Done;
-        self.holdings.not_needed(refuge);
-        Ok(went)
+        Ok(self.hold(places, &missing)? && self.move_along(batch, at, unit, &moves)? == End::Done)
     }
 
-    /// Gets hold of a place that no window has asked for; true when it can be a target now.
-    fn hold(&mut self, place: Extent) -> Result<bool, Halt> {
-        self.holdings.keep(place);
-        let missing: ExtentSet = self.holdings.missing(place).into_iter().collect();
-        if self.holdings.standing(place) == Standing::AfterBarrier || self.holdings.awaits_commit(&missing) {
+    /// Gets hold of places that no window has asked for; true when they can be targets now.
+    fn hold(&mut self, places: &[Extent], missing: &ExtentSet) -> Result<bool, Halt> {
+        places.iter().for_each(|place| self.holdings.keep(*place));
+        let waits = |place: &Extent| self.holdings.standing(*place) == Standing::AfterBarrier;
+        if places.iter().any(waits) {
             self.commit()?;
         }
         if !missing.is_empty() {
-            self.capture(&missing)?;
+            self.capture(missing)?;
         }
         // What is PENDING beside what was captured is no use today.
-        Ok(self.holdings.standing(place) == Standing::Available)
+        Ok(places.iter().all(|place| self.holdings.standing(*place) == Standing::Available))
     }
 
     fn move_along(&mut self, batch: &mut Cursor<'_>, at: usize, unit: &Unit, moves: &[FileMove]) -> Result<End, Halt> {

@@ -42,7 +42,7 @@ impl Pass<'_> {
             batch.refuges = ExtentSet::new();
         }
         batch.crises = self.crises;
-        let window = Blocks(self.settings.window.0 / u64::from(self.block_size.bytes()));
+        let window = self.window();
         let allowance = self.allowance()?;
         let mut next = batch.plan.window(&self.holdings, from, window, allowance);
         if next.end == from {
@@ -57,10 +57,12 @@ impl Pass<'_> {
         if next.end == from || next.wanted.is_empty() {
             return Ok(());
         }
-        if self.holdings.awaits_commit(&next.wanted) {
-            self.commit()?;
-        }
-        self.capture(&next.wanted)
+        self.capture(&next.wanted).map(drop)
+    }
+
+    /// The most that is captured in advance.
+    pub(super) fn window(&self) -> Blocks {
+        Blocks(self.settings.window.0 / u64::from(self.block_size.bytes()))
     }
 
     /// Nothing fits because what is held has its use far ahead: keeps the near half of it, and the refuges. The rest is captured
@@ -77,8 +79,12 @@ impl Pass<'_> {
         Ok(batch.plan.window(&self.holdings, from, window, allowance))
     }
 
-    /// Gets hold of free space, and takes note of what could not be obtained: the next plan does without it.
-    pub(super) fn capture(&mut self, wanted: &ExtentSet) -> Result<(), Halt> {
+    /// Gets hold of free space, after a commit if it was given back since the last one. Answers with what was obtained, and takes
+    /// note of the rest: the next plan does without it.
+    pub(super) fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, Halt> {
+        if self.holdings.awaits_commit(wanted) {
+            self.commit()?;
+        }
         let got = self.volume.capture(wanted)?;
         for missed in wanted.iter().flat_map(|wanted| got.gaps(wanted)) {
             self.out_of_reach.insert(missed);
@@ -86,7 +92,7 @@ impl Pass<'_> {
         let barren = got.total().0 < wanted.total().0.div_ceil(LEAST_YIELD);
         self.barren = if barren { self.barren + 1 } else { 0 };
         self.holdings.captured(&got);
-        Ok(())
+        Ok(got)
     }
 
     /// Whether captures repeatedly yield nothing. The plan then no longer fits the volume.

@@ -18,9 +18,13 @@ const SHORT: u64 = 4;
 /// So many fragments are saved before the first working area, which splits files.
 const SPLITS: i64 = 200;
 
-/// The size of the pocket, as a part of an epoch. No unit is sent to it, so that a pass can move files there whose target places
-/// were taken meanwhile.
+/// The size of the pocket that is emptied, as a part of an epoch. No unit is sent to it, so that a pass can move files there whose
+/// target places were taken meanwhile.
 const POCKET: u64 = 8;
+
+/// The part of the free space that is left for the same purpose from the beginning. The file system takes single blocks for itself:
+/// on a volume of 96 %, 25 of 9,500 files lost their places, and 179 others waited for them, until the plan was given up.
+const KEPT: u64 = 64;
 
 /// The size of a working area, as a part of an epoch.
 const AREA: u64 = 8;
@@ -28,12 +32,30 @@ const AREA: u64 = 8;
 impl Scheduler<'_> {
     /// With working areas in the part of the volume that shall be free in the end, where no unit has its place.
     pub(crate) fn with_room_in(mut self, zone: &[Extent]) -> Self {
+        self.zone = self.without_targets(zone);
+        self
+    }
+
+    /// With a pocket of what is free already in that part.
+    pub(crate) fn with_pocket_in(mut self, zone: &[Extent]) -> Self {
+        let area = self.without_targets(zone);
+        let mut pieces: Vec<Extent> = area.iter().flat_map(|part| self.available.overlapping(part)).collect();
+        pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.length));
+        let mut left = self.available.total().0 / KEPT;
+        for piece in pieces {
+            let length = piece.length.0.min(left);
+            self.pocket.extend(Some(Extent::new(piece.start.0, length)).filter(|kept| !kept.is_empty()));
+            left -= length;
+        }
+        self
+    }
+
+    fn without_targets(&self, zone: &[Extent]) -> ExtentSet {
         let mut area: ExtentSet = zone.iter().copied().collect();
         for t in &self.travellers {
             area.remove(Extent::new(t.target, t.size));
         }
-        self.zone = area;
-        self
+        area
     }
 
     /// Empties the pocket before anything else, with a few files put together for the splits that this takes.
@@ -46,7 +68,7 @@ impl Scheduler<'_> {
         if let Some(pocket) = self.choose_area(self.limits.epoch / POCKET) {
             self.empty(pocket);
             self.zone.remove(pocket);
-            self.pocket = Some(pocket);
+            self.pocket.insert(pocket);
             self.barrier();
         }
     }
@@ -66,8 +88,8 @@ impl Scheduler<'_> {
     /// Moves what lies in `area` into holes. True when something moved.
     fn empty(&mut self, area: Extent) -> bool {
         let mut free = self.available.clone();
-        for kept in self.pocket.iter().chain([&area]) {
-            free.remove(*kept);
+        for kept in self.pocket.iter().chain([area]) {
+            free.remove(kept);
         }
         let mut holes = Board::new(self.regions.open(free).iter());
         let moved = self.moved;

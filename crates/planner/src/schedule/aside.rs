@@ -142,7 +142,7 @@ impl Scheduler<'_> {
             spare.remove(Extent::new(t.target, t.size));
         }
         self.pocket.iter().for_each(|pocket| {
-            spare.remove(*pocket);
+            spare.remove(pocket);
         });
         self.regions.open(spare)
     }

@@ -20,6 +20,9 @@ const KEPT_MOST: u64 = 1 << 14;
 /// The part of what may be held that is held as refuges at first.
 const STOCK: u64 = 4;
 
+/// The most pieces of it: each is a capture or more.
+const STOCK_PIECES: usize = 256;
+
 /// Offers that are made to a unit to step aside.
 const MOST_OFFERS: u32 = 3;
 
@@ -230,11 +233,13 @@ impl<'b> BatchRun<'b> {
             return Ok(());
         }
         let mut left = self.most_kept.min(Blocks(allowance.0 / STOCK));
+        let mut pieces: Vec<Extent> = self.unused.iter().collect();
+        pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.length));
         let mut stock = ExtentSet::new();
-        while let Some(piece) = self.unused.largest().filter(|_| left.0 > 0) {
+        for piece in pieces.into_iter().take(STOCK_PIECES) {
             let refuge = Extent { start: piece.start, length: piece.length.min(left) };
             self.unused.remove(refuge);
-            stock.insert(refuge);
+            stock.extend(Some(refuge).filter(|refuge| !refuge.is_empty()));
             left -= refuge.length;
         }
         if !stock.is_empty() {

@@ -60,8 +60,9 @@ test-kernels: ## Prevention, optimizing and the checkers on the distribution's o
 	@scripts/prepare.sh kernels
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	cargo test --locked -p longrun-volume --lib --no-run
-	LONGRUN=$(longrun) LAB=$(lab) UNIT=$$(cargo test --locked -p longrun-volume --lib --no-run --message-format=json 2>/dev/null | \
-		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1) scripts/test-kernels.sh $(ARGS)
+	unit=$$(cargo test --locked -p longrun-volume --lib --no-run --message-format=json 2>/dev/null | \
+		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1); test -x "$$unit" && \
+		LONGRUN=$(longrun) LAB=$(lab) UNIT=$$unit scripts/test-kernels.sh $(ARGS)
 
 lint: ## Formatting, lints, file sizes, links, licences
 	@scripts/prepare.sh build

@@ -40,7 +40,8 @@ fn loop_beside_a_busy_user_of_the_device_little_is_moved_unless_in_haste() {
         let kept = json(&optimize(&volume, &["--json", "--deadline", "3s"]));
         let governor = &kept["governor"];
         assert_eq!((&kept["stopped"], &governor["pace"]), (&"deadline".into(), &"invisible".into()), "{kept}");
-        assert_eq!(governor["pausing"], "foreign", "{governor}");
+        // At the very end the account may just have permitted a piece.
+        assert!(governor["pausing"].is_null() || governor["pausing"] == "foreign", "{governor}");
         assert!(
             governor["pauses"].as_u64() >= Some(1) && governor["paused_seconds"].as_f64() > Some(1.0),
             "{governor}"

@@ -1,6 +1,7 @@
 //! Executes one batch: its units in order, with their space captured in advance, and a second attempt for files in use.
 
 use super::batch_plan::{BatchPlan, Cursor, Unit};
+use super::evasion::Evaded;
 use super::moving::End;
 use super::pass::Pass;
 use crate::pacer::Halt;
@@ -23,14 +24,20 @@ const STOCK: u64 = 4;
 /// The most pieces of it: each is a capture or more.
 const STOCK_PIECES: usize = 256;
 
-/// Offers that are made to a unit to step aside.
-const MOST_OFFERS: u32 = 3;
-
 /// Refuges that one unit may be spread over: each can be a fragment more until the next round.
 const MOST_REFUGES: usize = 16;
 
 /// Of a target, the part that may be missing so that the rest of it is used first of all.
 const MISSING: u64 = 8;
+
+/// How a unit whose place was taken may step aside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Around the blocks that are missing of its target.
+    Around,
+    /// Into one piece.
+    Whole,
+}
 
 /// Where a unit may go whose place was taken.
 #[derive(Default)]
@@ -46,8 +53,6 @@ pub(super) struct BatchRun<'b> {
     cursor: Cursor<'b>,
     /// Units that stay in the way of others because their place was taken, and units that were changed.
     stuck: u32,
-    /// Free space that no further move of the batch has as its target, but for what is held ([`Cursor::refuges`]).
-    unused: ExtentSet,
     /// The most that is held as refuges.
     most_kept: Blocks,
     /// The largest free piece when the batch begins.
@@ -55,20 +60,24 @@ pub(super) struct BatchRun<'b> {
 }
 
 impl<'b> BatchRun<'b> {
-    pub(super) fn new(layout: &VolumeLayout, batch: &'b Batch) -> Self {
+    /// `assigned`: the targets of earlier batches of the round, which are no longer free although the layout says so.
+    pub(super) fn new(layout: &VolumeLayout, batch: &'b Batch, assigned: &ExtentSet) -> Self {
         let plan = BatchPlan::new(layout, batch);
-        let unused = plan.unused(layout.free());
+        let mut unused = plan.unused(layout.free());
+        for extent in assigned.iter() {
+            unused.remove(extent);
+        }
         let largest_free = layout.free().iter().copied().max_by_key(|piece| piece.length);
-        let cursor = Cursor { plan, window_end: 0, too_large: None, crises: 0, refuges: ExtentSet::new() };
+        let cursor = Cursor { plan, window_end: 0, too_large: None, crises: 0, refuges: ExtentSet::new(), unused };
         let most_kept = Blocks((layout.free_blocks().0 / KEPT).min(KEPT_MOST));
-        Self { cursor, stuck: 0, unused, most_kept, largest_free }
+        Self { cursor, stuck: 0, most_kept, largest_free }
     }
 
     pub(super) fn carry_out(mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
         if pass.settings.mode != Mode::Full {
             // What the plan set out to protect is no refuge.
             self.largest_free.iter().for_each(|piece| {
-                self.unused.remove(*piece);
+                self.cursor.unused.remove(*piece);
             });
         }
         pass.tally.round.units += self.cursor.plan.units().len() as u64;
@@ -140,51 +149,70 @@ impl<'b> BatchRun<'b> {
 
     /// Lets a unit whose place was taken step out of the way of others; true when it did.
     fn evade(&mut self, pass: &mut Pass<'_>, at: usize, unit: &Unit) -> Result<bool, Halt> {
-        for _ in 0..MOST_OFFERS {
+        let size = self.cursor.plan.size_of(unit);
+        let targets: Vec<Extent> = self.cursor.plan.steps_of(unit).into_iter().map(|step| step.occupies()).collect();
+        let missing: ExtentSet = targets.iter().flat_map(|target| pass.holdings.missing(*target)).collect();
+        let little = missing.total().0 <= size.0 / MISSING;
+        let ways = if little {
+            [Way::Around, Way::Whole, Way::Whole, Way::Whole]
+        } else {
+            [Way::Whole, Way::Whole, Way::Whole, Way::Around]
+        };
+        let mut refused = None;
+        for way in ways {
             if self.is_stale(pass) || self.cursor.crises != pass.crises {
                 break;
             }
-            let Some(offer) = self.offer(pass, unit) else { break };
+            if refused == Some(way) {
+                continue;
+            }
+            let offer = match way {
+                Way::Around => self.around(pass, &targets, &missing),
+                Way::Whole => self.whole(size),
+            };
+            let Some(offer) = offer else { continue };
             let evaded = pass.evade(&mut self.cursor, at, unit, &offer.places)?;
-            // Unless the unit is there, nobody will be; and what could not be obtained once is not tried again.
-            offer.refuges.iter().for_each(|refuge| pass.holdings.not_needed(*refuge));
-            if evaded {
+            for refuge in offer.refuges {
+                match evaded {
+                    Evaded::Refused => self.cursor.put_back(&pass.holdings, refuge),
+                    // Unless the unit is there, nobody will be; and what could not be obtained once is not tried again.
+                    Evaded::Done | Evaded::NotObtained => pass.holdings.not_needed(refuge),
+                }
+            }
+            if evaded == Evaded::Done {
                 return Ok(true);
             }
+            // The same again would be refused again.
+            refused = (evaded == Evaded::Refused).then_some(way);
         }
         Ok(false)
     }
 
-    /// Where a unit may go whose place was taken. If little of its target is missing, around that; else into one refuge, if there
-    /// is one for all of it; else into several.
-    fn offer(&mut self, pass: &Pass<'_>, unit: &Unit) -> Option<Offer> {
-        let size = self.cursor.plan.size_of(unit);
-        let targets = self.cursor.plan.steps_of(unit).into_iter().map(|step| step.occupies());
-        let mut missing = ExtentSet::new();
-        targets.clone().for_each(|target| missing.extend(pass.holdings.missing(target)));
-        if missing.total().0 > size.0 / MISSING {
-            let largest = |space: &ExtentSet| space.largest().filter(|piece| piece.length >= size);
-            let piece = largest(&self.cursor.refuges).or_else(|| largest(&self.unused));
-            if let Some(piece) = piece {
-                let refuge = Extent { start: piece.start, length: size };
-                self.take(refuge);
-                return Some(Offer { places: vec![refuge], refuges: vec![refuge] });
-            }
-        }
+    /// One piece for all of a unit.
+    fn whole(&mut self, size: Blocks) -> Option<Offer> {
+        let largest = |space: &ExtentSet| space.largest().filter(|piece| piece.length >= size);
+        let piece = largest(&self.cursor.refuges).or_else(|| largest(&self.cursor.unused))?;
+        let refuge = Extent { start: piece.start, length: size };
+        self.cursor.take(refuge);
+        Some(Offer { places: vec![refuge], refuges: vec![refuge] })
+    }
+
+    /// What is there of a unit's targets, and refuges for the blocks that are missing.
+    fn around(&mut self, pass: &Pass<'_>, targets: &[Extent], missing: &ExtentSet) -> Option<Offer> {
         let mut offer = Offer::default();
         for target in targets {
             let mut from = target.start;
-            for gap in missing.overlapping(target) {
+            for gap in missing.overlapping(*target) {
                 offer.places.extend(Some(Extent::between(from, gap.start)).filter(|part| !part.is_empty()));
                 from = gap.end();
                 let mut left = gap.length;
                 while left.0 > 0 {
-                    let refuge = (offer.refuges.len() < MOST_REFUGES).then(|| self.refuge(left)).flatten();
+                    let refuge = (offer.refuges.len() < MOST_REFUGES).then(|| self.cursor.refuge(left)).flatten();
                     let Some(refuge) = refuge else {
-                        self.unused.extend(offer.refuges);
+                        offer.refuges.into_iter().for_each(|refuge| self.cursor.put_back(&pass.holdings, refuge));
                         return None;
                     };
-                    self.take(refuge);
+                    self.cursor.take(refuge);
                     left -= refuge.length;
                     offer.places.push(refuge);
                     offer.refuges.push(refuge);
@@ -192,21 +220,8 @@ impl<'b> BatchRun<'b> {
             }
             offer.places.extend(Some(Extent::between(from, target.end())).filter(|part| !part.is_empty()));
         }
-        Some(offer)
-    }
-
-    /// The smallest refuge for `wanted` blocks, or the largest that there is for a part of them; rather one that is held.
-    fn refuge(&self, wanted: Blocks) -> Option<Extent> {
-        let fitting = |space: &ExtentSet| space.iter().filter(|piece| piece.length >= wanted).min_by_key(|p| p.length);
-        let (held, unused) = (&self.cursor.refuges, &self.unused);
-        let piece =
-            fitting(held).or_else(|| fitting(unused)).or_else(|| held.largest()).or_else(|| unused.largest())?;
-        Some(Extent { start: piece.start, length: piece.length.min(wanted) })
-    }
-
-    fn take(&mut self, refuge: Extent) {
-        self.cursor.refuges.remove(refuge);
-        self.unused.remove(refuge);
+        // With nothing missing it is where the unit did not get.
+        Some(offer).filter(|offer| !offer.refuges.is_empty())
     }
 
     /// One block that the file system took for itself blocks a unit, that unit blocks those that wait for its place, and
@@ -223,27 +238,32 @@ impl<'b> BatchRun<'b> {
     /// Where little may be held, a window takes all of it, and nothing is left for those who must step aside later. There, refuges
     /// are held from the beginning.
     fn stock_up(&mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
-        if self.cursor.crises != pass.crises {
-            // Everything was given back.
-            self.cursor.crises = pass.crises;
-            self.unused.extend(std::mem::take(&mut self.cursor.refuges).iter());
-        }
         let allowance = pass.allowance()?;
-        if !self.cursor.refuges.is_empty() || allowance >= pass.window() {
+        let mut left = self.most_kept.min(Blocks(allowance.0 / STOCK));
+        if !self.cursor.refuges.is_empty() || allowance >= pass.window() || left.0 == 0 {
             return Ok(());
         }
-        let mut left = self.most_kept.min(Blocks(allowance.0 / STOCK));
-        let mut pieces: Vec<Extent> = self.unused.iter().collect();
+        let mut pieces: Vec<Extent> = self.cursor.unused.iter().collect();
         pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.length));
-        let mut stock = ExtentSet::new();
+        let mut wanted = ExtentSet::new();
         for piece in pieces.into_iter().take(STOCK_PIECES) {
+            if left.0 == 0 {
+                break;
+            }
             let refuge = Extent { start: piece.start, length: piece.length.min(left) };
-            self.unused.remove(refuge);
-            stock.extend(Some(refuge).filter(|refuge| !refuge.is_empty()));
             left -= refuge.length;
+            self.cursor.take(refuge);
+            // What is held already is no capture: vacated blocks are PENDING.
+            pass.holdings.keep(refuge);
+            let missing = pass.holdings.missing(refuge);
+            self.cursor.refuges.insert(refuge);
+            for part in &missing {
+                self.cursor.refuges.remove(*part);
+            }
+            wanted.extend(missing);
         }
-        if !stock.is_empty() {
-            self.cursor.refuges = pass.capture(&stock)?;
+        if !wanted.is_empty() {
+            self.cursor.refuges.extend(pass.capture(&wanted)?.iter());
         }
         Ok(())
     }
@@ -282,7 +302,7 @@ impl<'b> BatchRun<'b> {
                 }
                 pass.holdings.not_needed(part);
                 if end == End::Done {
-                    self.unused.insert(part);
+                    self.cursor.unused.insert(part);
                 }
             }
         }

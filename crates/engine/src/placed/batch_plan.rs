@@ -154,11 +154,38 @@ pub(super) struct Cursor<'b> {
     pub too_large: Option<usize>,
     /// The pass's crises when the window was opened: after one, the window must be opened again.
     pub crises: u32,
-    /// Vacated space that no further move has as its target. It stays held, for units that cannot have their place.
+    /// Held space that no further move has as its target, for units that cannot have their place.
     pub refuges: ExtentSet,
+    /// The same, but not held for that: it may still be PENDING, and much of it was never captured.
+    pub unused: ExtentSet,
 }
 
 impl Cursor<'_> {
+    /// The refuges are no longer held for that.
+    pub(super) fn give_up_refuges(&mut self) {
+        self.unused.extend(std::mem::take(&mut self.refuges).iter());
+    }
+
+    /// The smallest held refuge for `wanted` blocks, else any for them, else the largest that there is for a part of them.
+    pub(super) fn refuge(&self, wanted: Blocks) -> Option<Extent> {
+        let fits = |piece: &Extent| piece.length >= wanted;
+        let held = || self.refuges.iter().filter(fits).min_by_key(|piece| piece.length);
+        let largest = || self.refuges.largest().or_else(|| self.unused.largest());
+        let piece = held().or_else(|| self.unused.iter().find(fits)).or_else(largest)?;
+        Some(Extent { start: piece.start, length: piece.length.min(wanted) })
+    }
+
+    pub(super) fn take(&mut self, refuge: Extent) {
+        self.refuges.remove(refuge);
+        self.unused.remove(refuge);
+    }
+
+    /// A refuge was not used.
+    pub(super) fn put_back(&mut self, holdings: &Holdings, refuge: Extent) {
+        let is_held = holdings.missing(refuge).is_empty();
+        if is_held { &mut self.refuges } else { &mut self.unused }.insert(refuge);
+    }
+
     /// Why a target is not ours.
     pub(super) fn why_not_ours(&self, holdings: &Holdings, target: Extent, unit: usize) -> SkipReason {
         let missing = holdings.missing(target);

@@ -43,7 +43,8 @@ impl Holdings {
 
     pub(super) fn captured(&mut self, got: &ExtentSet) {
         for extent in got.iter() {
-            self.available.insert(extent);
+            // On XFS a claim may name what was vacated: that stays PENDING.
+            self.available.extend(self.pending.gaps(extent));
             self.lost.remove(extent);
         }
     }
@@ -154,5 +155,24 @@ impl Holdings {
 
     pub(super) fn held(&self) -> ExtentSet {
         self.available.iter().chain(self.pending.iter()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: refuges were captured that the pass had vacated. On XFS, where a claim is granted for whatever is free, they counted
+    /// as AVAILABLE before the log was written.
+    #[test]
+    fn what_was_vacated_stays_pending_when_it_is_captured_again() {
+        let mut holdings = Holdings::default();
+        holdings.captured(&[Extent::new(10, 10)].into_iter().collect());
+        holdings.exchanged(Extent::new(10, 4), &[Extent::new(50, 4)]);
+        holdings.captured(&[Extent::new(48, 8)].into_iter().collect());
+        assert_eq!(holdings.standing(Extent::new(48, 2)), Standing::Available);
+        assert_eq!(holdings.standing(Extent::new(50, 4)), Standing::AfterBarrier);
+        holdings.committed();
+        assert_eq!(holdings.standing(Extent::new(48, 8)), Standing::Available);
     }
 }

@@ -7,6 +7,7 @@
 mod batch;
 mod batch_plan;
 mod dry_run;
+mod evasion;
 mod holdings;
 mod moving;
 mod pass;

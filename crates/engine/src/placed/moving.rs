@@ -10,7 +10,7 @@ use crate::pacer::Halt;
 use crate::report::Stop;
 use crate::settings::Rule;
 use crate::{MoveError, SkipReason, VolumeError};
-use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileMove, LogicalBlock, LogicalRange, PhysicalBlock, Run};
+use longrun_layout::{Blocks, Bytes, Extent, FileMove, LogicalBlock, PhysicalBlock, Run};
 
 /// Exchanges without progress at one place before a file is given up.
 const MOST_STALLS: u32 = 3;
@@ -99,56 +99,13 @@ impl Pass<'_> {
         self.move_along(batch, at, unit, &moves)
     }
 
-    /// Moves a unit whose place was taken by another process to `places` instead, in this order: free space that the batch
-    /// does not need, and what is left of its target. Otherwise the units that wait for its present place could not move,
-    /// nor those that wait for theirs. Returns whether it moved.
-    pub(super) fn evade(
+    pub(super) fn move_along(
         &mut self,
         batch: &mut Cursor<'_>,
         at: usize,
         unit: &Unit,
-        places: &[Extent],
-    ) -> Result<bool, Halt> {
-        let Some(map) = self.map_again(unit)? else { return Ok(false) };
-        let missing: ExtentSet = places.iter().flat_map(|place| self.holdings.missing(*place)).collect();
-        let size = places.iter().map(|place| place.length).sum();
-        if (!missing.is_empty() && self.allowance()? < missing.total()) || self.affordable(size).is_err() {
-            return Ok(false);
-        }
-        let mut moves = Vec::new();
-        let mut free = places.iter().copied();
-        let mut place = free.next();
-        for step in batch.plan.steps_of(unit) {
-            for mut run in map.within(LogicalRange { start: step.logical, length: step.length }) {
-                while run.length.0 > 0 {
-                    let Some(here) = place else { return Ok(false) };
-                    let length = run.length.min(here.length);
-                    let Run { logical, physical, .. } = run;
-                    moves.push(FileMove { file: unit.file, logical, source: physical, target: here.start, length });
-                    run = Run { logical: logical + length, physical: physical + length, length: run.length - length };
-                    let rest = Extent { start: here.start + length, length: here.length - length };
-                    place = Some(rest).filter(|rest| !rest.is_empty()).or_else(|| free.next());
-                }
-            }
-        }
-        Ok(self.hold(places, &missing)? && self.move_along(batch, at, unit, &moves)? == End::Done)
-    }
-
-    /// Gets hold of places that no window has asked for; true when they can be targets now.
-    fn hold(&mut self, places: &[Extent], missing: &ExtentSet) -> Result<bool, Halt> {
-        places.iter().for_each(|place| self.holdings.keep(*place));
-        let waits = |place: &Extent| self.holdings.standing(*place) == Standing::AfterBarrier;
-        if places.iter().any(waits) {
-            self.commit()?;
-        }
-        if !missing.is_empty() {
-            self.capture(missing)?;
-        }
-        // What is PENDING beside what was captured is no use today.
-        Ok(places.iter().all(|place| self.holdings.standing(*place) == Standing::Available))
-    }
-
-    fn move_along(&mut self, batch: &mut Cursor<'_>, at: usize, unit: &Unit, moves: &[FileMove]) -> Result<End, Halt> {
+        moves: &[FileMove],
+    ) -> Result<End, Halt> {
         let mut map = match self.first_map(unit, moves) {
             Ok(map) => map,
             Err(MoveError::Skip(reason)) => return Ok(End::Skipped(reason)),
@@ -181,7 +138,7 @@ impl Pass<'_> {
 
     /// A plan may split a file for a while, within the excess that it has saved by then. Where some of that saving
     /// did not come about, the split must wait: an interrupted pass never leaves more excess than it found.
-    fn would_harm(&self, unit: &Unit, map: &FileMap, moves: &[FileMove], before: u64) -> bool {
+    pub(super) fn would_harm(&self, unit: &Unit, map: &FileMap, moves: &[FileMove], before: u64) -> bool {
         let mut after = map.clone();
         for step in moves {
             after.put(step.logical, step.target, step.length);
@@ -205,7 +162,7 @@ impl Pass<'_> {
     }
 
     /// The map once more; `None` when the file cannot be mapped any more, and so cannot be moved either.
-    fn map_again(&mut self, unit: &Unit) -> Result<Option<FileMap>, Halt> {
+    pub(super) fn map_again(&mut self, unit: &Unit) -> Result<Option<FileMap>, Halt> {
         match self.map(unit) {
             Ok(map) => Ok(Some(map)),
             Err(MoveError::Skip(_)) => Ok(None),

@@ -224,6 +224,7 @@ impl Pass<'_> {
         self.planned_in_round = Bytes(0);
         self.barren = 0;
         let mut batches = plans.plan(layout, self.policy);
+        let mut assigned = ExtentSet::new();
         loop {
             self.show(Phase::Plan);
             if self.is_barren() {
@@ -234,7 +235,8 @@ impl Pass<'_> {
             self.refuse_if_too_full()?;
             self.saves += batch.saves;
             self.planned_in_round += self.bytes(batch.moves().map(|m| m.step.length).sum());
-            BatchRun::new(layout, &batch).carry_out(self)?;
+            BatchRun::new(layout, &batch, &assigned).carry_out(self)?;
+            assigned.extend(batch.moves().map(|planned| planned.step.occupies()));
         }
     }
 

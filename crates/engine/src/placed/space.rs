@@ -39,7 +39,7 @@ impl Pass<'_> {
         self.show(Phase::Capture);
         if batch.crises != self.crises {
             // Everything was given back, the refuges too.
-            batch.refuges = ExtentSet::new();
+            batch.give_up_refuges();
         }
         batch.crises = self.crises;
         let window = self.window();
@@ -49,7 +49,7 @@ impl Pass<'_> {
             next = self.keep_the_near(batch, from, window)?;
         }
         if next.end == from && !batch.refuges.is_empty() {
-            batch.refuges = ExtentSet::new();
+            batch.give_up_refuges();
             next = self.keep_the_near(batch, from, window)?;
         }
         batch.too_large = (next.end == from).then_some(from);

@@ -30,9 +30,13 @@ const KEPT: u64 = 64;
 const AREA: u64 = 8;
 
 impl Scheduler<'_> {
-    /// With working areas in the part of the volume that shall be free in the end, where no unit has its place.
+    /// With working areas in the part of the volume that shall be free in the end, where no unit has its place, and which is not
+    /// the pocket.
     pub(crate) fn with_room_in(mut self, zone: &[Extent]) -> Self {
         self.zone = self.without_targets(zone);
+        for kept in self.pocket.iter() {
+            self.zone.remove(kept);
+        }
         self
     }
 

@@ -155,7 +155,7 @@ mod tests {
         for choice in [Choice::Bpf, Choice::Fanotify] {
             let sensor = open(choice).unwrap().sensor;
             let begin = Instant::now();
-            // Rung before anybody waits, and while somebody does.
+            // Rung before anybody waits, and at about the time.
             sensor.wake();
             sensor.poll(Duration::from_secs(600), &mut |_| {}).unwrap();
             std::thread::scope(|scope| {

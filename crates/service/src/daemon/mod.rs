@@ -190,6 +190,7 @@ fn follow_mounts(hub: &Arc<Hub>, table: &MountTable) {
                     "{MOUNT_TABLE}: waiting for changes failed: {error}; the table is read periodically instead"
                 );
                 hub.threads.rest(ALL);
+                hub.refresh();
             }
         }
     }
@@ -201,6 +202,9 @@ fn look_around(hub: &Arc<Hub>) {
     let mut last = Instant::now();
     while !hub.threads.stopping() {
         hub.threads.rest(loads::INTERVAL);
+        if hub.threads.stopping() {
+            return;
+        }
         hub.sample_loads();
         if last.elapsed() >= ROUND {
             hub.round();

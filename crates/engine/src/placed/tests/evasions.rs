@@ -64,3 +64,18 @@ fn where_no_piece_is_large_enough_a_file_goes_around_what_was_taken() {
     assert!(report.after.excess_fragments <= report.before.excess_fragments);
     meddled.sim.check().unwrap();
 }
+
+#[test]
+fn a_file_that_may_not_be_split_goes_into_one_piece_as_a_whole() {
+    let sim = volume(&[&[Run::new(0, 40, 8)], &[Run::new(0, 70, 8)]]);
+    let mut meddled = Meddled::new(sim, |moment, sim| {
+        if moment == Moment::BeforeCapture(1) {
+            sim.user().take(Extent::new(63, 1));
+        }
+        None
+    });
+    run(&mut meddled, &settings(), &plan(&[(0, 0, 40, 60, 8), (1, 0, 70, 40, 8)]));
+    assert_eq!(place(&meddled.sim, 0).len(), 1, "nothing has been saved that would permit a split");
+    assert_eq!(place(&meddled.sim, 1), [Run::new(0, 40, 8)]);
+    meddled.sim.check().unwrap();
+}

@@ -59,8 +59,7 @@ test-media: ## The tests of engines, mending and prevention once more, volumes o
 test-kernels: ## Prevention, optimizing and the checkers on the distribution's own kernel, in QEMU (ARGS="--filesystem xfs", KERNEL=package)
 	@scripts/prepare.sh kernels
 	cargo build --release --locked -p longrun-cli -p longrun-lab
-	cargo test --locked -p longrun-volume --lib --no-run
-	unit=$$(cargo test --locked -p longrun-volume --lib --no-run --message-format=json 2>/dev/null | \
+	unit=$$(cargo test --locked -p longrun-volume --lib --no-run --message-format=json | \
 		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1); test -x "$$unit" && \
 		LONGRUN=$(longrun) LAB=$(lab) UNIT=$$unit scripts/test-kernels.sh $(ARGS)
 

@@ -166,6 +166,18 @@ impl ExtentSet {
         self.iter().rev().max_by_key(|e| e.length)
     }
 
+    /// The largest pieces first, and of the last one as much as makes them `most` blocks together.
+    pub fn largest_up_to(&self, most: Blocks) -> impl Iterator<Item = Extent> + use<> {
+        let mut pieces: Vec<Extent> = self.iter().collect();
+        pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.length));
+        let mut left = most;
+        pieces.into_iter().map_while(move |piece| {
+            let length = piece.length.min(left);
+            left -= length;
+            Some(Extent { start: piece.start, length }).filter(|taken| !taken.is_empty())
+        })
+    }
+
     /// The blocks of `within` that are not in the set, ascending.
     #[must_use]
     pub fn gaps(&self, within: Extent) -> Vec<Extent> {
@@ -204,6 +216,15 @@ impl Extend<Extent> for ExtentSet {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_largest_pieces_come_first_and_the_last_one_is_cut() {
+        let set: ExtentSet = [Extent::new(0, 3), Extent::new(10, 8), Extent::new(30, 5)].into_iter().collect();
+        let of = |most| set.largest_up_to(Blocks(most)).collect::<Vec<_>>();
+        assert_eq!(of(0), []);
+        assert_eq!(of(10), [Extent::new(10, 8), Extent::new(30, 2)]);
+        assert_eq!(of(100), [Extent::new(10, 8), Extent::new(30, 5), Extent::new(0, 3)]);
+    }
 
     proptest! {
         #[test]

@@ -97,11 +97,12 @@ impl Threads {
         self.inner.stopped.notified().await;
     }
 
-    /// Waits for `time`, or until the service is about to end.
-    pub fn rest(&self, time: Duration) {
+    /// Waits for `time`, or until the service is about to end; whether it is.
+    pub fn rest(&self, time: Duration) -> bool {
         if wait_readable(&[self.bell().as_fd()], time).is_err() {
             thread::sleep(time);
         }
+        self.stopping()
     }
 
     /// Asks all of them to end.
@@ -174,13 +175,7 @@ mod tests {
         threads.start("failing", || panic!("on purpose")).unwrap();
         threads.start("leaving", || {}).unwrap();
         let staying = threads.clone();
-        threads
-            .start("staying", move || {
-                while !staying.stopping() {
-                    staying.rest(Duration::from_secs(600));
-                }
-            })
-            .unwrap();
+        threads.start("staying", move || while !staying.rest(Duration::from_secs(600)) {}).unwrap();
         while threads.troubles().len() < 2 {
             thread::sleep(Duration::from_millis(1));
         }

@@ -201,11 +201,16 @@ impl<'b> BatchRun<'b> {
     fn around(&mut self, pass: &Pass<'_>, targets: &[Extent], missing: &ExtentSet) -> Option<Offer> {
         let mut offer = Offer::default();
         for target in targets {
-            let mut from = target.start;
-            for gap in missing.overlapping(*target) {
-                offer.places.extend(Some(Extent::between(from, gap.start)).filter(|part| !part.is_empty()));
-                from = gap.end();
-                let mut left = gap.length;
+            let held = missing.gaps(*target).into_iter().map(|part| (part, true));
+            let mut parts: Vec<(Extent, bool)> =
+                held.chain(missing.overlapping(*target).map(|part| (part, false))).collect();
+            parts.sort_unstable_by_key(|(part, _)| part.start);
+            for (part, is_held) in parts {
+                if is_held {
+                    offer.places.push(part);
+                    continue;
+                }
+                let mut left = part.length;
                 while left.0 > 0 {
                     let refuge = (offer.refuges.len() < MOST_REFUGES).then(|| self.cursor.refuge(left)).flatten();
                     let Some(refuge) = refuge else {
@@ -218,7 +223,6 @@ impl<'b> BatchRun<'b> {
                     offer.refuges.push(refuge);
                 }
             }
-            offer.places.extend(Some(Extent::between(from, target.end())).filter(|part| !part.is_empty()));
         }
         // With nothing missing it is where the unit did not get.
         Some(offer).filter(|offer| !offer.refuges.is_empty())
@@ -239,28 +243,18 @@ impl<'b> BatchRun<'b> {
     /// are held from the beginning.
     fn stock_up(&mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
         let allowance = pass.allowance()?;
-        let mut left = self.most_kept.min(Blocks(allowance.0 / STOCK));
-        if !self.cursor.refuges.is_empty() || allowance >= pass.window() || left.0 == 0 {
+        let most = self.most_kept.min(Blocks(allowance.0 / STOCK));
+        if !self.cursor.refuges.is_empty() || allowance >= pass.window() || most.0 == 0 {
             return Ok(());
         }
-        let mut pieces: Vec<Extent> = self.cursor.unused.iter().collect();
-        pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.length));
         let mut wanted = ExtentSet::new();
-        for piece in pieces.into_iter().take(STOCK_PIECES) {
-            if left.0 == 0 {
-                break;
-            }
-            let refuge = Extent { start: piece.start, length: piece.length.min(left) };
-            left -= refuge.length;
+        for refuge in self.cursor.unused.largest_up_to(most).take(STOCK_PIECES) {
             self.cursor.take(refuge);
             // What is held already is no capture: vacated blocks are PENDING.
             pass.holdings.keep(refuge);
-            let missing = pass.holdings.missing(refuge);
-            self.cursor.refuges.insert(refuge);
-            for part in &missing {
-                self.cursor.refuges.remove(*part);
-            }
-            wanted.extend(missing);
+            let missing: ExtentSet = pass.holdings.missing(refuge).into_iter().collect();
+            self.cursor.refuges.extend(missing.gaps(refuge));
+            wanted.extend(missing.iter());
         }
         if !wanted.is_empty() {
             self.cursor.refuges.extend(pass.capture(&wanted)?.iter());

@@ -10,7 +10,7 @@ use crate::board::Board;
 use crate::plan::Why;
 use crate::traveller::rank;
 use crate::zone;
-use longrun_layout::{Extent, ExtentSet};
+use longrun_layout::{Blocks, Extent, ExtentSet};
 
 /// Room for steps aside is short when no piece of it has this part of an epoch.
 const SHORT: u64 = 4;
@@ -43,14 +43,8 @@ impl Scheduler<'_> {
     /// With a pocket of what is free already in that part.
     pub(crate) fn with_pocket_in(mut self, zone: &[Extent]) -> Self {
         let area = self.without_targets(zone);
-        let mut pieces: Vec<Extent> = area.iter().flat_map(|part| self.available.overlapping(part)).collect();
-        pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.length));
-        let mut left = self.available.total().0 / KEPT;
-        for piece in pieces {
-            let length = piece.length.0.min(left);
-            self.pocket.extend(Some(Extent::new(piece.start.0, length)).filter(|kept| !kept.is_empty()));
-            left -= length;
-        }
+        let free: ExtentSet = area.iter().flat_map(|part| self.available.overlapping(part)).collect();
+        self.pocket = free.largest_up_to(Blocks(self.available.total().0 / KEPT)).collect();
         self
     }
 

@@ -200,11 +200,7 @@ fn follow_mounts(hub: &Arc<Hub>, table: &MountTable) {
 fn look_around(hub: &Arc<Hub>) {
     const ROUND: Duration = Duration::from_secs(60);
     let mut last = Instant::now();
-    while !hub.threads.stopping() {
-        hub.threads.rest(loads::INTERVAL);
-        if hub.threads.stopping() {
-            return;
-        }
+    while !hub.threads.rest(loads::INTERVAL) {
         hub.sample_loads();
         if last.elapsed() >= ROUND {
             hub.round();

@@ -3,17 +3,23 @@
 use super::meddler::{Meddled, Moment};
 use super::scenarios::{place, plan, run, settings, skipped, volume};
 use crate::SkipReason;
+use crate::sim::SimVolume;
 use longrun_layout::{Extent, Run};
+
+/// Somebody takes this block before the first capture.
+fn beside_a_taker(sim: SimVolume, block: u64) -> Meddled<'static> {
+    Meddled::new(sim, move |moment, sim| {
+        if moment == Moment::BeforeCapture(1) {
+            sim.user().take(Extent::new(block, 1));
+        }
+        None
+    })
+}
 
 #[test]
 fn a_file_whose_place_was_taken_makes_way_for_those_that_wait_for_its_present_one() {
     let sim = volume(&[&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)]]);
-    let mut meddled = Meddled::new(sim, |moment, sim| {
-        if moment == Moment::BeforeCapture(1) {
-            sim.user().take(Extent::new(101, 1));
-        }
-        None
-    });
+    let mut meddled = beside_a_taker(sim, 101);
     let report = run(&mut meddled, &settings(), &plan(&[(0, 0, 10, 100, 4), (1, 0, 40, 10, 4)]));
     assert_eq!(report.skipped, [skipped(SkipReason::TargetTaken, 1)]);
     let places = (place(&meddled.sim, 0), place(&meddled.sim, 1));
@@ -44,12 +50,7 @@ fn where_no_piece_is_large_enough_a_file_goes_around_what_was_taken() {
         Run::new(logical - length, at, length)
     });
     let sim = volume(&[in_three, &[Run::new(0, 40, 8)], &[Run::new(0, 70, 8)], &filled]);
-    let mut meddled = Meddled::new(sim, |moment, sim| {
-        if moment == Moment::BeforeCapture(1) {
-            sim.user().take(Extent::new(63, 1));
-        }
-        None
-    });
+    let mut meddled = beside_a_taker(sim, 63);
     // The first file saves as many fragments as the second one costs.
     let joined = [(0, 0, 10, 90, 4), (0, 4, 16, 94, 4), (0, 8, 22, 98, 4)];
     let moves: Vec<_> = joined.into_iter().chain([(1, 0, 40, 60, 8), (2, 0, 70, 40, 8)]).collect();
@@ -68,12 +69,7 @@ fn where_no_piece_is_large_enough_a_file_goes_around_what_was_taken() {
 #[test]
 fn a_file_that_may_not_be_split_goes_into_one_piece_as_a_whole() {
     let sim = volume(&[&[Run::new(0, 40, 8)], &[Run::new(0, 70, 8)]]);
-    let mut meddled = Meddled::new(sim, |moment, sim| {
-        if moment == Moment::BeforeCapture(1) {
-            sim.user().take(Extent::new(63, 1));
-        }
-        None
-    });
+    let mut meddled = beside_a_taker(sim, 63);
     run(&mut meddled, &settings(), &plan(&[(0, 0, 40, 60, 8), (1, 0, 70, 40, 8)]));
     assert_eq!(place(&meddled.sim, 0).len(), 1, "nothing has been saved that would permit a split");
     assert_eq!(place(&meddled.sim, 1), [Run::new(0, 40, 8)]);

@@ -183,7 +183,7 @@ mod tests {
         assert!(commits.count().unwrap() > before);
 
         let Commits::Told(told) = &commits else { return };
-        // Whoever is told without a commit is told of the allocation. Now and then there is a commit just then.
+        // An event without a new commit is that of the allocation. A commit may come at the same time: hence several tries.
         let told_of_allocation = (0..20).any(|number: u32| {
             let before = commits.count();
             assert!(commits.expect(Blocks(500)));

@@ -194,6 +194,13 @@ impl Observer for Watch {
     fn cancelled(&self) -> bool {
         Progress::cancelled(self)
     }
+
+    fn compute(&self, work: &mut (dyn FnMut() + Send)) {
+        match &self.governor {
+            Some(governor) => governor.compute(work),
+            None => work(),
+        }
+    }
 }
 
 impl Drop for Watch {

@@ -90,6 +90,20 @@ pub trait Observer {
     fn wait(&mut self, time: Duration) {
         std::thread::sleep(time);
     }
+
+    /// Calls `work` once, and returns when it is done: something that computes for long, without a system call and without a
+    /// lock of the kernel. So it can run behind all other threads.
+    fn compute(&self, work: &mut (dyn FnMut() + Send)) {
+        work();
+    }
+}
+
+/// What `work` results in, computed as `run` has it: a method like [`Observer::compute`].
+pub(crate) fn computed<T: Send>(run: impl FnOnce(&mut (dyn FnMut() + Send)), mut work: impl FnMut() -> T + Send) -> T {
+    let mut result = None;
+    run(&mut || result = Some(work()));
+    // One that did not call it leaves it to us.
+    result.unwrap_or_else(work)
 }
 
 /// Returns when `observer` permits `next` bytes. A permission can take long: `go_on` is asked before each question whether
@@ -174,6 +188,13 @@ impl Progress for ScanProgress<'_> {
         // A scan that reports from within a report is not worth a panic.
         if let Ok(mut observer) = self.observer.try_borrow_mut() {
             observer.status(Status { phase: Phase::Scan, round: self.round, done, total });
+        }
+    }
+
+    fn compute(&self, work: &mut (dyn FnMut() + Send)) {
+        match self.observer.try_borrow() {
+            Ok(observer) => observer.compute(work),
+            Err(_) => work(),
         }
     }
 

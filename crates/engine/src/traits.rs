@@ -52,6 +52,10 @@ pub trait Progress {
     fn cancelled(&self) -> bool;
     /// Called often, before more is read: lets other I/O go first, for a while. The default does nothing.
     fn give_way(&self) {}
+    /// As [`crate::Observer::compute`].
+    fn compute(&self, work: &mut (dyn FnMut() + Send)) {
+        work();
+    }
 }
 
 /// A progress that shows nothing and never stops.

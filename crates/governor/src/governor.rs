@@ -1,6 +1,7 @@
 //! The governor of one volume: observes its devices and the machine, and applies the policy.
 
 use crate::arrivals::{Arrivals, Asked};
+use crate::behind::behind_others;
 use crate::below::{Below, Signals, requests_since};
 use crate::machine::Machine;
 use crate::neighbour::Finding;
@@ -184,6 +185,12 @@ impl Governor {
         {
             tracing::debug!(%error, "setting the I/O priority failed; it is unchanged");
         }
+    }
+
+    /// Calls `work`, as far as the pace wants that behind the other threads of the machine. It must hold nothing that others wait
+    /// for, since on a busy machine it takes long.
+    pub fn compute(&self, work: &mut (dyn FnMut() + Send)) {
+        if self.pace == Pace::Fast { work() } else { behind_others(work) }
     }
 
     /// How much work gives way.

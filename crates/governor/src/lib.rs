@@ -7,6 +7,7 @@
 mod account;
 mod arrivals;
 mod attribution;
+mod behind;
 mod below;
 mod disk;
 mod duty;

@@ -1,6 +1,7 @@
 //! The plan of a pass. It is made once, shown, and executed; a dry run needs no volume for it.
 
 use super::PlanSource;
+use crate::observer::computed;
 use crate::settings::Settings;
 use crate::{PassError, Progress};
 use longrun_layout::{
@@ -124,7 +125,8 @@ pub fn plan(
 fn batches(layout: &VolumeLayout, settings: &Settings, progress: &dyn Progress) -> Result<Vec<Batch>, PlanError> {
     let plans = super::Planned { only: settings.scope.file() };
     let mut batches = Vec::new();
-    for batch in plans.plan(layout, settings.policy(layout, Bytes(0))) {
+    let mut planned = plans.plan(layout, settings.policy(layout, Bytes(0)));
+    while let Some(batch) = computed(|work| progress.compute(work), || planned.next()) {
         if progress.cancelled() {
             return Err(PlanError::Cancelled);
         }

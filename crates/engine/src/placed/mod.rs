@@ -60,7 +60,7 @@ pub fn carry_out(
 /// A source of plans: the planner, or in tests any plan that a test needs.
 pub trait PlanSource {
     /// The batches for a layout.
-    fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + 'l>;
+    fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + Send + 'l>;
 }
 
 /// The planner, for the whole volume or for one file.
@@ -69,7 +69,7 @@ struct Planned {
 }
 
 impl PlanSource for Planned {
-    fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + 'l> {
+    fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + Send + 'l> {
         let Some(id) = self.only else { return Box::new(Planner::new(layout, policy)) };
         match layout.files().find(|file| file.id() == id) {
             Some(file) => {
@@ -88,7 +88,7 @@ struct Made {
 }
 
 impl PlanSource for Made {
-    fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + 'l> {
+    fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + Send + 'l> {
         match self.first.take() {
             Some(batches) => Box::new(batches.into_iter()),
             None => self.later.plan(layout, policy),

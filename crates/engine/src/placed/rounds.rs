@@ -4,7 +4,7 @@ use super::batch::BatchRun;
 use super::holdings::Holdings;
 use super::pass::Pass;
 use super::{PlanSource, scoped};
-use crate::observer::Phase;
+use crate::observer::{Phase, computed};
 use crate::pacer::{Halt, Pacer};
 use crate::report::{PassError, Report, Stop, Tally};
 use crate::settings::Settings;
@@ -231,7 +231,8 @@ impl Pass<'_> {
                 self.tally.round.end = RoundEnd::NotCaptured;
                 return Ok(());
             }
-            let Some(batch) = batches.next() else { return Ok(()) };
+            let next = computed(|work| self.pacer.observer.compute(work), || batches.next());
+            let Some(batch) = next else { return Ok(()) };
             self.refuse_if_too_full()?;
             self.saves += batch.saves;
             self.planned_in_round += self.bytes(batch.moves().map(|m| m.step.length).sum());

@@ -3,6 +3,7 @@
 use super::model::{Experience, Model, TRIES};
 use super::tasks::Prospect;
 use super::traits::{Evacuated, Meter, Picture, Relocated};
+use crate::observer::computed;
 use crate::{
     Halt, Observer, Pacer, PassEnd, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally,
     Turn,
@@ -160,6 +161,10 @@ impl Observer for Pacer<'_> {
     fn wait(&mut self, time: Duration) {
         self.observer.wait(time);
     }
+
+    fn compute(&self, work: &mut (dyn FnMut() + Send)) {
+        self.observer.compute(work);
+    }
 }
 
 impl Meter for Pacer<'_> {
@@ -243,7 +248,7 @@ impl Pass<'_> {
         }
         let for_files = if self.files_are_over { Blocks(0) } else { for_files };
         let limits = ChunkLimits { for_files, ..self.limits(picture, before, mode, goal) };
-        match next_stage(&model.map, &limits) {
+        match computed(|work| self.pacer.observer.compute(work), || next_stage(&model.map, &limits)) {
             None => {
                 // Something is left that only the budget keeps from being done.
                 let unlimited = ChunkLimits { budget: None, ..limits };

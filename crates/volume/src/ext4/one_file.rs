@@ -153,7 +153,7 @@ struct IntoStock {
 }
 
 impl PlanSource for IntoStock {
-    fn plan<'l>(&self, _layout: &'l VolumeLayout, _policy: Policy) -> Box<dyn Iterator<Item = Batch> + 'l> {
+    fn plan<'l>(&self, _layout: &'l VolumeLayout, _policy: Policy) -> Box<dyn Iterator<Item = Batch> + Send + 'l> {
         let planned = |step: &FileMove| Step::Move(PlannedMove { step: *step, why: Why::Defragment });
         Box::new(std::iter::once(Batch { steps: self.moves.iter().map(planned).collect(), saves: 0 }))
     }

@@ -2,12 +2,14 @@
 
 use super::meddler::{Meddled, Moment};
 use super::support::{Impatient, for_seeds, small_settings, small_volume};
-use crate::placed::{carry_out, optimize, plan};
+use crate::observer::computed;
+use crate::placed::{PlanSource, Planned, carry_out, optimize, optimize_with, plan};
 use crate::sim::{Faults, Foreigners, SimVolume, recipes};
-use crate::{NoProgress, Volume, VolumeError};
+use crate::{NoProgress, Observer, Progress, ScanProgress, Volume, VolumeError};
 use crate::{Report, Scope, Settings, Stop};
 use longrun_layout::{Blocks, Bytes, ExtentSet, InodeNumber, VolumeLayout};
-use longrun_planner::Mode;
+use longrun_planner::{Batch, Mode, Policy};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -201,5 +203,57 @@ fn files_outside_the_chosen_directory_stay_where_they_are() {
     let after = sim.scan(&NoProgress).unwrap();
     for (file, then) in before.files().zip(after.files()) {
         assert!(inodes.contains(&file.record.inode) || file.runs().eq(then.runs()), "{:?}", file.id());
+    }
+}
+
+thread_local! {
+    /// Whether the observer of this thread has something computed.
+    static COMPUTES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Computes, and says so.
+struct Computer;
+
+impl Observer for Computer {
+    fn compute(&self, work: &mut (dyn FnMut() + Send)) {
+        COMPUTES.set(true);
+        work();
+        COMPUTES.set(false);
+    }
+}
+
+impl Progress for Computer {
+    fn at(&self, _done: u64, _total: u64) {}
+
+    fn cancelled(&self) -> bool {
+        false
+    }
+
+    fn compute(&self, work: &mut (dyn FnMut() + Send)) {
+        Observer::compute(self, work);
+    }
+}
+
+/// The planner, which is used while the observer computes only.
+struct Checked;
+
+impl PlanSource for Checked {
+    fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + Send + 'l> {
+        Box::new(Planned { only: None }.plan(layout, policy).inspect(|_| assert!(COMPUTES.get())))
+    }
+}
+
+#[test]
+fn what_takes_long_without_a_system_call_is_computed_as_the_observer_wants_it() {
+    let mut sim = aged(recipes::server);
+    let report = optimize_with(&mut sim, &Settings::default(), &mut Computer, &Checked).unwrap();
+    assert!(report.rounds > 1);
+    // As the progress of a dry run has it, too.
+    let mut layout = aged(recipes::server).layout();
+    let mut observer = Computer;
+    for progress in [&Computer as &dyn Progress, &ScanProgress::new(&mut observer, 0)] {
+        let computed = computed(|work| progress.compute(work), || COMPUTES.get());
+        assert!(computed);
+        plan(&mut layout, &ExtentSet::new(), &Settings::default(), progress).unwrap();
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct RandomPlan {
 }
 
 impl PlanSource for RandomPlan {
-    fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + 'l> {
+    fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + Send + 'l> {
         let batches = Dice::new(self.seed, layout, policy.reserve).batches(self.tidy);
         Box::new(batches.into_iter())
     }
@@ -45,7 +45,7 @@ impl PlanSource for RandomPlan {
 pub(super) struct FixedPlan(pub Vec<Batch>);
 
 impl PlanSource for FixedPlan {
-    fn plan<'l>(&self, _layout: &'l VolumeLayout, _policy: Policy) -> Box<dyn Iterator<Item = Batch> + 'l> {
+    fn plan<'l>(&self, _layout: &'l VolumeLayout, _policy: Policy) -> Box<dyn Iterator<Item = Batch> + Send + 'l> {
         Box::new(self.0.clone().into_iter())
     }
 }

@@ -16,7 +16,7 @@ fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test test-media test-kernels lint deny advisories bench bench-scan bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-hostile trimming crash fuzz install uninstall site clean
+.PHONY: help build run test test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-hostile trimming crash fuzz install uninstall site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -92,6 +92,11 @@ bench-scan: ## Time the analysis of a million small files on each file system, a
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) scan --output docs/measurements.md $(ARGS)
+
+bench-scale: ## Measure plans for 1 to 10 million simulated files, and full passes of real volumes with 2 million files (takes an hour; ARGS="--steps 3 --xfs-files 0")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	$(as_root) $(lab) scale --output docs/measurements.md $(ARGS)
 
 bench-prevention: ## Compare writing with prevention and without it (takes hours; ARGS="--filesystem xfs --profile direct")
 	@scripts/prepare.sh test

@@ -25,6 +25,7 @@ mod pressure;
 mod prevention;
 mod quotas;
 mod save;
+mod scale;
 mod service;
 mod soak;
 mod spec;
@@ -52,6 +53,7 @@ pub use prevention::{
 };
 pub use quotas::{QuotaReport, quotas, quotas_known};
 pub use save::save_json;
+pub use scale::{PLAN_COMMAND, RealCost, SimulatedCost, plan_many_files, real, scale_report, simulated};
 pub use soak::{Sample, SoakReport, SoakSettings, soak};
 pub use spec::{FileSystemKind, Medium, VolumeSpec};
 pub use torture::{TortureReport, TortureSettings, torture};

@@ -5,6 +5,7 @@ mod hostile_command;
 mod kernels_command;
 mod on_disks;
 mod results;
+mod scale_command;
 
 use ageing_command::{AgeingArguments, run_ageing};
 use anyhow::Result;
@@ -21,6 +22,7 @@ use longrun_lab::{
 use longrun_layout::Bytes;
 use on_disks::{DiskArguments, InvisibilityArguments, LayoutsArguments, run_disk, run_invisibility, run_layouts};
 use results::publish;
+use scale_command::{PlanArguments, ScaleArguments, run_scale};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -128,6 +130,11 @@ enum Command {
         #[arg(long)]
         output: Option<PathBuf>,
     },
+    /// Measure what many files cost: plans for simulated ones, analysis and full passes of real ones.
+    Scale(ScaleArguments),
+    /// Plan for simulated files; started by the laboratory itself.
+    #[command(name = longrun_lab::PLAN_COMMAND, hide = true)]
+    PlanManyFiles(PlanArguments),
     /// Check that everything works on the running kernel; for virtual machines with other kernels.
     Kernels(KernelsArguments),
     /// Provide a block device that is as slow as a real disk, until interrupted. Measurements on it are modelled.
@@ -332,6 +339,8 @@ fn run() -> Result<()> {
             let text = scan(&kinds, files, runs, &mut |what| eprintln!("{what}"))?;
             publish(output.as_deref(), "scan", &text)?;
         }
+        Command::Scale(arguments) => run_scale(&arguments)?,
+        Command::PlanManyFiles(arguments) => arguments.run()?,
         Command::Hostile(arguments) => run_hostile(arguments)?,
         Command::HostileUser(arguments) => arguments.run()?,
         Command::Kernels(arguments) => run_kernels(arguments)?,

@@ -2,14 +2,41 @@
 //!
 //! Owns sweeps over claims in ascending order. Pure.
 
-use crate::{Blocks, Extent, ExtentSet, PhysicalBlock};
+use crate::{Blocks, Extent, PhysicalBlock};
 
-/// The files that claim a block which another file or the free space claims too: two dumps of live volumes had such
-/// runs, from delayed allocation and from reading while the volume changed.
-pub(crate) fn doubtful_files(claims: &[(Extent, u32)], free: &ExtentSet, may_share: bool) -> Vec<u32> {
+/// Free pieces, asked about ascending places.
+struct Sweep<'a> {
+    pieces: std::iter::Peekable<std::slice::Iter<'a, Extent>>,
+}
+
+impl<'a> Sweep<'a> {
+    fn over(free: &'a [Extent]) -> Self {
+        Self { pieces: free.iter().peekable() }
+    }
+
+    /// Whether some of `extent` is free; it must not start before the one asked about last.
+    fn meets(&mut self, extent: Extent) -> bool {
+        while self.pieces.next_if(|piece| piece.end() <= extent.start).is_some() {}
+        self.pieces.peek().is_some_and(|piece| piece.start < extent.end())
+    }
+}
+
+/// The claims, ascending, to blocks that are free.
+pub(crate) fn to_free_blocks<T>(
+    claims: impl Iterator<Item = (Extent, T)>,
+    free: &[Extent],
+) -> impl Iterator<Item = (Extent, T)> {
+    let mut sweep = Sweep::over(free);
+    claims.filter(move |(extent, _)| sweep.meets(*extent))
+}
+
+/// Who claims a block which another claim or the free space claims too: two dumps of live volumes had such runs, from delayed
+/// allocation and from reading while the volume changed.
+pub(crate) fn doubtful(claims: impl Iterator<Item = (Extent, u32)>, free: &[Extent], may_share: bool) -> Vec<u32> {
     let mut doubted = Vec::new();
     let mut furthest: Option<(Extent, u32)> = None;
-    for &(extent, index) in claims {
+    let mut sweep = Sweep::over(free);
+    for (extent, index) in claims {
         if let Some((before, owner)) = furthest
             && before.end() > extent.start
             && !may_share
@@ -19,7 +46,7 @@ pub(crate) fn doubtful_files(claims: &[(Extent, u32)], free: &ExtentSet, may_sha
         if furthest.is_none_or(|(before, _)| extent.end() > before.end()) {
             furthest = Some((extent, index));
         }
-        if free.overlapping(extent).next().is_some() {
+        if sweep.meets(extent) {
             doubted.push(index);
         }
     }
@@ -29,10 +56,10 @@ pub(crate) fn doubtful_files(claims: &[(Extent, u32)], free: &ExtentSet, may_sha
 }
 
 /// The blocks that are claimed more than once. The claims must be in ascending order.
-pub(crate) fn overlaps(claims: &[(Extent, u32)]) -> Vec<Extent> {
+pub(crate) fn overlaps(claims: impl Iterator<Item = Extent>) -> Vec<Extent> {
     let mut found: Vec<Extent> = Vec::new();
     let mut reached = PhysicalBlock(0);
-    for (extent, _) in claims {
+    for extent in claims {
         let common = Extent::between(extent.start, extent.end().min(reached));
         match found.last_mut() {
             _ if common.is_empty() => {}

@@ -71,27 +71,32 @@ impl ExtentSet {
         if extent.is_empty() {
             return;
         }
-        let (mut start, mut end) = (extent.start.0, extent.end().0);
-        // Everything that overlaps or touches [start, end] is swallowed; at most one such extent starts before `start`.
-        if let Some((&s, &l)) = self.extents.range(..=start).next_back()
-            && s + l >= start
-        {
-            start = s;
+        let (start, mut end) = (extent.start.0, extent.end().0);
+        // Everything behind `start` that overlaps or touches is swallowed.
+        while let Some((&s, &l)) = self.extents.range(start + 1..=end).next() {
             end = end.max(s + l);
             self.extents.remove(&s);
             self.total -= l;
         }
-        while let Some((&s, &l)) = self.extents.range(start..=end).next() {
-            end = end.max(s + l);
-            self.extents.remove(&s);
-            self.total -= l;
+        // At most one extent that overlaps or touches starts before: it grows.
+        match self.extents.range_mut(..=start).next_back() {
+            Some((&s, l)) if s + *l >= start => {
+                let longer = (*l).max(end - s);
+                self.total += longer - *l;
+                *l = longer;
+            }
+            _ => {
+                self.extents.insert(start, end - start);
+                self.total += end - start;
+            }
         }
-        self.extents.insert(start, end - start);
-        self.total += end - start;
     }
 
     /// Takes blocks out; those not in the set are ignored. Returns how many were taken out.
     pub fn remove(&mut self, extent: Extent) -> Blocks {
+        if let Some(removed) = self.remove_from_one(extent) {
+            return removed;
+        }
         let parts: Vec<Extent> = self.overlapping(extent).collect();
         let (start, end) = (extent.start.0, extent.end().0);
         let mut removed = 0;
@@ -109,6 +114,26 @@ impl ExtentSet {
         }
         self.total -= removed;
         Blocks(removed)
+    }
+
+    /// The same where one extent of the set holds all of it, as is the rule.
+    fn remove_from_one(&mut self, extent: Extent) -> Option<Blocks> {
+        let (start, end) = (extent.start.0, extent.end().0);
+        let (&s, l) = self.extents.range_mut(..=start).next_back()?;
+        let behind = (s + *l).checked_sub(end)?;
+        if extent.is_empty() {
+            return Some(Blocks(0));
+        }
+        if s == start {
+            self.extents.remove(&s);
+        } else {
+            *l = start - s;
+        }
+        if behind > 0 {
+            self.extents.insert(end, behind);
+        }
+        self.total -= extent.length.0;
+        Some(extent.length)
     }
 
     /// The parts of the set inside `extent`, clipped to it, ascending.
@@ -197,11 +222,26 @@ impl ExtentSet {
 }
 
 impl FromIterator<Extent> for ExtentSet {
+    /// At once: much faster than one after the other.
     fn from_iter<I: IntoIterator<Item = Extent>>(iter: I) -> Self {
-        let mut set = Self::new();
-        set.extend(iter);
-        set
+        let joined = joined(iter.into_iter().collect());
+        let total = joined.iter().map(|extent| extent.length.0).sum();
+        Self { extents: joined.into_iter().map(|extent| (extent.start.0, extent.length.0)).collect(), total }
     }
+}
+
+/// The same blocks as ascending, disjoint, non-adjacent extents.
+pub(crate) fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.retain(|extent| !extent.is_empty());
+    extents.sort_unstable();
+    extents.dedup_by(|next, kept| {
+        let touches = next.start <= kept.end();
+        if touches {
+            *kept = Extent::between(kept.start, kept.end().max(next.end()));
+        }
+        touches
+    });
+    extents
 }
 
 impl Extend<Extent> for ExtentSet {
@@ -227,6 +267,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_set_that_is_made_at_once_is_one_made_bit_by_bit(extents in prop::collection::vec((0u64..200, 0u64..20), 0..40)) {
+            let extents: Vec<Extent> = extents.into_iter().map(|(start, length)| Extent::new(start, length)).collect();
+            let mut set = ExtentSet::new();
+            extents.iter().for_each(|extent| set.insert(*extent));
+            prop_assert_eq!(extents.into_iter().collect::<ExtentSet>(), set);
+        }
+
         #[test]
         fn a_set_agrees_with_a_bitmap(ops in prop::collection::vec((any::<bool>(), 0u64..200, 0u64..40), 0..60), probe in (0u64..200, 1u64..60)) {
             let (mut set, mut bits) = (ExtentSet::new(), [false; 240]);

@@ -4,21 +4,25 @@
 //! I/O, never reads a clock, never uses the name of a file system.
 
 mod apply;
+mod builder;
 mod claims;
 mod error;
 mod extent;
 mod file;
 mod fragmentation;
+mod order;
 mod run;
 mod sharing;
 mod units;
 mod volume;
 
 pub use apply::{ApplyError, FileMove, apply_moves};
+pub use builder::LayoutBuilder;
 pub use error::LayoutError;
 pub use extent::{Extent, ExtentSet};
 pub use file::{FileId, FileIndex, FileRecord, FileView, NO_DIRECTORY, Pin};
 pub use fragmentation::{Fragmentation, FragmentedFile, FreeSpace, count_fragments};
+pub use order::in_order;
 pub use run::{LogicalRange, PackedRun, Run};
 pub use units::{BlockSize, Blocks, Bytes, InodeNumber, LogicalBlock, PhysicalBlock};
-pub use volume::{LayoutBuilder, Region, VolumeLayout};
+pub use volume::{Region, VolumeLayout};

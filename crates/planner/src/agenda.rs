@@ -6,11 +6,12 @@
 //! moves out, so the zone becomes empty from its start. The unused rest of a slice of the zone belongs to the next
 //! window.
 
+use crate::homes::Homes;
 use crate::regions::{Regions, shares};
 use crate::unit::{Piece, Unit};
 use crate::window::Window;
 use crate::zone;
-use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, FileView, PhysicalBlock, VolumeLayout};
+use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, PhysicalBlock, VolumeLayout};
 use std::collections::BTreeMap;
 
 /// How much of a volume is planned at once: bounds memory and time. A volume of up to two windows is planned as one.
@@ -33,8 +34,7 @@ impl Default for WindowSize {
 #[derive(Debug)]
 pub(crate) struct Agenda<'a> {
     layout: &'a VolumeLayout,
-    /// Movable files by home: where their first run outside the zone starts.
-    by_home: Vec<(u64, FileIndex)>,
+    homes: Homes<'a>,
     /// Files that have their place, one bit each.
     settled: Vec<u64>,
     /// Files of the rest of a slice that moved within it.
@@ -68,15 +68,10 @@ impl<'a> Agenda<'a> {
             }
             false => ExtentSet::new(),
         };
-        // At home where the first window comes that sees the file: no later window then tears holes into a finished one.
-        let in_zone = |at: PhysicalBlock| zone.extent_at(at).is_some();
-        let home =
-            |f: FileView<'a>| Some((f.runs().map(|r| r.physical).min_by_key(|at| (in_zone(*at), *at))?.0, f.index));
-        let mut by_home: Vec<(u64, FileIndex)> = layout.files().filter(FileView::is_movable).filter_map(home).collect();
-        by_home.sort_unstable();
+        let homes = Homes::of(layout, zone.clone());
         let settled = vec![0; layout.file_count().div_ceil(64)];
         let mut agenda =
-            Self { layout, by_home, settled, moved: BTreeMap::new(), free, stretches: Vec::new(), zone, size };
+            Self { layout, homes, settled, moved: BTreeMap::new(), free, stretches: Vec::new(), zone, size };
         agenda.stretches = agenda.cut(&segments);
         agenda
     }
@@ -86,7 +81,7 @@ impl<'a> Agenda<'a> {
         let zone: Vec<Extent> = self.zone.iter().collect();
         let space = crate::target::outside(segments, &zone);
         let WindowSize { files: most_files, blocks: Blocks(most_blocks) } = self.size;
-        if self.by_home.len() <= 2 * most_files && space.total().0 <= 2 * most_blocks {
+        if self.homes.len() <= 2 * most_files && space.total().0 <= 2 * most_blocks {
             return vec![space];
         }
         let mut stretches = Vec::new();
@@ -96,13 +91,13 @@ impl<'a> Agenda<'a> {
             let mut at = extent.start.0;
             while at < extent.end().0 {
                 // Cut where a file starts: no run reaches across such a border.
-                let first = self.by_home.partition_point(|(home, _)| *home < at);
-                let enough = self.by_home.get(first + most_files.saturating_sub(files)).map_or(u64::MAX, |f| f.0);
+                let first = self.homes.before(at);
+                let enough = self.homes.at(first + most_files.saturating_sub(files)).unwrap_or(u64::MAX);
                 let room = at + most_blocks.saturating_sub(stretch.total().0);
-                let beyond = self.by_home.partition_point(|(home, _)| *home < enough.min(room).max(at + 1));
-                let end = self.by_home.get(beyond).map_or(u64::MAX, |f| f.0).min(extent.end().0);
+                let beyond = self.homes.before(enough.min(room).max(at + 1));
+                let end = self.homes.at(beyond).unwrap_or(u64::MAX).min(extent.end().0);
                 stretch.insert(Extent::new(at, end - at));
-                files += self.by_home.partition_point(|(home, _)| *home < end) - first;
+                files += self.homes.before(end) - first;
                 at = end;
                 if files >= most_files || stretch.total().0 >= most_blocks {
                     stretches.push(std::mem::take(&mut stretch));
@@ -129,9 +124,8 @@ impl<'a> Agenda<'a> {
 
     /// The files at home in an extent, as units.
     fn units_in(&self, extent: Extent, units: &mut Vec<Unit>) {
-        let first = self.by_home.partition_point(|(home, _)| *home < extent.start.0);
-        let homes = self.by_home.iter().skip(first).take_while(|(home, _)| *home < extent.end().0);
-        let files = homes.filter(|(_, file)| !self.is_settled(*file)).filter_map(|(_, file)| self.layout.file(*file));
+        let homes = self.homes.within(extent);
+        let files = homes.filter(|(_, file)| !self.is_settled(*file)).filter_map(|(_, file)| self.layout.file(file));
         units.extend(files.map(|f| Unit::whole(&f, self.layout.owners(f.index))));
         units.extend(self.moved.range(extent.start.0..extent.end().0).flat_map(|(_, units)| units).cloned());
     }
@@ -180,14 +174,13 @@ impl<'a> Agenda<'a> {
         let mut slice = ExtentSet::new();
         let mut used = 0;
         for extent in self.zone.iter() {
-            let first = self.by_home.partition_point(|(home, _)| *home < extent.start.0);
-            for (home, file) in self.by_home.iter().skip(first).take_while(|(home, _)| *home < extent.end().0) {
+            for (home, file) in self.homes.within(extent) {
                 if used >= wanted {
                     slice.insert(Extent::new(extent.start.0, home - extent.start.0));
                     return slice;
                 }
-                if !self.is_settled(*file) {
-                    used += self.layout.file(*file).map_or(0, |f| f.size().0);
+                if !self.is_settled(file) {
+                    used += self.layout.file(file).map_or(0, |f| f.size().0);
                 }
             }
             slice.insert(extent);

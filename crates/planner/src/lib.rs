@@ -10,6 +10,7 @@ mod cut;
 mod efficient;
 mod files;
 mod full;
+mod homes;
 mod keep;
 mod nothing;
 mod plan;

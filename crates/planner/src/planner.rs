@@ -9,7 +9,7 @@ use crate::{Batch, Mode, Policy, efficient, files, full};
 use longrun_layout::{FileIndex, VolumeLayout};
 
 /// Yields the batches of a plan in the order of their execution. Each batch is planned when it is
-/// requested: apart from 17 bytes per movable file and 30 bytes per free piece, memory is bounded by one window.
+/// requested: apart from 4 bytes per movable file and 30 bytes per free piece, memory is bounded by one window.
 #[derive(Debug)]
 pub struct Planner<'a> {
     layout: &'a VolumeLayout,

@@ -36,7 +36,8 @@ pub(crate) struct Scheduler<'a> {
     units: &'a [Unit],
     limits: Limits,
     available: ExtentSet,
-    pending: ExtentSet,
+    /// Vacated since the last barrier; in no order.
+    pending: Vec<Extent>,
     travellers: Vec<Traveller>,
     /// Target start → traveller; targets do not overlap.
     targets: BTreeMap<u64, usize>,
@@ -94,7 +95,7 @@ impl<'a> Scheduler<'a> {
             units,
             limits,
             available: free.clone(),
-            pending: ExtentSet::new(),
+            pending: Vec::new(),
             travellers: Vec::with_capacity(target.starts.len()),
             targets: BTreeMap::new(),
             ready: BTreeSet::new(),
@@ -206,30 +207,28 @@ impl<'a> Scheduler<'a> {
         }
         self.steps.push(Step::Barrier);
         self.in_epoch = 0;
-        let pending = std::mem::take(&mut self.pending);
-        let mut touched = BTreeSet::new();
-        for extent in pending.iter() {
+        let vacated: ExtentSet = std::mem::take(&mut self.pending).into_iter().collect();
+        let mut touched = Vec::new();
+        for extent in vacated.iter() {
             self.available.insert(extent);
-            touched.extend(self.travellers_at(extent));
+            self.travellers_at(extent, &mut touched);
         }
+        touched.sort_unstable();
+        touched.dedup();
         for index in touched {
             self.recount(index);
         }
         true
     }
 
-    /// The unfinished travellers whose targets overlap an extent.
-    fn travellers_at(&self, extent: Extent) -> Vec<usize> {
+    /// Adds the unfinished travellers whose targets overlap an extent.
+    fn travellers_at(&self, extent: Extent, found: &mut Vec<usize>) {
         let before = self.targets.range(..extent.start.0).next_back();
         let inside = self.targets.range(extent.start.0..extent.end().0);
-        before
-            .into_iter()
-            .chain(inside)
-            .filter(|(start, index)| {
-                self.travellers.get(**index).is_some_and(|t| !t.done && **start + t.size > extent.start.0)
-            })
-            .map(|(_, index)| *index)
-            .collect()
+        let overlaps = |(start, index): &(&u64, &usize)| {
+            self.travellers.get(**index).is_some_and(|t| !t.done && **start + t.size > extent.start.0)
+        };
+        found.extend(before.into_iter().chain(inside).filter(overlaps).map(|(_, index)| *index));
     }
 
     /// Moves whole units whose targets are available, until none is ready. A full epoch ends with a barrier. Units whose
@@ -333,7 +332,7 @@ impl<'a> Scheduler<'a> {
         }));
         self.regions.moved(piece.at, place, piece.length);
         self.available.remove(Extent::new(place, piece.length));
-        self.pending.insert(Extent::new(piece.at, piece.length));
+        self.pending.push(Extent::new(piece.at, piece.length));
         self.in_epoch += piece.length;
         self.moved += piece.length;
     }

@@ -55,15 +55,16 @@ impl<'a> Packer<'a> {
 
     /// A packer for all units of a window: the kept ones have their place in `space`, the others wait for one.
     pub(crate) fn around(units: &'a [Unit], space: &ExtentSet, kept: &[(UnitIndex, u64)], packing: Packing) -> Self {
-        let mut board = Board::new(space.iter());
-        let mut placed = BTreeSet::new();
-        for &(unit, start) in kept {
-            let size = units.get(unit).map_or(0, |u| u.size);
-            if board.occupy(start, size, unit) {
-                placed.insert(unit);
+        let size = |unit: UnitIndex| units.get(unit).map_or(0, |u| u.size);
+        let slots = kept.iter().map(|&(unit, start)| Slot { start, length: size(unit), unit });
+        let board = Board::filled(space, slots);
+        let mut moves = vec![true; units.len()];
+        for slot in board.slots() {
+            if let Some(moves) = moves.get_mut(slot.unit) {
+                *moves = false;
             }
         }
-        let movers: Vec<UnitIndex> = (0..units.len()).filter(|u| !placed.contains(u)).collect();
+        let movers: Vec<UnitIndex> = (0..).zip(&moves).filter_map(|(unit, moves)| moves.then_some(unit)).collect();
         Self::new(units, board, &movers, packing)
     }
 
@@ -229,14 +230,9 @@ impl<'a> Packer<'a> {
         while let Some((_, unit)) = self.pool.take_largest() {
             left.push(unit);
         }
-        let mut target = Target::default();
-        for slot in self.board.slots() {
-            let moves = self.unit(slot.unit).is_some_and(|u| !u.fixed && u.cost(slot.start) > 0);
-            if moves {
-                target.starts.insert(slot.unit, slot.start);
-            }
-        }
-        (target, left, self.board.hole_count())
+        let moves = |slot: &Slot| self.unit(slot.unit).is_some_and(|u| !u.fixed && u.cost(slot.start) > 0);
+        let starts = self.board.slots().filter(moves).map(|slot| (slot.unit, slot.start)).collect();
+        (Target { starts }, left, self.board.hole_count())
     }
 }
 

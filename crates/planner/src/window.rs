@@ -17,13 +17,10 @@ pub(crate) struct Window {
 impl Window {
     /// Builds the window from its units and free space: what neither claims is an obstacle.
     pub(crate) fn new(units: Vec<Unit>, free: ExtentSet, within: &ExtentSet) -> Self {
-        let mut space = free.clone();
-        for piece in units.iter().flat_map(|u| &u.pieces) {
-            let extent = Extent::new(piece.at, piece.length);
-            for inside in within.overlapping(extent).collect::<Vec<_>>() {
-                space.insert(inside);
-            }
-        }
+        let pieces = units.iter().flat_map(|u| &u.pieces);
+        let inside = pieces.flat_map(|piece| within.overlapping(Extent::new(piece.at, piece.length)));
+        // All at once: one after the other takes a tenth of the time of a plan.
+        let space: ExtentSet = inside.chain(free.iter()).collect();
         let segments = space.iter().collect();
         Self { segments, units, free }
     }

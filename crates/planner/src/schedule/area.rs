@@ -107,7 +107,7 @@ impl Scheduler<'_> {
     /// The part of the zone of about `wanted` blocks from which least has to leave, and from which all can.
     fn choose_area(&self, wanted: u64) -> Option<Extent> {
         let mut known = self.available.clone();
-        known.extend(self.pending.iter());
+        known.extend(self.pending.iter().copied());
         known.extend(self.owner_map().iter().map(|(start, (length, ..))| Extent::new(*start, *length)));
         let runs: Vec<Extent> = self.zone.iter().flat_map(|part| known.overlapping(part)).collect();
         zone::choose(&runs, &self.available, wanted).into_iter().max_by_key(|area| area.length)
@@ -135,7 +135,9 @@ impl Scheduler<'_> {
             self.send(index, cut, place, Why::StepAside);
             holes.occupy(place, length, index);
             // Those whose place this is must wait now.
-            self.travellers_at(Extent::new(place, length)).into_iter().for_each(|waiting| self.recount(waiting));
+            let mut waiting = Vec::new();
+            self.travellers_at(Extent::new(place, length), &mut waiting);
+            waiting.into_iter().for_each(|index| self.recount(index));
             self.aside += length;
             end -= length;
         }

@@ -24,7 +24,7 @@ struct Attempt {
     cost: u64,
 }
 
-/// Plans a window so that `zone` becomes free; `None` when there is nothing to gain.
+/// Plans a window so that `zone`, which is ascending, becomes free; `None` when there is nothing to gain.
 pub(crate) fn plan(window: &Window, zone: &[Extent], regions: &Regions, limits: Limits) -> Option<Scheduled> {
     let used = window.used();
     let space = outside(&window.segments, zone);
@@ -75,7 +75,8 @@ fn why(unit: Option<&Unit>, zone: &[Extent]) -> Why {
         return Why::Defragment;
     }
     let first = unit.first_block();
-    let in_zone = zone.iter().any(|z| z.start <= first && first < z.end());
+    let at = zone.partition_point(|z| z.end() <= first);
+    let in_zone = zone.get(at).is_some_and(|z| z.start <= first);
     if in_zone { Why::FillGap } else { Why::MakeRoom }
 }
 

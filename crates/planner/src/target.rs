@@ -249,7 +249,8 @@ pub(crate) fn place_at_edge(
         .iter()
         .map(|z| {
             // Grow from the side on which files lie: the other side may be an obstacle or the segment's end.
-            let files_before = segments.iter().any(|s| s.contains(z) && s.start < z.start);
+            let at = segments.partition_point(|s| s.end() <= z.start);
+            let files_before = segments.get(at).is_some_and(|s| s.contains(z) && s.start < z.start);
             (*z, files_before)
         })
         .collect();

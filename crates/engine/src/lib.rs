@@ -32,7 +32,7 @@ pub use placed::{Expected, ExpectedFile, ExpectedMoves, MOST_IMPROVED, PlanError
 pub use range_map::{RangeMap, Slide};
 pub(crate) use report::Tally;
 pub use report::{PassError, Report, Skipped, Stop};
-pub use round::{Left, PassEnd, Round, RoundEnd};
+pub use round::{Left, PassEnd, Round, RoundEnd, Work};
 pub use scope::{Scope, Scoped};
 pub use settings::Settings;
 pub use traits::{Exchanged, NoProgress, Part, Placed, Progress, Volume, VolumeInfo, unnamed};

@@ -58,7 +58,7 @@ pub struct Report {
     pub stop: Option<Stop>,
     /// Why it ended.
     pub end: PassEnd,
-    /// The rounds one by one; only of volumes whose files can be moved to chosen blocks.
+    /// The rounds one by one.
     pub by_round: Vec<Round>,
 }
 

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 /// Consecutive moves of one file count as one *unit*.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Round {
+    /// What it was for; `None` where a round does everything.
+    pub work: Option<Work>,
     /// Units of the batches that were begun.
     pub units: u64,
     /// Their bytes.
@@ -34,6 +36,18 @@ pub struct Round {
     pub seconds: f64,
     /// Why it ended.
     pub end: RoundEnd,
+}
+
+/// What a round was for, on a volume that chooses the places itself and has one kind of work in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Work {
+    /// Files were written again, each into one place.
+    Files,
+    /// Data was written again so that the free space around it becomes one piece.
+    Space,
+    /// A chunk was emptied.
+    Evacuation,
 }
 
 /// Units that were left alone for one reason.

@@ -16,6 +16,9 @@ use std::collections::BTreeSet;
 /// Attempts to find a place for everything; what found none is left where it is in the next one.
 const ATTEMPTS: usize = 6;
 
+/// The last of the excess may cost this part of the used bytes, in percent.
+const FAIR_PERCENT: u64 = 45;
+
 /// What a plan sets out for, relative to what the volume has now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aim {
@@ -69,8 +72,8 @@ enum Attempt {
 
 /// Plans a window of whole files; `None` when nothing pays.
 ///
-/// Where the last of the excess costs so much that half of what the fragmented files hold would have to move, less
-/// is aimed at, down to what is tolerable. Where the budget does not cover what is aimed at, less is aimed at too:
+/// Where the last of the excess costs so much that half of what the fragmented files hold would have to move, and 45 % of all used
+/// bytes, less is aimed at, down to what is tolerable. Where the budget does not cover what is aimed at, less is aimed at too:
 /// by bisection, the least excess that can be reached with it. A plan that is cut off by its budget instead would
 /// pay for preparations that come to nothing.
 pub(crate) fn plan(window: &Window, aim: Aim, regions: &Regions, limits: Limits) -> Option<Scheduled> {
@@ -79,7 +82,8 @@ pub(crate) fn plan(window: &Window, aim: Aim, regions: &Regions, limits: Limits)
     let to_leave = |remaining, limits| attempt_to_leave(window, remaining, aim, regions, limits);
     let (aimed, tolerable) = (share(aim.excess), share(aim.tolerable));
     if aimed < tolerable {
-        let fair = Limits { budget: limits.budget.min(window.in_pieces() / 2), ..limits };
+        let fair = (window.in_pieces() / 2).max(window.used() / 100 * FAIR_PERCENT);
+        let fair = Limits { budget: limits.budget.min(fair), ..limits };
         match to_leave(aimed, fair) {
             Attempt::Plan(scheduled) => return Some(scheduled),
             Attempt::Nothing => return None,

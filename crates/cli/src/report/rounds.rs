@@ -2,7 +2,7 @@
 
 use super::reasons::word;
 use crate::text::{count, counted, duration, size};
-use longrun_engine::{PassEnd, Round, RoundEnd};
+use longrun_engine::{PassEnd, Round, RoundEnd, Work};
 use longrun_layout::Bytes;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -11,6 +11,7 @@ use std::time::Duration;
 /// One round.
 #[derive(Clone, Debug, Serialize)]
 pub struct RoundFigures {
+    work: Option<Work>,
     units: u64,
     planned_bytes: u64,
     done: u64,
@@ -43,6 +44,7 @@ impl From<&Round> for RoundFigures {
             phrase: left.reason.phrase(),
         });
         Self {
+            work: round.work,
             units: round.units,
             planned_bytes: round.planned.0,
             done: round.done,
@@ -70,15 +72,26 @@ impl RoundFigures {
         let time = duration(Duration::from_secs_f64(self.seconds.max(0.0)));
         let (moved, planned) = (size(Bytes(self.bytes_moved)), size(Bytes(self.planned_bytes)));
         let (done, units) = (count(self.done), counted(self.units, "file part", "file parts"));
-        _ = writeln!(text, "  {number}: {why}");
-        _ = writeln!(text, "     {done} of {units} moved as planned; {moved} moved, {planned} planned, in {time}");
+        let what = match self.work {
+            None => "",
+            Some(Work::Files) => "defragmenting files: ",
+            Some(Work::Space) => "consolidating free space: ",
+            Some(Work::Evacuation) => "emptying a chunk: ",
+        };
+        _ = writeln!(text, "  {number}: {what}{why}");
+        if self.work == Some(Work::Evacuation) {
+            let emptied = if self.done > 0 { "emptied" } else { "not emptied" };
+            _ = writeln!(text, "     {emptied}; {moved} moved, {planned} planned, in {time}");
+        } else {
+            _ = writeln!(text, "     {done} of {units} moved as planned; {moved} moved, {planned} planned, in {time}");
+        }
         for left in &self.left {
             let parts = counted(left.units, "file part", "file parts");
             _ = writeln!(text, "     {parts} not moved, {}: {}", size(Bytes(left.bytes)), left.phrase);
         }
         let untried =
             self.units.saturating_sub(self.done + self.evaded + self.left.iter().map(|left| left.units).sum::<u64>());
-        if untried > 0 {
+        if untried > 0 && self.work != Some(Work::Evacuation) {
             _ = writeln!(text, "     {} not tried", counted(untried, "file part", "file parts"));
         }
         if self.evaded > 0 {

@@ -5,8 +5,8 @@ use super::tasks::Prospect;
 use super::traits::{Evacuated, Meter, Picture, Relocated};
 use crate::observer::computed;
 use crate::{
-    Halt, Observer, Pacer, PassEnd, PassError, Permission, Phase, Report, ScanProgress, Settings, Status, Stop, Tally,
-    Turn,
+    Halt, Observer, Pacer, PassEnd, PassError, Permission, Phase, Report, Round, RoundEnd, ScanProgress, Settings,
+    Status, Stop, Tally, Turn, Work,
 };
 use crate::{Scope, SkipReason, VolumeError};
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, Fragmentation};
@@ -102,6 +102,7 @@ pub(super) fn run<'a>(
         fruitless: 0,
         written_before: Bytes(0),
         planned: Bytes(0),
+        work: None,
         goal: None,
         has_just_emptied: false,
         promised: None,
@@ -129,6 +130,8 @@ struct Pass<'a> {
     fruitless: u32,
     written_before: Bytes,
     planned: Bytes,
+    /// What this stage is for.
+    work: Option<Work>,
     /// The last stage emptied a chunk.
     has_just_emptied: bool,
     /// What the last stage was to do for the free space.
@@ -185,18 +188,34 @@ impl Pass<'_> {
     fn stages(&mut self, mut picture: Picture) -> Result<(Report, Picture), VolumeError> {
         let before = picture.layout.fragmentation();
         let mut now = before.clone();
-        let mut stop = None;
+        let (mut stop, mut by_round) = (None, Vec::new());
         loop {
+            let (seconds, written) = (self.pacer.seconds(), self.pacer.written);
             match self.one_stage(&picture, &now, &before) {
+                // It begins again with what it has kept away from: the volume is as it was.
+                Ok(true) if self.work.is_none() => continue,
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(Halt::Stop(reason)) => stop = Some(reason),
+                Err(Halt::Stop(reason)) => {
+                    stop = Some(reason);
+                    self.tally.round.end = RoundEnd::Stopped;
+                }
                 Err(Halt::Fatal(error)) => return Err(error),
             }
             self.commit()?;
             drop(picture);
             picture = self.pacer.scan_again(self.stage + 1, &mut stop, |progress| self.volume.scan(progress))?;
             now = picture.layout.fragmentation();
+            by_round.push(Round {
+                work: self.work.take(),
+                planned: self.planned,
+                moved: self.pacer.written.saturating_sub(written),
+                commits: 1,
+                excess_fragments: now.excess_fragments,
+                free_pieces: now.free_space.pieces,
+                seconds: self.pacer.seconds() - seconds,
+                ..std::mem::take(&mut self.tally.round).told()
+            });
             if stop.is_some() {
                 break;
             }
@@ -217,7 +236,7 @@ impl Pass<'_> {
             interrupted: stop.is_some_and(|stop| stop != Stop::Budget),
             stop,
             end: if stop.is_some() { PassEnd::Stopped } else { PassEnd::Done },
-            by_round: Vec::new(),
+            by_round,
         };
         Ok((report, picture))
     }
@@ -346,6 +365,8 @@ impl Pass<'_> {
     ) -> Result<(), Halt> {
         let size = picture.layout.block_size();
         let prospects: Vec<Prospect> = portions.iter().filter_map(|portion| model.prospect(picture, portion)).collect();
+        self.work = Some(if self.promised.is_some() { Work::Space } else { Work::Files });
+        self.tally.round.units = prospects.len() as u64;
         self.begin(size.to_bytes(prospects.iter().map(|prospect| prospect.written).sum()));
         for prospect in prospects {
             let bytes = size.to_bytes(prospect.written);
@@ -357,6 +378,10 @@ impl Pass<'_> {
             let left = self.volume.gather(&prospect.task, &mut self.pacer)?;
             let why = if prospect.excess > 0 { Why::Defragment } else { Why::MakeRoom };
             self.account(why, written, left.is_none());
+            match left {
+                None => self.tally.round.done += 1,
+                Some(reason) => self.tally.round.leave(reason, bytes),
+            }
             for file in &prospect.task.members {
                 let Some(id) = picture.layout.file(*file).map(|file| file.id()) else { continue };
                 match left {
@@ -370,8 +395,10 @@ impl Pass<'_> {
 
     fn evacuate(&mut self, picture: &Picture, model: &Model, chunk: ChunkIndex) -> Result<(), Halt> {
         let size = picture.layout.block_size();
+        self.work = Some(Work::Evacuation);
         let Some((key, chunk)) = model.chunk(chunk) else { return Ok(()) };
         let used = size.to_bytes(chunk.used());
+        self.tally.round.units = 1;
         self.begin(used);
         self.show(Phase::Move);
         self.pacer.afford(used)?;
@@ -379,6 +406,9 @@ impl Pass<'_> {
         let written = self.pacer.written;
         let ended = self.volume.evacuate(key, &mut self.pacer)?;
         self.account(Why::MakeRoom, written, ended == Evacuated::Emptied);
+        if ended == Evacuated::Emptied {
+            self.tally.round.done += 1;
+        }
         if ended == Evacuated::NoSpace {
             // Tried blindly again it would meet the same; and that it was tried says nothing about the rest.
             self.experience.staying.insert(key, chunk.used());

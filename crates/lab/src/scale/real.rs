@@ -57,9 +57,9 @@ pub struct RealCost {
 /// # Errors
 /// When a tool fails, or the volume is not clean afterwards.
 pub fn real(kind: FileSystemKind, files: u64, gibibytes: u64, progress: &mut dyn FnMut(&str)) -> Result<RealCost> {
+    let mut analyze = Command::new(longrun_binary()?);
     progress(&format!("{}: making {files} files", kind.name()));
     let volume = made(kind, files, gibibytes)?;
-    let mut analyze = Command::new(longrun_binary()?);
     analyze.args(["analyze", "--json"]).arg(volume.mount_point());
     volume.remount()?;
     drop_caches()?;

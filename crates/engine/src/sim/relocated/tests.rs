@@ -3,7 +3,7 @@
 use super::{ChunkFaults, SimChunkedVolume};
 use crate::relocated::{ChunkKey, DataChunk, Picture, UnitOfFiles};
 use crate::relocated::{foresee, optimize};
-use crate::{Observer, Report, Scope, Settings, Stop, Unobserved};
+use crate::{Observer, Report, Scope, Settings, Stop, Unobserved, Work};
 use fastrand::Rng;
 use longrun_layout::{
     BlockSize, Blocks, Bytes, Extent, ExtentSet, FileId, FileIndex, InodeNumber, LayoutBuilder, NO_DIRECTORY, Run,
@@ -105,6 +105,21 @@ fn full_passes_put_nearly_all_files_together_and_consolidate_the_free_space() {
         pieces = (pieces.0 + before.free_space.pieces, pieces.1 + after.free_space.pieces);
     }
     assert!(excess.1 * 10 <= excess.0 && pieces.1 * 2 <= pieces.0, "{excess:?} {pieces:?}");
+}
+
+#[test]
+fn the_rounds_tell_what_a_pass_did() {
+    let mut volume = SimChunkedVolume::new(&aged(3));
+    let report = optimize(&mut volume, &settings(Mode::Full), &mut Unobserved).unwrap();
+    let rounds = &report.by_round;
+    assert_eq!(rounds.iter().map(|round| round.moved).sum::<Bytes>(), report.bytes_moved);
+    assert_eq!(rounds.iter().map(|round| round.commits).sum::<u64>(), report.barriers);
+    assert_eq!(rounds.iter().map(|round| round.done).sum::<u64>(), report.moves);
+    let last = rounds.last().unwrap();
+    let figures = (report.after.excess_fragments, report.after.free_space.pieces);
+    assert_eq!((last.excess_fragments, last.free_pieces), figures);
+    assert!(rounds.iter().all(|round| round.work.is_some() && round.units > 0), "a round without work: {rounds:#?}");
+    assert!(rounds.iter().any(|round| round.work == Some(Work::Files)), "{rounds:#?}");
 }
 
 /// A second pass once wrote a third of what the first did: it cleared stretches for the free space's sake that the first had

@@ -53,6 +53,8 @@ pub(super) struct BatchRun<'b> {
     cursor: Cursor<'b>,
     /// Units that stay in the way of others because their place was taken, and units that were changed.
     stuck: u32,
+    /// Files that stepped aside: they do not lie where their later moves believe.
+    displaced: BTreeSet<FileIndex>,
     /// The most that is held as refuges.
     most_kept: Blocks,
     /// The largest free piece when the batch begins.
@@ -70,7 +72,7 @@ impl<'b> BatchRun<'b> {
         let largest_free = layout.free().iter().copied().max_by_key(|piece| piece.length);
         let cursor = Cursor { plan, window_end: 0, too_large: None, crises: 0, refuges: ExtentSet::new(), unused };
         let most_kept = Blocks((layout.free_blocks().0 / KEPT).min(KEPT_MOST));
-        Self { cursor, stuck: 0, most_kept, largest_free }
+        Self { cursor, stuck: 0, displaced: BTreeSet::new(), most_kept, largest_free }
     }
 
     pub(super) fn carry_out(mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
@@ -121,6 +123,7 @@ impl<'b> BatchRun<'b> {
                     self.stuck += u32::from(is_changed || (has_no_place && !evaded));
                     if evaded {
                         pass.tally.round.evaded += 1;
+                        self.displaced.insert(unit.file);
                     } else {
                         self.count(pass, &unit, end);
                     }
@@ -263,7 +266,7 @@ impl<'b> BatchRun<'b> {
     }
 
     fn attempt(&mut self, pass: &mut Pass<'_>, at: usize, unit: &Unit) -> Result<End, Halt> {
-        let end = pass.move_unit(&mut self.cursor, at, unit);
+        let end = pass.move_unit(&mut self.cursor, at, unit, self.displaced.contains(&unit.file));
         self.explain(pass, at, end)
     }
 

@@ -10,7 +10,7 @@ use crate::pacer::Halt;
 use crate::report::Stop;
 use crate::settings::Rule;
 use crate::{MoveError, SkipReason, VolumeError};
-use longrun_layout::{Blocks, Bytes, Extent, FileMove, LogicalBlock, PhysicalBlock, Run};
+use longrun_layout::{Blocks, Bytes, Extent, FileMove, LogicalBlock, LogicalRange, PhysicalBlock, Run};
 
 /// Exchanges without progress at one place before a file is given up.
 const MOST_STALLS: u32 = 3;
@@ -88,10 +88,31 @@ impl Chunk {
     }
 }
 
+/// The moves that bring the same part of the file to the same target, wherever it is now.
+fn from_where_it_lies(step: &FileMove, map: &FileMap) -> impl Iterator<Item = FileMove> {
+    let (step, part) = (*step, LogicalRange { start: step.logical, length: step.length });
+    map.within(part).collect::<Vec<Run>>().into_iter().map(move |run| FileMove {
+        logical: run.logical,
+        source: run.physical,
+        target: step.target + (run.logical - step.logical),
+        length: run.length,
+        ..step
+    })
+}
+
 impl Pass<'_> {
-    /// Carries out the moves of one unit.
-    pub(super) fn move_unit(&mut self, batch: &mut Cursor<'_>, at: usize, unit: &Unit) -> Result<End, Halt> {
-        let moves = batch.plan.steps_of(unit);
+    /// Carries out the moves of one unit. One that is `displaced` begins where it lies, wherever the plan believes it.
+    pub(super) fn move_unit(
+        &mut self,
+        batch: &mut Cursor<'_>,
+        at: usize,
+        unit: &Unit,
+        displaced: bool,
+    ) -> Result<End, Halt> {
+        let mut moves = batch.plan.steps_of(unit);
+        if displaced && let Some(map) = self.map_again(unit)? {
+            moves = moves.iter().flat_map(|step| from_where_it_lies(step, &map)).collect();
+        }
         if self.hopeless.contains(&unit.id) {
             return Ok(End::Skipped(self.tally.reason(unit.id).unwrap_or(SkipReason::NotExchangeable)));
         }

@@ -28,6 +28,18 @@ fn a_file_whose_place_was_taken_makes_way_for_those_that_wait_for_its_present_on
 }
 
 #[test]
+fn a_file_that_stepped_aside_gets_to_its_last_place_all_the_same() {
+    let sim = volume(&[&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)]]);
+    let mut meddled = beside_a_taker(sim, 101);
+    let moves = [(0, 0, 10, 100, 4), (1, 0, 40, 10, 4), (0, 0, 100, 60, 2), (0, 2, 102, 62, 2)];
+    let report = run(&mut meddled, &settings(), &plan(&moves));
+    assert_eq!(report.skipped, [], "nobody changed it");
+    let places = (place(&meddled.sim, 0), place(&meddled.sim, 1));
+    assert_eq!(places, (vec![Run::new(0, 60, 4)], vec![Run::new(0, 10, 4)]));
+    meddled.sim.check().unwrap();
+}
+
+#[test]
 fn where_no_piece_is_large_enough_a_file_goes_around_what_was_taken() {
     let in_three: &[Run] = &[Run::new(0, 10, 4), Run::new(4, 16, 4), Run::new(8, 22, 4)];
     let filling = [

@@ -44,14 +44,25 @@ pub(crate) struct Agenda<'a> {
     stretches: Vec<ExtentSet>,
     /// What is left of the zone.
     zone: ExtentSet,
+    /// There is one window only.
+    alone: bool,
     size: WindowSize,
 }
+
+/// A window with less free space than this, in blocks, borrows as much elsewhere: in a stretch without holes nothing could be moved.
+/// Two epochs.
+const WORKROOM: u64 = 1 << 16;
 
 /// A window, and the part of it that is to become free.
 pub(crate) struct Job {
     pub(crate) window: Window,
+    /// What is to become free, ascending; what was borrowed stays free.
     pub(crate) zone: Vec<Extent>,
+    /// Free space that was borrowed from the rest of the volume.
+    workroom: Option<Extent>,
     within: ExtentSet,
+    /// There is no other window.
+    pub(crate) alone: bool,
     /// What regions of the volume can still give.
     pub(crate) regions: Regions,
 }
@@ -70,9 +81,19 @@ impl<'a> Agenda<'a> {
         };
         let homes = Homes::of(layout, zone.clone());
         let settled = vec![0; layout.file_count().div_ceil(64)];
-        let mut agenda =
-            Self { layout, homes, settled, moved: BTreeMap::new(), free, stretches: Vec::new(), zone, size };
+        let mut agenda = Self {
+            layout,
+            homes,
+            settled,
+            moved: BTreeMap::new(),
+            free,
+            stretches: Vec::new(),
+            zone,
+            alone: false,
+            size,
+        };
         agenda.stretches = agenda.cut(&segments);
+        agenda.alone = agenda.stretches.len() < 2;
         agenda
     }
 
@@ -148,12 +169,31 @@ impl<'a> Agenda<'a> {
         }
         let mut within = stretch;
         within.extend(slice.iter());
+        let workroom = self.workroom(&within);
+        within.extend(workroom);
         let free: ExtentSet = within.iter().flat_map(|e| self.free.overlapping(e)).collect();
         let window = Window::new(units, free, &within);
         let wanted = window.capacity().saturating_sub(window.used());
-        let zone = if last { self.last_zone(&window, wanted) } else { front(&slice, &window, wanted) };
+        let borrowed = workroom.map_or(0, |room| room.length.0);
+        let mut zone = if last {
+            self.last_zone(&window, wanted)
+        } else {
+            front(&slice, &window, wanted.saturating_sub(borrowed))
+        };
+        zone.extend(workroom);
+        zone.sort_unstable();
         let regions = Regions::new(self.layout.regions(), &self.free);
-        Some(Job { window, zone, within, regions })
+        Some(Job { window, zone, workroom, within, alone: self.alone, regions })
+    }
+
+    /// Free space of the rest of the volume, in one piece, for a window that has little itself.
+    fn workroom(&self, within: &ExtentSet) -> Option<Extent> {
+        let has: u64 = within.iter().flat_map(|e| self.free.overlapping(e)).map(|e| e.length.0).sum();
+        if has >= WORKROOM {
+            return None;
+        }
+        let room = self.free.iter().flat_map(|piece| within.gaps(piece)).max_by_key(|piece| piece.length)?;
+        Some(Extent::new(room.start.0, room.length.0.min(WORKROOM)))
     }
 
     /// The zone of the last window. Regions have their share of it, as far as they have none outside the window.
@@ -174,6 +214,9 @@ impl<'a> Agenda<'a> {
         let mut slice = ExtentSet::new();
         let mut used = 0;
         for extent in self.zone.iter() {
+            if used >= wanted {
+                return slice;
+            }
             for (home, file) in self.homes.within(extent) {
                 if used >= wanted {
                     slice.insert(Extent::new(extent.start.0, home - extent.start.0));
@@ -188,15 +231,21 @@ impl<'a> Agenda<'a> {
         slice
     }
 
-    /// Records the result of a window: `moved` are the units that changed place, with their files.
-    pub(crate) fn finish(&mut self, job: &Job, free: &ExtentSet, moved: Vec<(FileIndex, u32, Vec<Piece>)>) {
+    /// Records the result of a window: whether its zone became free, and the units that changed place, with their files.
+    pub(crate) fn finish(
+        &mut self,
+        job: &Job,
+        emptied: bool,
+        free: &ExtentSet,
+        moved: Vec<(FileIndex, u32, Vec<Piece>)>,
+    ) {
         for extent in job.within.iter() {
             self.free.remove(extent);
             self.moved.retain(|at, _| extent.start.0 > *at || *at >= extent.end().0);
         }
         self.free.extend(free.iter());
         // The emptied zone is done; what is left of the slice stays in the zone for the next window.
-        for extent in &job.zone {
+        for extent in job.zone.iter().filter(|extent| emptied && Some(**extent) != job.workroom) {
             self.zone.remove(*extent);
         }
         for (file, directory, pieces) in moved {

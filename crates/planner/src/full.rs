@@ -1,8 +1,8 @@
 //! Full mode: makes every file contiguous, and leaves the free space in as few pieces as the obstacles allow.
 
+use crate::agenda::Job;
 use crate::keep::keep;
 use crate::plan::Why;
-use crate::regions::Regions;
 use crate::schedule::{Limits, Scheduled, Scheduler};
 use crate::target::{Packer, Packing, Target, outside, place_at_edge};
 use crate::unit::{Unit, UnitIndex};
@@ -24,8 +24,12 @@ struct Attempt {
     cost: u64,
 }
 
-/// Plans a window so that `zone`, which is ascending, becomes free; `None` when there is nothing to gain.
-pub(crate) fn plan(window: &Window, zone: &[Extent], regions: &Regions, limits: Limits) -> Option<Scheduled> {
+/// Plans a window so that its zone becomes free; `None` when there is nothing to gain.
+pub(crate) fn plan(job: &Job, limits: Limits) -> Option<Scheduled> {
+    let (window, zone, regions) = (&job.window, job.zone.as_slice(), &job.regions);
+    // The free space of one window says little about the volume's: its part of the zone can be in more pieces than its holes were, and
+    // joins the parts of others.
+    let improves = |scheduled: &Scheduled| if job.alone { scheduled.improves(window) } else { scheduled.gains(window) };
     let used = window.used();
     let space = outside(&window.segments, zone);
     let kept = keep(&window.units, &space);
@@ -52,7 +56,7 @@ pub(crate) fn plan(window: &Window, zone: &[Extent], regions: &Regions, limits: 
     let scheduler =
         |limits| Scheduler::new(&window.units, &best.target, &window.free, regions, limits, why).with_pocket_in(zone);
     let plain = scheduler(limits).run();
-    let is_good = plain.improves(window);
+    let is_good = improves(&plain);
     if plain.complete || (is_good && best.cost > limits.budget) {
         return is_good.then_some(plain);
     }
@@ -66,7 +70,7 @@ pub(crate) fn plan(window: &Window, zone: &[Extent], regions: &Regions, limits: 
     };
     let more = gain(&roomy).saturating_sub(gain(&plain));
     let pays = roomy.complete && roomy.moved <= plain.moved + more * BLOCKS_PER_GAIN;
-    Some(if pays || !is_good { roomy } else { plain }).filter(|scheduled| scheduled.improves(window))
+    Some(if pays || !is_good { roomy } else { plain }).filter(improves)
 }
 
 fn why(unit: Option<&Unit>, zone: &[Extent]) -> Why {

@@ -58,13 +58,22 @@ impl<'a> Planner<'a> {
         Limits { epoch: self.policy.epoch.0.min(free / 3).max(1), aside: window.used() * 15 / 100, budget }
     }
 
-    fn plan(&self, job: &Job) -> Option<Scheduled> {
+    /// The plan for a window, and whether it empties its zone.
+    fn plan(&self, job: &Job) -> (Option<Scheduled>, bool) {
+        let limits = self.limits(&job.window);
+        if self.policy.mode == Mode::Full
+            && let Some(scheduled) = full::plan(job, limits)
+        {
+            return (Some(scheduled), true);
+        }
+        (self.plan_files(job, limits), false)
+    }
+
+    fn plan_files(&self, job: &Job, limits: Limits) -> Option<Scheduled> {
         let (window, regions) = (&job.window, &job.regions);
-        let limits = self.limits(window);
         match self.policy.mode {
             // Where the whole target cannot be reached, do what can be.
-            Mode::Full => full::plan(window, &job.zone, regions, limits)
-                .or_else(|| efficient::plan(window, Aim::FIRST, regions, limits)),
+            Mode::Full => efficient::plan(window, Aim::FIRST, regions, limits),
             Mode::Efficient => efficient::plan(window, self.aim?, regions, limits),
             Mode::Files => {
                 let chosen = self.chosen.map(|file| window.units.iter().position(|u| u.file == file));
@@ -84,14 +93,14 @@ impl Iterator for Planner<'_> {
     fn next(&mut self) -> Option<Batch> {
         loop {
             let job = self.agenda.next_job()?;
-            let scheduled = self.plan(&job);
+            let (scheduled, emptied) = self.plan(&job);
             self.excess_ahead = self.excess_ahead.saturating_sub(job.window.excess());
             let Some(scheduled) = scheduled else {
-                self.agenda.finish(&job, &job.window.free, Vec::new());
+                self.agenda.finish(&job, emptied, &job.window.free, Vec::new());
                 continue;
             };
             self.moved += scheduled.moved;
-            self.agenda.finish(&job, &scheduled.free, scheduled.moved_files);
+            self.agenda.finish(&job, emptied, &scheduled.free, scheduled.moved_files);
             let saves = u64::try_from(-scheduled.excess).unwrap_or(0);
             return Some(Batch { steps: scheduled.steps, saves });
         }

@@ -73,6 +73,13 @@ pub(crate) struct Scheduled {
 }
 
 impl Scheduled {
+    /// Whether more is gained for the files than is lost in pieces of free space, and no file is worse.
+    pub(crate) fn gains(&self, window: &Window) -> bool {
+        let more = self.free.pieces().saturating_sub(window.free.pieces());
+        let less = window.free.pieces().saturating_sub(self.free.pieces());
+        self.excess <= 0 && self.excess.unsigned_abs() + less as u64 > more as u64
+    }
+
     /// Whether files or free space are better afterwards, and neither is worse.
     pub(crate) fn improves(&self, window: &Window) -> bool {
         let (before, after) = (window.free.pieces(), self.free.pieces());

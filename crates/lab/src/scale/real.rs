@@ -113,9 +113,8 @@ fn made(kind: FileSystemKind, files: u64, gibibytes: u64) -> Result<LoopVolume> 
         for number in made..files.min(made + FILES_PER_DIRECTORY) {
             let path = directory.join(number.to_string());
             // Most files are small: the square of an even draw.
-            let draw = rng.u64(..1 << 16);
-            let length = (draw * draw >> 16) * LARGEST >> 16;
-            let length = usize::try_from(length.max(1))?.min(block.len());
+            let draw = rng.f64();
+            let length = ((draw * draw * LARGEST as f64) as usize).max(1);
             fs::write(&path, block.get(..length).unwrap_or(&block))?;
             if number % GROWING == 0 {
                 growing.push(path.clone());

@@ -359,6 +359,7 @@ mod tests {
             stop,
             end: if stop.is_some() { PassEnd::Stopped } else { PassEnd::Cost },
             by_round: vec![Round {
+                work: None,
                 units: 1300,
                 planned: Bytes(900 << 20),
                 done: 1290,

@@ -173,15 +173,13 @@ impl<'a> Agenda<'a> {
         within.extend(workroom);
         let free: ExtentSet = within.iter().flat_map(|e| self.free.overlapping(e)).collect();
         let window = Window::new(units, free, &within);
-        let wanted = window.capacity().saturating_sub(window.used());
         let borrowed = workroom.map_or(0, |room| room.length.0);
-        let mut zone = if last {
-            self.last_zone(&window, wanted)
-        } else {
-            front(&slice, &window, wanted.saturating_sub(borrowed))
-        };
+        let wanted = window.capacity().saturating_sub(window.used() + borrowed);
+        let own: Vec<Extent> = crate::target::outside(&window.segments, workroom.as_slice()).iter().collect();
+        let mut zone = if last { self.last_zone(&window, &own, wanted) } else { front(&slice, &own, wanted) };
         zone.extend(workroom);
         zone.sort_unstable();
+        debug_assert!(zone.windows(2).all(|pair| matches!(pair, [a, b] if a.end() <= b.start)), "{zone:?}");
         let regions = Regions::new(self.layout.regions(), &self.free);
         Some(Job { window, zone, workroom, within, alone: self.alone, regions })
     }
@@ -196,8 +194,8 @@ impl<'a> Agenda<'a> {
         Some(Extent::new(room.start.0, room.length.0.min(WORKROOM)))
     }
 
-    /// The zone of the last window. Regions have their share of it, as far as they have none outside the window.
-    fn last_zone(&self, window: &Window, wanted: u64) -> Vec<Extent> {
+    /// The zone of the last window, in its `own` segments. Regions have their share of it, as far as they have none outside the window.
+    fn last_zone(&self, window: &Window, own: &[Extent], wanted: u64) -> Vec<Extent> {
         let outside = |region: &Extent| -> u64 {
             let all: u64 = self.free.overlapping(*region).map(|e| e.length.0).sum();
             all - window.free.overlapping(*region).map(|e| e.length.0).sum::<u64>().min(all)
@@ -206,7 +204,7 @@ impl<'a> Agenda<'a> {
             .into_iter()
             .map(|(region, share)| (region, share.saturating_sub(outside(&region))))
             .collect();
-        zone::choose_with_shares(&window.segments, &window.free, wanted, &shares)
+        zone::choose_with_shares(own, &window.free, wanted, &shares)
     }
 
     /// The front of the zone with about `wanted` blocks that are in use.
@@ -260,10 +258,10 @@ impl<'a> Agenda<'a> {
 }
 
 /// The first `wanted` blocks of a slice that are no obstacles.
-fn front(slice: &ExtentSet, window: &Window, wanted: u64) -> Vec<Extent> {
+fn front(slice: &ExtentSet, segments: &[Extent], wanted: u64) -> Vec<Extent> {
     let mut rest = wanted;
     let mut zone = Vec::new();
-    let segments: ExtentSet = window.segments.iter().copied().collect();
+    let segments: ExtentSet = segments.iter().copied().collect();
     for extent in slice.iter().flat_map(|e| segments.overlapping(e).collect::<Vec<_>>()) {
         if rest == 0 {
             break;

@@ -287,18 +287,20 @@ impl<'b> BatchRun<'b> {
             End::Done => pass.tally.done(unit.id),
             End::Skipped(reason) => pass.skip(unit.id, reason),
         }
+        // What a displaced file vacated is not what the plan believes.
+        let vacated = end == End::Done && !self.displaced.contains(&unit.file);
         for (at, planned) in self.cursor.plan.moves_of(unit) {
             self.cursor
                 .plan
                 .unused_from(planned.step.occupies(), at + 1)
                 .for_each(|part| pass.holdings.not_needed(part));
             for part in self.cursor.plan.unused_from(planned.step.vacates(), at + 1) {
-                if end == End::Done && self.cursor.refuges.total() + part.length <= self.most_kept {
+                if vacated && self.cursor.refuges.total() + part.length <= self.most_kept {
                     self.cursor.refuges.insert(part);
                     continue;
                 }
                 pass.holdings.not_needed(part);
-                if end == End::Done {
+                if vacated {
                     self.cursor.unused.insert(part);
                 }
             }

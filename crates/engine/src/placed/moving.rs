@@ -117,7 +117,12 @@ impl Pass<'_> {
             return Ok(End::Skipped(self.tally.reason(unit.id).unwrap_or(SkipReason::NotExchangeable)));
         }
         self.affordable(moves.iter().map(|m| m.length).sum())?;
-        self.move_along(batch, at, unit, &moves)
+        let end = self.move_along(batch, at, unit, &moves)?;
+        if displaced && end == End::Done {
+            let vacated = moves.iter().flat_map(|step| batch.plan.unused_from(step.vacates(), unit.moves.end));
+            vacated.for_each(|part| self.holdings.not_needed(part));
+        }
+        Ok(end)
     }
 
     pub(super) fn move_along(

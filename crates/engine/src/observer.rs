@@ -91,8 +91,8 @@ pub trait Observer {
         std::thread::sleep(time);
     }
 
-    /// Calls `work` once, and returns when it is done: something that computes for long, without a system call and without a
-    /// lock of the kernel. So it can run behind all other threads.
+    /// Calls `work` once, and returns when it is done: something that computes for long, without I/O and without a lock of the
+    /// kernel. So it can run behind all other threads.
     fn compute(&self, work: &mut (dyn FnMut() + Send)) {
         work();
     }

@@ -12,6 +12,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 /// bpftrace at work. It needs tracefs, which need not be mounted: it gets one in a mount namespace of its own.
 struct Judge {
@@ -54,10 +55,19 @@ impl Judge {
     /// What it counted: by the name of the table and the key in it.
     fn end(mut self) -> BTreeMap<String, u64> {
         let id = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
-        let mut text = String::new();
-        self.output.read_to_string(&mut text).unwrap();
-        self.child.wait().unwrap();
+        let (child, output) = (&mut self.child, &mut self.output);
+        let text = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut text = String::new();
+                output.read_to_string(&mut text).map(|_| text)
+            });
+            // A signal that comes just before it sleeps does not wake it: one was lost once, and the test waited for ever.
+            while child.try_wait().unwrap().is_none() {
+                rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            reader.join().unwrap().unwrap()
+        });
         let mut found = BTreeMap::new();
         for line in text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()) {
             let Some(tables) = line["data"].as_object().filter(|_| line["type"] == "map") else { continue };

@@ -3,7 +3,7 @@
 /// Numbers to a bucket, on average.
 const BUCKET: u64 = 16;
 
-/// The numbers that `items` yields, each time the same ones, in the ascending order of their keys, and of equal keys as they are. Keys lie
+/// The numbers that `items` yields, each time the same ones, in the ascending order of their keys, and of equal keys by themselves. Keys lie
 /// below `limit`, most evenly; others are put in order too, but slowly.
 ///
 /// Sorting numbers together with their keys takes four times the memory: with ten million files, 120 MB at the moment when there is

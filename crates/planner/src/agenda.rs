@@ -12,7 +12,7 @@ use crate::unit::{Piece, Unit};
 use crate::window::Window;
 use crate::zone;
 use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, PhysicalBlock, VolumeLayout};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How much of a volume is planned at once: bounds memory and time. A volume of up to two windows is planned as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,25 +46,58 @@ pub(crate) struct Agenda<'a> {
     zone: ExtentSet,
     /// There is one window only.
     alone: bool,
+    /// Whether free space is consolidated.
+    consolidate: bool,
     size: WindowSize,
 }
 
 /// A window with less free space than this, in blocks, borrows as much elsewhere: in a stretch without holes nothing could be moved.
-/// Two epochs.
+/// Two epochs by default, with blocks of 4 KiB.
 const WORKROOM: u64 = 1 << 16;
+
+/// Of what a window borrows, this part may stay in use.
+const KEPT: u64 = 64;
 
 /// A window, and the part of it that is to become free.
 pub(crate) struct Job {
     pub(crate) window: Window,
-    /// What is to become free, ascending; what was borrowed stays free.
+    /// What is to become free, ascending.
     pub(crate) zone: Vec<Extent>,
-    /// Free space that was borrowed from the rest of the volume.
-    workroom: Option<Extent>,
+    /// Free space that was borrowed from the rest of the volume: the first part of its largest free piece outside the window.
+    pub(crate) workroom: Option<Extent>,
+    /// Blocks of that piece, less what was borrowed.
+    rest_elsewhere: u64,
     within: ExtentSet,
     /// There is no other window.
     pub(crate) alone: bool,
     /// What regions of the volume can still give.
     pub(crate) regions: Regions,
+}
+
+impl Job {
+    /// The part of the borrowed room that a few files may keep for which no place is left: the very first part, so that the piece that it is
+    /// of stays in one. They lie in the zone then, and a later window has them leave it.
+    pub(crate) fn may_keep(&self) -> Option<Extent> {
+        self.workroom.map(|room| Extent::new(room.start.0, room.length.0 / KEPT))
+    }
+
+    /// The rest of it, which must be free in the end.
+    pub(crate) fn must_return(&self) -> Option<Extent> {
+        self.workroom.map(|room| Extent::between(room.start + Blocks(room.length.0 / KEPT), room.end()))
+    }
+
+    /// Whether the largest free piece of the volume is as large as before when this is free in the window, but for what may be kept.
+    pub(crate) fn leaves_the_largest(&self, free: &ExtentSet) -> bool {
+        let elsewhere = self.rest_elsewhere + self.must_return().map_or(0, |room| room.length.0);
+        let largest = |free: &ExtentSet| {
+            let mut free = free.clone();
+            if let Some(kept) = self.may_keep() {
+                free.remove(kept);
+            }
+            free.largest().map_or(0, |piece| piece.length.0).max(elsewhere)
+        };
+        largest(free) >= largest(&self.window.free)
+    }
 }
 
 impl<'a> Agenda<'a> {
@@ -90,6 +123,7 @@ impl<'a> Agenda<'a> {
             stretches: Vec::new(),
             zone,
             alone: false,
+            consolidate,
             size,
         };
         agenda.stretches = agenda.cut(&segments);
@@ -169,42 +203,33 @@ impl<'a> Agenda<'a> {
         }
         let mut within = stretch;
         within.extend(slice.iter());
-        let workroom = self.workroom(&within);
+        let elsewhere = self.free.iter().flat_map(|piece| within.gaps(piece)).max_by_key(|piece| piece.length);
+        let has_room = !self.consolidate || free_in(&within, &self.free) >= WORKROOM;
+        let workroom = elsewhere.filter(|_| !has_room).map(|e| Extent::new(e.start.0, e.length.0.min(WORKROOM)));
+        let borrowed = workroom.map_or(0, |room| room.length.0);
+        let rest_elsewhere = elsewhere.map_or(0, |piece| piece.length.0) - borrowed;
         within.extend(workroom);
         let free: ExtentSet = within.iter().flat_map(|e| self.free.overlapping(e)).collect();
         let window = Window::new(units, free, &within);
-        let borrowed = workroom.map_or(0, |room| room.length.0);
         let wanted = window.capacity().saturating_sub(window.used() + borrowed);
         let own: Vec<Extent> = crate::target::outside(&window.segments, workroom.as_slice()).iter().collect();
-        let mut zone = if last { self.last_zone(&window, &own, wanted) } else { front(&slice, &own, wanted) };
-        zone.extend(workroom);
-        zone.sort_unstable();
-        debug_assert!(zone.windows(2).all(|pair| matches!(pair, [a, b] if a.end() <= b.start)), "{zone:?}");
+        let zone = if last { self.last_zone(&window, &own, wanted) } else { front(&slice, &own, wanted) };
         let regions = Regions::new(self.layout.regions(), &self.free);
-        Some(Job { window, zone, workroom, within, alone: self.alone, regions })
-    }
-
-    /// Free space of the rest of the volume, in one piece, for a window that has little itself.
-    fn workroom(&self, within: &ExtentSet) -> Option<Extent> {
-        let has: u64 = within.iter().flat_map(|e| self.free.overlapping(e)).map(|e| e.length.0).sum();
-        if has >= WORKROOM {
-            return None;
-        }
-        let room = self.free.iter().flat_map(|piece| within.gaps(piece)).max_by_key(|piece| piece.length)?;
-        Some(Extent::new(room.start.0, room.length.0.min(WORKROOM)))
+        Some(Job { window, zone, workroom, rest_elsewhere, within, alone: self.alone, regions })
     }
 
     /// The zone of the last window, in its `own` segments. Regions have their share of it, as far as they have none outside the window.
     fn last_zone(&self, window: &Window, own: &[Extent], wanted: u64) -> Vec<Extent> {
+        let free: ExtentSet = own.iter().flat_map(|segment| window.free.overlapping(*segment)).collect();
         let outside = |region: &Extent| -> u64 {
             let all: u64 = self.free.overlapping(*region).map(|e| e.length.0).sum();
-            all - window.free.overlapping(*region).map(|e| e.length.0).sum::<u64>().min(all)
+            all - free.overlapping(*region).map(|e| e.length.0).sum::<u64>().min(all)
         };
         let shares: Vec<(Extent, u64)> = shares(self.layout.regions(), self.free.total().0)
             .into_iter()
             .map(|(region, share)| (region, share.saturating_sub(outside(&region))))
             .collect();
-        zone::choose_with_shares(own, &window.free, wanted, &shares)
+        zone::choose_with_shares(own, &free, wanted, &shares)
     }
 
     /// The front of the zone with about `wanted` blocks that are in use.
@@ -239,13 +264,18 @@ impl<'a> Agenda<'a> {
     ) {
         for extent in job.within.iter() {
             self.free.remove(extent);
-            self.moved.retain(|at, _| extent.start.0 > *at || *at >= extent.end().0);
         }
         self.free.extend(free.iter());
         // The emptied zone is done; what is left of the slice stays in the zone for the next window.
-        for extent in job.zone.iter().filter(|extent| emptied && Some(**extent) != job.workroom) {
+        for extent in job.zone.iter().filter(|_| emptied) {
             self.zone.remove(*extent);
         }
+        let elsewhere: BTreeSet<FileIndex> = moved.iter().map(|(file, ..)| *file).collect();
+        let zone = &self.zone;
+        self.moved.retain(|at, units| {
+            units.retain(|unit| !elsewhere.contains(&unit.file));
+            !units.is_empty() && zone.extent_at(PhysicalBlock(*at)).is_some()
+        });
         for (file, directory, pieces) in moved {
             self.settle(file);
             let at = pieces.first().map_or(0, |p| p.at);

@@ -28,15 +28,22 @@ struct Attempt {
 pub(crate) fn plan(job: &Job, limits: Limits) -> Option<Scheduled> {
     let (window, zone, regions) = (&job.window, job.zone.as_slice(), &job.regions);
     // The free space of one window says little about the volume's: its part of the zone can be in more pieces than its holes were, and
-    // joins the parts of others.
-    let improves = |scheduled: &Scheduled| if job.alone { scheduled.improves(window) } else { scheduled.gains(window) };
+    // joins the parts of others. But the largest piece of the volume must not shrink, but for a little of what was borrowed of it.
+    let improves = |scheduled: &Scheduled| {
+        if job.alone {
+            return scheduled.improves(window);
+        }
+        let returned = job.must_return().is_none_or(|room| scheduled.free.covers(room));
+        returned && job.leaves_the_largest(&scheduled.free) && scheduled.gains(window)
+    };
     let used = window.used();
-    let space = outside(&window.segments, zone);
+    let kept_free: Vec<Extent> = zone.iter().copied().chain(job.workroom).collect();
+    let space = outside(&window.segments, &kept_free);
     let kept = keep(&window.units, &space);
     let goal = zone.len() as u64 * 5 / 4 + 2;
     let mut best: Option<Attempt> = None;
     for packing in packings(used) {
-        let attempt = attempt(window, zone, &space, &kept, packing);
+        let attempt = attempt(job, &space, &kept, packing);
         // Good enough is within a few pieces of the floor; among those the cheapest, else the fewest pieces.
         let key = |a: &Attempt| (a.pieces.max(goal), a.cost);
         if best.as_ref().is_none_or(|b| key(&attempt) < key(b)) {
@@ -53,8 +60,9 @@ pub(crate) fn plan(job: &Job, limits: Limits) -> Option<Scheduled> {
         return None;
     }
     let why = |unit: UnitIndex| why(window.units.get(unit), zone);
-    let scheduler =
-        |limits| Scheduler::new(&window.units, &best.target, &window.free, regions, limits, why).with_pocket_in(zone);
+    let scheduler = |limits| {
+        Scheduler::new(&window.units, &best.target, &window.free, regions, limits, why).with_pocket_in(&kept_free)
+    };
     let plain = scheduler(limits).run();
     let is_good = improves(&plain);
     if plain.complete || (is_good && best.cost > limits.budget) {
@@ -62,7 +70,7 @@ pub(crate) fn plan(job: &Job, limits: Limits) -> Option<Scheduled> {
     }
     // Stuck.
     let aside = (worth - best.cost).min(used / 2);
-    let roomy = scheduler(Limits { aside, ..limits }).with_room_in(zone).run();
+    let roomy = scheduler(Limits { aside, ..limits }).with_room_in(&kept_free).run();
     // What it gains beyond the plain schedule must be worth what it moves beyond that.
     let gain = |scheduled: &Scheduled| {
         let pieces = window.free.pieces().saturating_sub(scheduled.free.pieces()) as u64;
@@ -93,18 +101,13 @@ fn packings(used: u64) -> Vec<Packing> {
     list
 }
 
-fn attempt(
-    window: &Window,
-    zone: &[Extent],
-    space: &ExtentSet,
-    kept: &[(UnitIndex, u64)],
-    packing: Packing,
-) -> Attempt {
+fn attempt(job: &Job, space: &ExtentSet, kept: &[(UnitIndex, u64)], packing: Packing) -> Attempt {
+    let (window, zone) = (&job.window, job.zone.as_slice());
     let mut packer = Packer::around(&window.units, space, kept, packing);
     let homeless = packer.place_large();
     packer.fill_exactly();
     let (mut target, left, holes) = packer.finish(homeless);
-    let nowhere = place_at_edge(&window.units, left, zone, &window.segments, &mut target);
+    let nowhere = place_at_edge(&window.units, left, zone, job.may_keep(), &window.segments, &mut target);
     let cost = target.cost(&window.units);
     let pieces = (holes + zone.len() + nowhere.len()) as u64;
     let largest = zone.iter().map(|z| z.length.0).max().unwrap_or(0);

@@ -64,7 +64,8 @@ impl<'a> Planner<'a> {
         if self.policy.mode == Mode::Full
             && let Some(scheduled) = full::plan(job, limits)
         {
-            return (Some(scheduled), true);
+            let emptied = scheduled.complete;
+            return (Some(scheduled), emptied);
         }
         (self.plan_files(job, limits), false)
     }

@@ -73,7 +73,7 @@ pub(crate) struct Scheduled {
 }
 
 impl Scheduled {
-    /// Whether more is gained for the files than is lost in pieces of free space, and no file is worse.
+    /// Whether there are fewer excess fragments and free pieces together, and no more excess.
     pub(crate) fn gains(&self, window: &Window) -> bool {
         let more = self.free.pieces().saturating_sub(window.free.pieces());
         let less = window.free.pieces().saturating_sub(self.free.pieces());

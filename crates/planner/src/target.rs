@@ -237,11 +237,12 @@ impl<'a> Packer<'a> {
 }
 
 /// Puts units without a place at the edge of the zone, one behind the other, so that what remains of the zone stays in
-/// one piece. Returns those that did not fit.
+/// one piece; and from the start of the `spare` room when the zone has none. Returns those that did not fit.
 pub(crate) fn place_at_edge(
     units: &[Unit],
     mut homeless: Vec<UnitIndex>,
     zone: &[Extent],
+    spare: Option<Extent>,
     segments: &[Extent],
     target: &mut Target,
 ) -> Vec<UnitIndex> {
@@ -255,6 +256,7 @@ pub(crate) fn place_at_edge(
         })
         .collect();
     rooms.sort_unstable_by_key(|(z, _)| (z.length, z.start));
+    rooms.extend(spare.map(|spare| (spare, true)));
     homeless.sort_unstable_by_key(|u| units.get(*u).map(|u| (std::cmp::Reverse(u.size), u.directory, u.file)));
     let mut left = Vec::new();
     for unit in homeless {

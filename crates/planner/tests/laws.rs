@@ -4,7 +4,8 @@ mod common;
 
 use common::{Shape, build, policy, replay, run, shapes};
 use longrun_layout::{
-    BlockSize, Blocks, Extent, ExtentSet, FileId, FileIndex, InodeNumber, LayoutBuilder, NO_DIRECTORY, Region, Run,
+    BlockSize, Blocks, Extent, ExtentSet, FileId, FileIndex, Fragmentation, InodeNumber, LayoutBuilder, NO_DIRECTORY,
+    Region, Run,
 };
 use longrun_planner::{Batch, Mode, Planner, Policy, WindowSize};
 use proptest::prelude::*;
@@ -117,6 +118,15 @@ proptest! {
         let size = WindowSize { files, blocks: Blocks(blocks) };
         let end = replay(&layout, Planner::with_windows(&layout, policy(mode), size).collect());
         prop_assert!(end.after.excess_fragments <= end.before.excess_fragments);
+        if mode == Mode::Full {
+            // Each window may keep a 64th of what it borrows.
+            let largest = |figures: &Fragmentation| figures.free_space.largest_bytes.0;
+            let windows = (layout.file_count() / files + 2) as u64 + shape.total / blocks;
+            prop_assert!(largest(&end.after) + largest(&end.before) / 64 * windows >= largest(&end.before));
+            // A piece that lies in two windows counts in both.
+            let both = |figures: &Fragmentation| figures.excess_fragments + figures.free_space.pieces;
+            prop_assert!(both(&end.after) <= both(&end.before) + windows);
+        }
         let again = Planner::with_windows(&end.layout, policy(mode), size).collect();
         let end = replay(&end.layout, again);
         prop_assert!(end.after.excess_fragments <= end.before.excess_fragments);

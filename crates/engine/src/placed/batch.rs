@@ -53,7 +53,7 @@ pub(super) struct BatchRun<'b> {
     cursor: Cursor<'b>,
     /// Units that stay in the way of others because their place was taken, and units that were changed.
     stuck: u32,
-    /// Files that stepped aside: they do not lie where their later moves believe.
+    /// Files that stepped aside: they may not lie where their later moves believe.
     displaced: BTreeSet<FileIndex>,
     /// The most that is held as refuges.
     most_kept: Blocks,
@@ -114,7 +114,8 @@ impl<'b> BatchRun<'b> {
                 end => {
                     let (has_no_place, is_changed) = match end {
                         End::Skipped(SkipReason::TargetTaken | SkipReason::Blocked | SkipReason::SpaceNeeded) => {
-                            (self.cursor.plan.is_wanted(&unit), false)
+                            // Where a displaced file lies, it is in nobody's way.
+                            (!self.displaced.contains(&unit.file) && self.cursor.plan.is_wanted(&unit), false)
                         }
                         End::Skipped(SkipReason::Changed) => (false, true),
                         _ => (false, false),

@@ -88,16 +88,25 @@ impl Chunk {
     }
 }
 
-/// The moves that bring the same part of the file to the same target, wherever it is now.
-fn from_where_it_lies(step: &FileMove, map: &FileMap) -> impl Iterator<Item = FileMove> {
-    let (step, part) = (*step, LogicalRange { start: step.logical, length: step.length });
-    map.within(part).collect::<Vec<Run>>().into_iter().map(move |run| FileMove {
-        logical: run.logical,
-        source: run.physical,
-        target: step.target + (run.logical - step.logical),
-        length: run.length,
-        ..step
-    })
+/// The moves that bring the same parts of the file to the same targets, wherever they are now; `None` when some of them are gone.
+fn from_where_they_lie(steps: &[FileMove], mut map: FileMap) -> Option<Vec<FileMove>> {
+    let mut moves = Vec::new();
+    for step in steps {
+        let part = LogicalRange { start: step.logical, length: step.length };
+        let mut found = Blocks(0);
+        for run in map.within(part).collect::<Vec<Run>>() {
+            let Run { logical, physical: source, length } = run;
+            let target = step.target + (logical - step.logical);
+            moves.push(FileMove { file: step.file, logical, source, target, length });
+            // A unit can have a part of the file twice.
+            map.put(logical, target, length);
+            found += length;
+        }
+        if found < step.length {
+            return None;
+        }
+    }
+    Some(moves)
 }
 
 impl Pass<'_> {
@@ -111,7 +120,10 @@ impl Pass<'_> {
     ) -> Result<End, Halt> {
         let mut moves = batch.plan.steps_of(unit);
         if displaced && let Some(map) = self.map_again(unit)? {
-            moves = moves.iter().flat_map(|step| from_where_it_lies(step, &map)).collect();
+            match from_where_they_lie(&moves, map) {
+                Some(found) => moves = found,
+                None => return Ok(End::Skipped(SkipReason::Changed)),
+            }
         }
         if self.hopeless.contains(&unit.id) {
             return Ok(End::Skipped(self.tally.reason(unit.id).unwrap_or(SkipReason::NotExchangeable)));

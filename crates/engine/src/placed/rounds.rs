@@ -231,7 +231,12 @@ impl Pass<'_> {
                 self.tally.round.end = RoundEnd::NotCaptured;
                 return Ok(());
             }
-            let next = computed(|work| self.pacer.observer.compute(work), || batches.next());
+            // Behind others it can take long, and nobody must wait that long for what is held.
+            let next = if self.holdings.held().is_empty() {
+                computed(|work| self.pacer.observer.compute(work), || batches.next())
+            } else {
+                batches.next()
+            };
             let Some(batch) = next else { return Ok(()) };
             self.refuse_if_too_full()?;
             self.saves += batch.saves;

@@ -190,7 +190,7 @@ impl Pass<'_> {
         let mut now = before.clone();
         let (mut stop, mut by_round) = (None, Vec::new());
         loop {
-            let (seconds, written) = (self.pacer.seconds(), self.pacer.written);
+            let (seconds, written, commits) = (self.pacer.seconds(), self.pacer.written, self.tally.barriers);
             match self.one_stage(&picture, &now, &before) {
                 // It begins again with what it has kept away from: the volume is as it was.
                 Ok(true) if self.work.is_none() => continue,
@@ -208,9 +208,9 @@ impl Pass<'_> {
             now = picture.layout.fragmentation();
             by_round.push(Round {
                 work: self.work.take(),
-                planned: self.planned,
+                planned: std::mem::take(&mut self.planned),
                 moved: self.pacer.written.saturating_sub(written),
-                commits: 1,
+                commits: self.tally.barriers - commits,
                 excess_fragments: now.excess_fragments,
                 free_pieces: now.free_space.pieces,
                 seconds: self.pacer.seconds() - seconds,

@@ -31,11 +31,13 @@ fn a_file_whose_place_was_taken_makes_way_for_those_that_wait_for_its_present_on
 fn a_file_that_stepped_aside_gets_to_its_last_place_all_the_same() {
     let sim = volume(&[&[Run::new(0, 10, 4)], &[Run::new(0, 40, 4)]]);
     let mut meddled = beside_a_taker(sim, 101);
-    let moves = [(0, 0, 10, 100, 4), (1, 0, 40, 10, 4), (0, 0, 100, 60, 2), (0, 2, 102, 62, 2)];
-    let report = run(&mut meddled, &settings(), &plan(&moves));
+    let aside = [(0, 0, 10, 100, 4), (1, 0, 40, 10, 4), (0, 0, 100, 60, 2), (0, 2, 102, 62, 2)];
+    // The unit that follows has the same part twice.
+    let moves = aside.into_iter().chain([(0, 0, 60, 80, 4)]);
+    let report = run(&mut meddled, &settings(), &plan(&moves.collect::<Vec<_>>()));
     assert_eq!(report.skipped, [], "nobody changed it");
     let places = (place(&meddled.sim, 0), place(&meddled.sim, 1));
-    assert_eq!(places, (vec![Run::new(0, 60, 4)], vec![Run::new(0, 10, 4)]));
+    assert_eq!(places, (vec![Run::new(0, 80, 4)], vec![Run::new(0, 10, 4)]));
     meddled.sim.check().unwrap();
 }
 

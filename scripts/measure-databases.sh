@@ -1,7 +1,7 @@
 #!/bin/bash
 # What databases notice of the service: SQLite, and PostgreSQL with pgbench at a fixed rate and as fast as it can, on an aged volume
 # in a loop device, in turn without and with the service.
-# Usage: measure-databases.sh [SECONDS [TURNS [FILESYSTEM...]]]. LONGRUN names the program, WORK a directory with 6 GiB free.
+# Usage: measure-databases.sh [SECONDS [TURNS [FILESYSTEM...]]]. LONGRUN names the program, WORK a directory with 10 GiB free.
 set -euo pipefail
 
 seconds=${1:-60} turns=${2:-3} filesystems=("${@:3}")
@@ -37,7 +37,7 @@ trap 'exit 130' INT TERM
 start_service() {
     "$longrun" daemon --config "$work/longrun.toml" >"$work/service.log" 2>&1 &
     service=$!
-    until grep -q 'is ready' "$work/service.log"; do
+    until grep -qs "is ready" "$work/service.log"; do
         kill -0 "$service" || { cat "$work/service.log" >&2; exit 1; }
         sleep 0.1
     done
@@ -45,7 +45,7 @@ start_service() {
 
 # Each prints transactions a second, and the mean and the 99th percentile of their times in milliseconds.
 sqlite() {
-    python3 - "$work/volume/sqlite.db" "$seconds" <<'PYTHON'
+    python3 - "$work/volume/sqlite.db" "${1:-$seconds}" <<'PYTHON'
 import os, random, sqlite3, sys, time
 path, seconds = sys.argv[1], float(sys.argv[2])
 fresh = not os.path.exists(path)
@@ -81,7 +81,8 @@ pgbench() {
 
 printf '%-6s %-22s %4s  %26s  %26s  %s\n' 'on' workload turn 'off: tps, mean, p99 ms' 'on: tps, mean, p99 ms' 'service: core %'
 for filesystem in "${filesystems[@]}"; do
-    truncate -s 4G "$work/image"
+    # pgbench without a limit writes more than 10 MB/s, and its log grows with it.
+    truncate -s 8G "$work/image"
     options=()
     [[ $filesystem == ext4 ]] && options=(-F)
     "mkfs.$filesystem" -q "${options[@]}" "$work/image" >/dev/null
@@ -101,7 +102,7 @@ for filesystem in "${filesystems[@]}"; do
     as_postgres "$postgres/pg_ctl" -D "$server" -s -w -l "$work/postgres.log" -o "-k $work -c listen_addresses=''" start
     as_postgres "$postgres/pgbench" -h "$work" -i -q -s 20 postgres >"$work/pgbench.log" 2>&1 ||
         { cat "$work/pgbench.log" "$work/postgres.log" >&2; exit 1; }
-    sqlite >/dev/null
+    sqlite 1 >/dev/null
 
     for workload in sqlite "pgbench -R $rate" pgbench; do
         for ((turn = 1; turn <= turns; turn++)); do

@@ -51,7 +51,8 @@ impl Survey {
 
     /// The figures, and the `top` most fragmented files by name.
     pub fn findings(&self, top: usize, progress: &dyn Progress) -> Result<Findings, Failure> {
-        findings(&self.target, self.layout(), self.time, top, |files| self.names(files, progress))
+        let found = findings(&self.target, self.layout(), self.time, top, |files| self.names(files, progress))?;
+        Ok(Findings { devices: self.read.devices().to_vec(), ..found })
     }
 
     /// The paths of files, in their order: below the mount point, or from the volume's root if it is not mounted.
@@ -92,6 +93,7 @@ pub fn findings(
             filesystem: target.mount.as_ref().map_or("ext4", |mount| &mount.filesystem).to_owned(),
         },
         disks: target.device_number.and_then(Disks::below),
+        devices: Vec::new(),
         method: Method::Scan,
         figures: layout.fragmentation(),
         most_fragmented: named,

@@ -154,7 +154,7 @@ fn loop_everybody_may_analyze_their_own_files_but_only_root_the_volume() {
     let programs = tempfile::tempdir().unwrap();
     open(programs.path());
     let program = programs.path().join("longrun");
-    fs::copy(LONGRUN, &program).unwrap();
+    longrun_lab::tool::install(LONGRUN.as_ref(), &program).unwrap();
     let as_nobody = |arguments: &[&OsStr]| {
         Command::new(&program).args(arguments).uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap()
     };

@@ -98,6 +98,15 @@ impl Scan {
             Self::Relocated(picture) => &picture.layout,
         }
     }
+
+    /// Why nothing can be done for the free space of the volume, where that is so.
+    #[must_use]
+    pub fn only_files(&self) -> Option<&'static str> {
+        match self {
+            Self::Placed { .. } => None,
+            Self::Relocated(picture) => picture.only_files,
+        }
+    }
 }
 
 impl Plan {

@@ -1,6 +1,7 @@
 //! The devices below a volume on which the load of others matters.
 
-use longrun_sys::{BlockDevice, DeviceNumber};
+use longrun_sys::{BlockDevice, DeviceNumber, volume_members};
+use std::collections::BTreeSet;
 
 /// A device whose load is observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,10 +18,15 @@ pub struct Device {
 
 /// The devices at the bottom below the volume on `device`; and where a file serves as a device on the way there, that device
 /// too: what its users do may never reach the disk, and is told more exactly there. Several ways to one disk of an array are
-/// that one disk, whose requests are told of where they have not been given to one of them yet.
+/// that one disk, whose requests are told of where they have not been given to one of them yet. A btrfs lies on all its
+/// devices.
 #[must_use]
 pub fn devices_below(device: DeviceNumber) -> Vec<Device> {
-    BlockDevice::numbered(device).map(|device| devices_of(&device)).unwrap_or_default()
+    let members = volume_members(device).into_iter().filter_map(|member| BlockDevice::numbered(member).ok());
+    let mut devices: Vec<Device> = members.flat_map(|member| devices_of(&member)).collect();
+    let mut seen = BTreeSet::new();
+    devices.retain(|device| seen.insert(device.number));
+    devices
 }
 
 fn devices_of(top: &BlockDevice) -> Vec<Device> {

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::{Command, Output};
 
 /// Runs a tool to its end and returns its standard output.
@@ -16,6 +17,18 @@ pub fn run<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S
         bail!("{}", describe(&command, &output));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Copies a program for everybody to execute.
+///
+/// A process of its own writes the copy. A file that this process opens for writing is open in every child that another
+/// thread has forked and that has not executed its own program yet, and the kernel executes nothing that somebody may
+/// write (`ETXTBSY`).
+///
+/// # Errors
+/// Those of [`run`].
+pub fn install(program: &Path, to: &Path) -> Result<()> {
+    run("install", ["-m".as_ref(), "755".as_ref(), program.as_os_str(), to.as_os_str()]).map(drop)
 }
 
 /// Runs a command to its end, whatever its status.

@@ -223,6 +223,13 @@ impl LoopVolume {
         let device = tool::run("losetup", arguments.into_iter().chain([&*image]))?;
         self.device = PathBuf::from(device.trim());
         cleanup::attached(&self.directory, &self.device);
+        if self.spec.kind == FileSystemKind::Btrfs {
+            // The kernel remembers each device of a btrfs on several of them, by its name, when the device is long gone.
+            let _ = tool::run(
+                "btrfs",
+                ["device", "scan", "--forget"].map(AsRef::as_ref).into_iter().chain([self.device.as_os_str()]),
+            );
+        }
         // Before anything is mounted: file systems look at it then. A loop device inherits what its image lies on.
         let rotational = self.attribute("queue/rotational")?;
         fs::write(&rotational, self.spec.medium.rotational())

@@ -4,12 +4,16 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
 mod common;
+#[path = "common/several_devices.rs"]
+mod several_devices;
 
 use longrun_ageing::Recipe;
 use longrun_lab::oracle::{btrfs_usage, compare, dump, excess_of, filefrag};
 use longrun_lab::{LoopVolume, VolumeSpec, tool};
 use serde_json::Value;
+use several_devices::SeveralDevices;
 use std::fs::{self, File};
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -52,6 +56,26 @@ fn loop_a_full_pass_on_an_aged_btrfs_puts_files_together_and_changes_no_file() {
     // it is the allocator's choice, and was seen to go from 359 to 457 as well as down.
     assert!(told["bytes_moved"].as_u64().unwrap() <= told["before"]["used_bytes"].as_u64().unwrap() * 3, "{told:#}");
     volume.check().unwrap();
+}
+
+#[test]
+fn loop_a_btrfs_on_several_devices_is_optimized_like_one_on_a_single_device() {
+    for (profile, devices, mebibytes) in [("raid1", 2, 640), ("single", 2, 384), ("raid10", 4, 384)] {
+        let volume = SeveralDevices::create(profile, devices, mebibytes);
+        let mount = volume.first.mount_point();
+        longrun_ageing::age(&mount, Recipe::Churn, 11, &mut |_| ControlFlow::Continue(())).unwrap();
+        volume.first.remount().unwrap();
+        let (before, excess, used) =
+            (dump(&mount).unwrap(), filefrag(&mount).unwrap().excess, btrfs_usage(&mount).unwrap().data);
+        let finished = common::longrun("full").run(&mount, LIMIT).unwrap();
+        volume.first.remount().unwrap();
+        compare(&before, &dump(&mount).unwrap()).unwrap();
+        let (left, now) = (filefrag(&mount).unwrap().excess, btrfs_usage(&mount).unwrap().data);
+        assert!(excess > 1000 && left * 10 <= excess, "{profile}: {excess} before, {left} after\n{}", finished.stdout);
+        assert!(now <= used, "{profile}: {used} bytes before, {now} after");
+        tool::run("btrfs", ["scrub", "start", "-B", mount.to_str().unwrap()]).unwrap();
+        volume.first.check().unwrap();
+    }
 }
 
 #[test]
@@ -155,10 +179,17 @@ fn loop_a_signal_ends_it_within_seconds_and_leaves_no_balance_behind() {
 }
 
 #[test]
-fn loop_chunks_that_hold_trees_too_or_are_striped_are_refused_and_doubled_data_moves_with_its_copy() {
+fn loop_chunks_with_trees_too_with_parity_or_of_two_kinds_are_refused_and_doubled_data_moves_with_its_copy() {
     let create = |options: &[&str]| LoopVolume::create(&VolumeSpec::btrfs(640).mkfs(options)).unwrap();
-    for (options, reason) in [(["-M"].as_slice(), "--mixed"), (["-d", "raid0", "-m", "raid0"].as_slice(), "RAID0")] {
-        let volume = create(options);
+    let (mixed, parity) = (create(&["-M"]), SeveralDevices::create("raid5", 3, 256));
+    let half = create(&["-d", "single"]);
+    fs::write(half.mount_point().join("large"), vec![7; 200 << 20]).unwrap();
+    let convert =
+        ["balance", "start", "-f", "-dconvert=dup,limit=1", half.mount_point().to_str().unwrap()].map(str::to_owned);
+    btrfs(&convert.each_ref().map(String::as_str));
+    for (volume, reason) in
+        [(&mixed, "--mixed"), (&parity.first, "RAID5"), (&half, "converted only in part (DUP, single")]
+    {
         in_pieces(&volume.mount_point().join("file"), 20, 1);
         let before = dump(&volume.mount_point()).unwrap();
         let refused = common::longrun("full").start(&volume.mount_point()).unwrap().wait(LIMIT).unwrap();
@@ -183,16 +214,9 @@ fn loop_chunks_that_hold_trees_too_or_are_striped_are_refused_and_doubled_data_m
 }
 
 #[test]
-fn loop_a_volume_of_two_devices_or_one_that_somebody_else_works_on_is_refused() {
+fn loop_a_volume_that_somebody_else_works_on_is_refused() {
     let volume = LoopVolume::create(&VolumeSpec::btrfs(640)).unwrap();
-    let other = LoopVolume::create(&VolumeSpec::btrfs(640)).unwrap();
     let mount = volume.mount_point();
-    let device = other.device().to_owned();
-    other.unmount().unwrap();
-    btrfs(&["device", "add", "-f", device.to_str().unwrap(), mount.to_str().unwrap()]);
-    let refused = common::longrun("full").start(&mount).unwrap().wait(LIMIT).unwrap();
-    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
-    btrfs(&["device", "remove", device.to_str().unwrap(), mount.to_str().unwrap()]);
     fs::write(mount.join("file"), vec![7; 64 << 20]).unwrap();
     let locked = longrun_sys::LockFile::new(File::open(&mount).unwrap());
     assert!(locked.set(longrun_sys::FlockOperation::LockExclusive).unwrap());

@@ -191,7 +191,7 @@ fn loop_files_that_must_not_move_are_skipped_with_their_reason() {
     tool::run("chattr", ["+i", immutable.to_str().unwrap()]).unwrap();
     tool::run("chattr", ["+a", appended.to_str().unwrap()]).unwrap();
     for path in [&program, &former] {
-        fs::copy("/bin/sleep", path).unwrap();
+        tool::install("/bin/sleep".as_ref(), path).unwrap();
     }
     tool::run("mkswap", [&swap]).unwrap();
     // What the permissions say must not decide: see `former` too.
@@ -239,7 +239,7 @@ fn loop_files_that_must_not_move_are_skipped_with_their_reason() {
 fn loop_a_program_can_be_executed_again_and_again_while_it_is_moved() {
     let volume = fresh(256, &[]);
     let program = volume.mount_point().join("program");
-    fs::copy("/bin/true", &program).unwrap();
+    tool::install("/bin/true".as_ref(), &program).unwrap();
     rustix::fs::sync();
     let mut moved = open(&volume);
     let target = capture_run(&mut moved, 64);

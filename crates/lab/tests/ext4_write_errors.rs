@@ -161,7 +161,7 @@ fn loop_what_is_given_back_at_once_is_not_what_a_failed_write_still_needs() {
 fn loop_what_cannot_be_put_back_is_kept_under_a_name_and_can_be_read_from_the_device() {
     let volume = on_disk(256);
     let path = volume.mount_point().join("program");
-    std::fs::copy("/bin/sleep", &path).unwrap();
+    tool::install("/bin/sleep".as_ref(), &path).unwrap();
     File::open(&path).unwrap().sync_all().unwrap();
     let content = std::fs::read(&path).unwrap();
     // Of an earlier run, say.

@@ -42,7 +42,7 @@ impl Impostors {
         tool::run("chmod", ["755".as_ref(), directory.path().as_os_str()]).unwrap();
         let shell = fs::canonicalize("/bin/sh").unwrap();
         for name in ["e4defrag", "xfs_fsr", "btrfs"] {
-            fs::copy(&shell, directory.path().join(name)).unwrap();
+            tool::install(&shell, &directory.path().join(name)).unwrap();
         }
         tool::run("mkfifo", [directory.path().join("fifo")]).unwrap();
         Self(directory)

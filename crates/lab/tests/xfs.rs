@@ -7,7 +7,7 @@
 mod common;
 
 use longrun_ageing::Recipe;
-use longrun_lab::oracle::{dump, excess_of, filefrag};
+use longrun_lab::oracle::{compare, dump, excess_of, filefrag};
 use longrun_lab::{LoopVolume, VolumeSpec, tool};
 use longrun_sys::{ByteRange, Mapping};
 use std::ffi::OsStr;
@@ -77,7 +77,7 @@ fn loop_files_that_must_not_move_on_xfs_stay_and_the_others_lose_nothing() {
     let finished = common::longrun("full").run(&mount, LIMIT).unwrap();
     let skipped: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
     volume.remount().unwrap();
-    longrun_lab::oracle::compare(&before, &dump(&mount).unwrap()).unwrap();
+    compare(&before, &dump(&mount).unwrap()).unwrap();
     assert_eq!(staying.map(places), were, "{skipped:#}");
     let left: u64 = filefrag(&mount).unwrap().excess;
     let pinned: u64 = [original, immutable, &copy].map(|path| excess_of(path).unwrap()).iter().sum();
@@ -108,7 +108,7 @@ fn loop_files_that_share_all_their_blocks_on_xfs_move_together_and_go_on_sharing
 
     let finished = common::longrun("full").run(&mount, LIMIT).unwrap();
 
-    longrun_lab::oracle::compare(&before, &dump(&mount).unwrap()).unwrap();
+    compare(&before, &dump(&mount).unwrap()).unwrap();
     let groups = [(first, vec!["first-1", "first-2"]), (second, vec!["second-1"])];
     for (file, names) in &groups {
         let now = extents(file);
@@ -124,7 +124,7 @@ fn loop_files_that_share_all_their_blocks_on_xfs_move_together_and_go_on_sharing
     assert!(now + (1 << 20) >= free, "{} bytes of free space are gone", free - now);
     drop(lost);
     volume.remount().unwrap();
-    longrun_lab::oracle::compare(&before, &dump(&mount).unwrap()).unwrap();
+    compare(&before, &dump(&mount).unwrap()).unwrap();
     volume.check().unwrap();
 }
 
@@ -160,7 +160,7 @@ fn loop_a_file_or_directory_of_xfs_is_put_together_alone() {
     assert_eq!(others(&inside), were);
 
     volume.remount().unwrap();
-    longrun_lab::oracle::compare(&before, &dump(&mount).unwrap()).unwrap();
+    compare(&before, &dump(&mount).unwrap()).unwrap();
     volume.check().unwrap();
 }
 
@@ -175,18 +175,34 @@ fn refused(volume: &LoopVolume, reason: &str) {
 }
 
 #[test]
-fn loop_xfs_that_cannot_share_or_has_blocks_of_another_size_is_refused_with_the_reason() {
-    let without = ["-m", "reflink=0"].as_slice();
-    let small = ["-b", "size=1024"].as_slice();
-    let large = ["-b", "size=65536"].as_slice();
-    let mut cases = vec![(without, "without reflink"), (small, "blocks of 1024 bytes")];
+fn loop_xfs_that_cannot_share_blocks_is_refused_with_the_reason() {
+    let volume = LoopVolume::create(&VolumeSpec::xfs(320).mkfs(&["-m", "reflink=0"])).unwrap();
+    refused(&volume, "without reflink");
+}
+
+#[test]
+fn loop_on_xfs_with_blocks_that_are_no_pages_files_are_put_together_and_nothing_else_is_done() {
+    let mut sizes = vec!["size=1024"];
     // Blocks that are larger than a page of memory are mounted from Linux 6.12 on.
     if kernel() >= (6, 12) {
-        cases.push((large, "blocks of 65536 bytes"));
+        sizes.push("size=16384");
     }
-    for (options, reason) in cases {
-        let volume = LoopVolume::create(&VolumeSpec::xfs(320).mkfs(options)).unwrap();
-        refused(&volume, reason);
+    for size in sizes {
+        let spec = VolumeSpec::xfs(384).mkfs(&["-b", size]);
+        let (volume, _) = LoopVolume::aged(&spec, Recipe::Churn, 9).unwrap();
+        let mount = volume.mount_point();
+        let (before, excess) = (dump(&mount).unwrap(), filefrag(&mount).unwrap().excess);
+        for mode in ["full", "efficient"] {
+            let refused = common::longrun(mode).start(&mount).unwrap().wait(LIMIT).unwrap();
+            assert!(refused.status.code() == Some(3) && refused.stderr.contains("--mode files"), "{refused:?}");
+        }
+        let finished = common::longrun("files").run(&mount, LIMIT).unwrap();
+        let left = filefrag(&mount).unwrap().excess;
+        assert!(excess > 100 && left <= excess / 2, "{size}: {excess}, then {left}: {}", finished.stdout);
+        compare(&before, &dump(&mount).unwrap()).unwrap();
+        volume.remount().unwrap();
+        compare(&before, &dump(&mount).unwrap()).unwrap();
+        volume.check().unwrap();
     }
 }
 
@@ -213,7 +229,7 @@ fn loop_every_way_to_make_xfs_that_can_be_optimized_is() {
         let finished = common::longrun("full").run(&mount, LIMIT).unwrap();
         let left = filefrag(&mount).unwrap().excess;
         assert!(excess > 100 && left <= excess / 50, "{options:?}: {excess}, then {left}: {}", finished.stdout);
-        longrun_lab::oracle::compare(&before, &dump(&mount).unwrap()).unwrap();
+        compare(&before, &dump(&mount).unwrap()).unwrap();
         volume.check().unwrap();
     }
 }

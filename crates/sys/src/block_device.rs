@@ -154,6 +154,25 @@ impl BlockDevice {
     }
 }
 
+/// The devices of the btrfs that `device` belongs to, or it alone. A device that is missing has no number.
+#[must_use]
+pub fn volume_members(device: DeviceNumber) -> Vec<DeviceNumber> {
+    members_within(Path::new(SYSFS), device)
+}
+
+fn members_within(sysfs: &Path, device: DeviceNumber) -> Vec<DeviceNumber> {
+    let entries = |directory: PathBuf| fs::read_dir(directory).into_iter().flatten().flatten();
+    let numbers = |volume: PathBuf| -> Vec<DeviceNumber> {
+        let devices = entries(volume.join("devices"));
+        let number = |entry: fs::DirEntry| number_in(&fs::read_to_string(entry.path().join("dev")).ok()?);
+        let mut numbers: Vec<DeviceNumber> = devices.filter_map(number).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let mut volumes = entries(sysfs.join("fs/btrfs")).map(|entry| numbers(entry.path()));
+    volumes.find(|numbers| numbers.contains(&device)).unwrap_or_else(|| vec![device])
+}
+
 fn numbered(sysfs: &Path, number: DeviceNumber) -> PathBuf {
     sysfs.join("dev/block").join(number.to_string())
 }
@@ -214,6 +233,21 @@ mod tests {
         assert_eq!(top.below.first().unwrap().kind, BlockDeviceKind::Joined);
         assert_eq!(top.layers().len(), 6);
         assert_eq!(names(&at(&root, 8, 18).lowest()), "sdb");
+    }
+
+    #[test]
+    fn a_btrfs_has_all_its_devices_and_another_device_is_alone() {
+        let root = sysfs(&[("sda", "8:0", "", &[]), ("sdb", "8:16", "", &[]), ("sdc", "8:32", "", &[])]);
+        let of = |minor| members_within(root.path(), DeviceNumber { major: 8, minor }).len();
+        assert_eq!(of(0), 1, "no btrfs at all");
+        for (volume, names) in [("one", &["sda", "sdb"][..]), ("other", &["missing"])] {
+            let members = root.path().join("fs/btrfs").join(volume).join("devices");
+            fs::create_dir_all(&members).unwrap();
+            for name in names {
+                symlink(root.path().join("devices").join(name), members.join(name)).unwrap();
+            }
+        }
+        assert_eq!([of(0), of(16), of(32)], [2, 2, 1]);
     }
 
     #[test]

@@ -46,6 +46,15 @@ impl FileHandle {
         if generation == 0 { None } else { Self::new(BTRFS_WITHOUT_PARENT, &bytes) }
     }
 
+    /// The handle of a file on XFS. Generation 0 is one like any other there.
+    #[must_use]
+    pub fn on_xfs(file: FileId) -> Option<Self> {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&file.inode.0.to_ne_bytes());
+        bytes[8..].copy_from_slice(&file.generation.to_ne_bytes());
+        Self::new(crate::xfs::INODE_AND_GENERATION, &bytes)
+    }
+
     /// The file on btrfs that it names, and its generation.
     #[must_use]
     pub fn as_btrfs(&self) -> Option<(TreeId, InodeNumber, u32)> {

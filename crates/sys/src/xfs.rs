@@ -99,10 +99,7 @@ pub fn open_without_times(mount: impl AsFd, file: &FileHandle, flags: OFlags) ->
 /// # Errors
 /// `ESTALE` when there is no such file any more. Generation 0 is one like any other here.
 pub fn open_xfs_by_id(mount: impl AsFd, id: FileId, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let mut bytes = [0; 12];
-    bytes[..8].copy_from_slice(&id.inode.0.to_ne_bytes());
-    bytes[8..].copy_from_slice(&id.generation.to_ne_bytes());
-    FileHandle::new(INODE_AND_GENERATION, &bytes).ok_or(Errno::STALE)?.open(mount, flags)
+    FileHandle::on_xfs(id).ok_or(Errno::STALE)?.open(mount, flags)
 }
 
 /// `struct fsxattr`.

@@ -7,6 +7,7 @@ pub mod btrfs;
 mod bytes;
 mod ext2;
 pub mod ext4;
+mod file_by_file;
 mod file_system;
 mod file_systems;
 pub mod mend;

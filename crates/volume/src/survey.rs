@@ -33,7 +33,14 @@ pub trait Survey {
     fn layout(&self) -> &VolumeLayout;
 
     /// Why its files must not be moved, if there is a reason that lies in how the volume was made.
-    fn refusal(&self) -> Option<String>;
+    fn refusal(&self) -> Option<String> {
+        None
+    }
+
+    /// The devices of a volume that has several.
+    fn devices(&self) -> &[DeviceSpace] {
+        &[]
+    }
 
     /// Who has `block`, which lies on the volume.
     fn owner(&self, block: PhysicalBlock) -> Owner;
@@ -43,6 +50,17 @@ pub trait Survey {
 
     /// What a plan is made from, and what tells names afterwards.
     fn into_scan(self: Box<Self>) -> (Scan, Box<dyn Names>);
+}
+
+/// A device of a volume that has several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceSpace {
+    /// The number that the file system gave it.
+    pub id: u64,
+    /// Its size.
+    pub bytes: Bytes,
+    /// What of it the file system has not allocated to any kind of content.
+    pub unallocated: Bytes,
 }
 
 /// Finds the paths of files.

@@ -93,6 +93,7 @@ fn by_walking(start: &Path, info: VolumeInfo, top: usize, watch: &mut Watch) -> 
     Ok(Findings {
         info,
         disks: device.and_then(|meta| Disks::below(DeviceNumber::from_stat(meta.rdev()))),
+        devices: Vec::new(),
         method: Method::Walk { occupied: walk.occupied_bytes },
         figures: walk.figures(),
         most_fragmented: walk.most_fragmented.into_iter().map(|f| (f.path, f.fragments, f.bytes)).collect(),

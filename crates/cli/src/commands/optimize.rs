@@ -116,7 +116,7 @@ impl Job<'_> {
         let progress = ScanProgress::new(watch, 0);
         let before = Analysis::new(&survey.findings(WORST_SHOWN, &progress)?);
         let (scan, names) = survey.into_scan();
-        let told = match self.settings(&before) {
+        let told = match self.settings(&before, &scan)? {
             Some(settings) => {
                 let plan = self.plan(scan, &settings, &progress)?;
                 told(&plan, &settings, names.of(plan.layout(), shown(&plan), &progress)?)
@@ -135,7 +135,7 @@ impl Job<'_> {
         watch.phase("planning", Unit::Steps);
         let progress = ScanProgress::new(watch, 0);
         let before = self.analysis(scan.layout(), begun, |files| volume.names(scan.layout(), files, &progress))?;
-        let Some(settings) = self.settings(&before) else {
+        let Some(settings) = self.settings(&before, &scan)? else {
             let figures = scan.layout().fragmentation();
             let plan = not_worth(&figures);
             watch.finish();
@@ -155,9 +155,16 @@ impl Job<'_> {
     }
 
     /// With the mode that was asked for, or the one that the verdict names; `None` when that is none.
-    fn settings(&self, before: &Analysis) -> Option<Settings> {
-        let mode = self.asked.or(before.mode())?;
-        Some(Settings { mode, ..self.settings.clone() })
+    fn settings(&self, before: &Analysis, scan: &Scan) -> Result<Option<Settings>, Failure> {
+        let mode = match (self.asked, scan.only_files()) {
+            (Some(Mode::Full | Mode::Efficient), Some(reason)) => {
+                let text = format!("{}: {reason}; use --mode files", self.target.given.display());
+                return Err(Failure::new(Status::Refused, text));
+            }
+            (None, Some(_)) => before.mode().map(|_| Mode::Files),
+            (asked, _) => asked.or(before.mode()),
+        };
+        Ok(mode.map(|mode| Settings { mode, ..self.settings.clone() }))
     }
 
     fn plan(&self, scan: Scan, settings: &Settings, progress: &dyn Progress) -> Result<Plan, Failure> {

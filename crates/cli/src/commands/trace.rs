@@ -9,11 +9,11 @@ use crate::report::{print, print_json};
 use crate::signals;
 use crate::text::printable_path;
 use longrun_iotrace::{Comparison, Options, Recording, TraceError, Tracer, VERSION};
-use longrun_sys::{BlockDevice, DeviceNumber};
+use longrun_sys::{BlockDevice, volume_members};
 use longrun_volume::Target;
 use serde::Serialize;
 use std::io::{IsTerminal as _, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use std::{fs, io};
@@ -90,27 +90,12 @@ fn tops(target: &Path) -> Result<Vec<BlockDevice>, Failure> {
         )
     })?;
     let known = |number| BlockDevice::numbered(number).ok();
-    let devices: Vec<BlockDevice> = members(number).into_iter().filter_map(known).collect();
+    let devices: Vec<BlockDevice> = volume_members(number).into_iter().filter_map(known).collect();
     if devices.is_empty() {
         Err(refused("it is not on a block device, so there is nothing to trace"))
     } else {
         Ok(devices)
     }
-}
-
-/// The devices of the btrfs that `device` belongs to, or it alone.
-fn members(device: DeviceNumber) -> Vec<DeviceNumber> {
-    let numbers = |volume: PathBuf| -> Vec<DeviceNumber> {
-        let entries = fs::read_dir(volume.join("devices")).into_iter().flatten().flatten();
-        entries.filter_map(|entry| number_of(&fs::read_to_string(entry.path().join("dev")).ok()?)).collect()
-    };
-    let volumes = fs::read_dir("/sys/fs/btrfs").into_iter().flatten().flatten().map(|entry| numbers(entry.path()));
-    volumes.into_iter().find(|numbers| numbers.contains(&device)).unwrap_or_else(|| vec![device])
-}
-
-fn number_of(text: &str) -> Option<DeviceNumber> {
-    let (major, minor) = text.trim().split_once(':')?;
-    Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
 fn write(path: &Path, content: &str, act: &str) -> Result<(), Failure> {

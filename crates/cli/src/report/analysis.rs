@@ -7,6 +7,7 @@ use longrun_engine::VolumeInfo;
 use longrun_governor::Disks;
 use longrun_layout::{Bytes, Fragmentation};
 use longrun_planner::Mode;
+use longrun_volume::survey::DeviceSpace;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -31,6 +32,8 @@ pub struct Findings {
     pub info: VolumeInfo,
     /// The disks below it, if they are known.
     pub disks: Option<Disks>,
+    /// The file system's devices, if it has several and they were looked at.
+    pub devices: Vec<DeviceSpace>,
     /// How the figures were obtained.
     pub method: Method,
     /// The figures. After a walk only the size of the free space is valid.
@@ -52,6 +55,8 @@ pub struct Analysis {
     device: String,
     filesystem: String,
     disks: Option<Disks>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<DeviceFigures>,
     method: &'static str,
     files: u64,
     directories: u64,
@@ -76,6 +81,20 @@ struct FreeSpaceFigures {
     pieces: Option<u64>,
     largest_bytes: Option<u64>,
     floor_pieces: Option<u64>,
+}
+
+/// One of several devices of the file system.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct DeviceFigures {
+    id: u64,
+    bytes: u64,
+    unallocated_bytes: u64,
+}
+
+impl From<&DeviceSpace> for DeviceFigures {
+    fn from(device: &DeviceSpace) -> Self {
+        Self { id: device.id, bytes: device.bytes.0, unallocated_bytes: device.unallocated.0 }
+    }
 }
 
 /// One of the most fragmented files.
@@ -108,6 +127,7 @@ impl Analysis {
             device: json_name(&findings.info.device).0,
             filesystem: findings.info.filesystem.clone(),
             disks: findings.disks.clone(),
+            devices: findings.devices.iter().map(DeviceFigures::from).collect(),
             method,
             files: figures.files,
             directories: figures.directories,
@@ -184,6 +204,10 @@ impl Analysis {
             }
             _ => lines.push(("free", size(Bytes(free.bytes)))),
         }
+        for device in &self.devices {
+            let (bytes, unallocated) = (size(Bytes(device.bytes)), size(Bytes(device.unallocated_bytes)));
+            lines.push(("device", format!("{}: {bytes}, of which {unallocated} are in no block group", device.id)));
+        }
         if let Some(disks) = &self.disks {
             let whole = size(disks.policy.whole);
             lines.push(("disk", format!("{disks}; fragments of {whole} and more are read as fast as whole files")));
@@ -246,6 +270,7 @@ pub mod tests {
                 kinds: vec![DiskKind::Virtual],
                 policy: DiskPolicy::of(DiskKind::Virtual),
             }),
+            devices: Vec::new(),
             method: Method::Scan,
             figures: Fragmentation {
                 files: 25_000,

@@ -14,4 +14,4 @@ pub use crate::Halt;
 pub use foresee::foresee;
 pub use pass::{carry_out, optimize};
 pub use tasks::Task;
-pub use traits::{ChunkKey, DataChunk, Evacuated, Meter, Picture, Relocated, UnitOfFiles};
+pub use traits::{ChunkKey, DataChunk, Evacuated, Meter, Picture, Relocated, UnitOfFiles, left};

@@ -353,6 +353,7 @@ impl Pass<'_> {
             has_just_emptied: self.has_just_emptied,
             space: self.space,
             goal,
+            into_pieces: picture.only_files.is_some(),
         }
     }
 

@@ -172,6 +172,7 @@ mod tests {
             chunk_length: Blocks(1000),
             units: vec![UnitOfFiles { divisible: true, members: vec![(FileIndex(0), Bytes(25 * 4096))] }],
             staying: Vec::new(),
+            only_files: None,
         };
         let found = prospects(&picture, Mode::Full);
         let [whole] = found.as_slice() else { panic!("{found:?}") };

@@ -1,6 +1,7 @@
 //! The primitives of a volume that allocates its space in chunks.
 
 use super::Task;
+use crate::share::NotMended;
 use crate::{Halt, Observer, SkipReason, Stop, Volume};
 use longrun_layout::{Blocks, Bytes, Extent, FileIndex, VolumeLayout};
 
@@ -46,6 +47,8 @@ pub struct Picture {
     pub units: Vec<UnitOfFiles>,
     /// Fragmented files that must stay, with the reason.
     pub staying: Vec<(FileIndex, SkipReason)>,
+    /// Why nothing can be done for the free space, where that is so.
+    pub only_files: Option<&'static str>,
 }
 
 /// Is asked before each part of an operation, and receives the number of bytes written.
@@ -61,6 +64,23 @@ pub trait Meter: Observer {
 
     /// So much was written.
     fn wrote(&mut self, bytes: Bytes);
+}
+
+/// What it is to a pass that files were not rewritten.
+///
+/// # Errors
+/// [`Halt`], when that was because it is to end.
+pub fn left(reason: NotMended, meter: &dyn Meter) -> Result<SkipReason, Halt> {
+    Ok(match reason {
+        NotMended::Cancelled => return Err(meter.stop().unwrap_or(Stop::Cancelled).into()),
+        NotMended::Skipped(reason) => reason,
+        // The scan had found no other file that shares it.
+        NotMended::Shared => SkipReason::Changed,
+        NotMended::Compressed => SkipReason::Compressed,
+        NotMended::NoGain | NotMended::WholeEnough => SkipReason::TargetTaken,
+        NotMended::LowSpace | NotMended::Budget => SkipReason::SpaceNeeded,
+        NotMended::OtherOptimizer => SkipReason::Busy,
+    })
 }
 
 /// The result of emptying a chunk.

@@ -42,16 +42,36 @@ pub(super) fn that_fit(
     wanted: &[UnitIndex],
     mut room: Room,
 ) -> Option<Vec<Portion>> {
+    affordable(map, limits, wanted, |length| room.take(length))
+}
+
+/// The units of `wanted` that the limits permit, and `takes` by their length.
+pub(super) fn affordable(
+    map: &ChunkMap,
+    limits: &ChunkLimits,
+    wanted: &[UnitIndex],
+    mut takes: impl FnMut(u64) -> bool,
+) -> Option<Vec<Portion>> {
     let mut spent = 0;
     let mut chosen = Vec::new();
     for index in wanted {
         let Some(unit) = map.unit(*index) else { continue };
-        if limits.affords(spent + unit.written.0) && room.take(unit.written.0) {
+        if limits.affords(spent + unit.written.0) && takes(unit.written.0) {
             spent += unit.written.0;
             chosen.push(Portion::whole(*index));
         }
     }
     (!chosen.is_empty()).then_some(chosen)
+}
+
+/// Takes lengths up to `all` together.
+pub(super) fn up_to(all: u64) -> impl FnMut(u64) -> bool {
+    let mut left = all;
+    move |length| {
+        let takes = length <= left;
+        left -= if takes { length } else { 0 };
+        takes
+    }
 }
 
 /// All data of some areas, with or without excess, so that these areas become free in one piece. The areas that cost

@@ -60,7 +60,13 @@ pub fn next_stage(map: &ChunkMap, limits: &ChunkLimits) -> Option<Stage> {
     let wanted = choice::wanted(map, &of_files);
     let for_files = match limits.mode {
         _ if wanted.is_empty() => None,
-        Mode::Files => choice::that_fit(map, &of_files, &wanted, Room::all(map, &of_files)).map(gather),
+        Mode::Files => {
+            let room = Room::all(map, &of_files);
+            let all = if limits.into_pieces { room.total() } else { 0 };
+            choice::that_fit(map, &of_files, &wanted, room)
+                .or_else(|| choice::affordable(map, &of_files, &wanted, choice::up_to(all)))
+                .map(gather)
+        }
         Mode::Full | Mode::Efficient => for_files(map, &of_files, &wanted),
     };
     for_files.or_else(|| if limits.mode == Mode::Full { for_space(map, limits) } else { None })

@@ -179,6 +179,8 @@ pub struct ChunkLimits {
     pub space: Consolidation,
     /// The number of excess fragments that is good enough.
     pub goal: u64,
+    /// Units for which there is no room in one piece are rewritten too: the volume knows when it makes them no better.
+    pub into_pieces: bool,
 }
 
 /// Whether consolidation of free space achieves the expected result. This is uncertain, because the volume chooses the

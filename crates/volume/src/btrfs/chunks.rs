@@ -1,39 +1,37 @@
-//! The chunks of a volume, and the unallocated parts of its device.
+//! The chunks of a volume, and the unallocated parts of its devices.
 //!
-//! Owns the reading of the chunk tree, the block groups and the device tree. Refuses volumes whose chunks are not
-//! contiguous on one device.
+//! Owns the reading of the chunk tree, the block groups and the device tree. Where chunks lie in the layout is said in
+//! [`super::line`].
 
 use super::address::Address;
 use super::items::{ChunkItem, FIRST_OBJECT, block_group_used, device_bytes, device_extent_length, kind};
+use super::line::{Nonsense, RESERVED, STRIPE_UNIT, SUPERBLOCKS, lay};
 use super::model::{Chunk, Profile};
 use super::trees::Trees;
+use crate::survey::DeviceSpace;
 use longrun_engine::VolumeError;
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, ExtentSet, PhysicalBlock};
 use longrun_sys::{BtrfsInfo, TreeId, TreeKey, Visit};
 
-/// btrfs leaves the start of each device alone.
-const RESERVED: u64 = 1 << 20;
-/// The superblock and its copies, each with what is kept free of anything else.
-pub(super) const SUPERBLOCKS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
-pub(super) const SUPERBLOCK_BYTES: u64 = 64 << 10;
 /// No chunk is made of less.
 const LEAST_CHUNK: u64 = 64 << 10;
 
-/// The one device of a volume and the chunks on it.
+/// The chunks of a volume, and what else its devices have.
 #[derive(Debug)]
 pub(super) struct ChunkMap {
     pub(super) chunks: Vec<Chunk>,
+    /// In the layout.
     pub(super) unallocated: Vec<Extent>,
-    pub(super) device: u64,
-    pub(super) device_bytes: Bytes,
+    pub(super) devices: Vec<DeviceSpace>,
+    /// How new chunks for data are stored.
+    pub(super) data_profile: Profile,
+    /// The blocks of the layout.
+    pub(super) total: Blocks,
 }
 
-/// Why a volume as a whole cannot be told in places on one device, if so.
+/// Why no volume that is made like this can be read, if so.
 pub(super) fn refusal(info: &BtrfsInfo) -> Option<String> {
-    if info.is_strange() {
-        return Some("btrfs with zones or with a feature that this version does not know".to_owned());
-    }
-    (info.devices != 1).then(|| format!("reading btrfs on {} devices as a whole", info.devices))
+    info.is_strange().then(|| "btrfs with zones or with a feature that this version does not know".to_owned())
 }
 
 /// Reads them, without free space.
@@ -42,7 +40,10 @@ pub(super) fn read(trees: &mut Trees<'_>, info: &BtrfsInfo) -> Result<ChunkMap, 
     let last = TreeKey::last_of(u64::MAX);
     trees.visit(TreeId::CHUNKS, TreeKey::first_of(0), last, |item| {
         match (item.key.kind, item.key.object) {
-            (kind::DEVICE, _) => devices.extend(device_bytes(item.bytes).map(|bytes| (item.key.offset, bytes))),
+            (kind::DEVICE, _) => {
+                let device = |bytes| DeviceSpace { id: item.key.offset, bytes, unallocated: Bytes(0) };
+                devices.extend(device_bytes(item.bytes).map(device));
+            }
             (kind::CHUNK, FIRST_OBJECT) => match ChunkItem::decode(item.bytes) {
                 Some(chunk) => found.push((Address(item.key.offset), chunk)),
                 None => strange = true,
@@ -51,80 +52,46 @@ pub(super) fn read(trees: &mut Trees<'_>, info: &BtrfsInfo) -> Result<ChunkMap, 
         }
         Visit::Next
     })?;
-    let &[(device, device_bytes)] = devices.as_slice() else {
-        return Err(trees.unsupported(format!("reading btrfs on {} devices as a whole", devices.len())));
-    };
-    if strange {
-        return Err(trees.damaged("a chunk item is invalid"));
+    if strange || devices.is_empty() {
+        return Err(trees.damaged("the chunk tree is invalid"));
     }
-    let mut chunks = Vec::with_capacity(found.len());
-    for (start, item) in found {
-        let placed = place(start, &item, info.block_size, device, device_bytes);
-        chunks.push(placed.map_err(|problem| match problem {
-            Misplaced::Elsewhere => trees.unsupported("reading btrfs with striped or mirrored data as a whole"),
-            Misplaced::Nonsense => trees.damaged(format!("the chunk at {} is invalid", start.0)),
-        })?);
-    }
+    let line = lay(&found, &devices, info.block_size)
+        .map_err(|Nonsense(at)| trees.damaged(format!("the chunk at {} is invalid", at.0)))?;
+    let mut chunks = line.chunks;
     if chunks.windows(2).any(|pair| matches!(pair, [a, b] if a.end() > b.start)) {
         return Err(trees.damaged("chunks overlap"));
     }
     read_used(trees, info, &mut chunks)?;
+    let mut gaps = Vec::new();
+    for device in &mut devices {
+        let taken = allocated(trees, info, device.id)?;
+        let found = unallocated(&taken, device.bytes, info.block_size);
+        device.unallocated = found.iter().map(|gap| info.block_size.to_bytes(gap.length)).sum();
+        gaps.push(found);
+    }
+    let data_profile = chunks.iter().rfind(|chunk| chunk.kind.holds_data()).map_or(Profile::Single, |c| c.profile);
+    let (unallocated, total) = match gaps.as_mut_slice() {
+        [of_one] if line.is_of_device => (std::mem::take(of_one), Blocks(line.end.0)),
+        _ => {
+            let room: Vec<Bytes> = devices.iter().map(|device| device.unallocated).collect();
+            let room = data_profile.room_in(&room).0 / u64::from(info.block_size.bytes());
+            let room = Extent { start: line.end, length: Blocks(room) };
+            ((!room.is_empty()).then_some(room).into_iter().collect(), Blocks(room.end().0))
+        }
+    };
+    Ok(ChunkMap { chunks, unallocated, devices, data_profile, total })
+}
+
+/// What of a device belongs to chunks.
+fn allocated(trees: &mut Trees<'_>, info: &BtrfsInfo, device: u64) -> Result<ExtentSet, VolumeError> {
     let mut taken = ExtentSet::new();
-    let (first, last) = (
-        TreeKey { object: device, kind: kind::DEVICE_EXTENT, offset: 0 },
-        TreeKey { object: device, kind: kind::DEVICE_EXTENT, offset: u64::MAX },
-    );
-    trees.visit(TreeId::DEVICES, first, last, |item| {
+    let key = |offset| TreeKey { object: device, kind: kind::DEVICE_EXTENT, offset };
+    trees.visit(TreeId::DEVICES, key(0), key(u64::MAX), |item| {
         let length = device_extent_length(item.bytes).unwrap_or_default();
         taken.insert(outer(info.block_size, item.key.offset, length.0));
         Visit::Next
     })?;
-    let unallocated = unallocated(&taken, device_bytes, info.block_size);
-    Ok(ChunkMap { chunks, unallocated, device, device_bytes })
-}
-
-enum Misplaced {
-    /// On another device, or not in one piece.
-    Elsewhere,
-    Nonsense,
-}
-
-fn place(
-    start: Address,
-    item: &ChunkItem,
-    block_size: BlockSize,
-    device: u64,
-    device_bytes: Bytes,
-) -> Result<Chunk, Misplaced> {
-    let size = u64::from(block_size.bytes());
-    let mut places = Vec::with_capacity(item.stripes.len());
-    for (on, at) in &item.stripes {
-        if *on != device {
-            return Err(Misplaced::Elsewhere);
-        }
-        let inside = at.0.checked_add(item.length.0).is_some_and(|end| end <= device_bytes.0);
-        if !inside || !at.0.is_multiple_of(size) {
-            return Err(Misplaced::Nonsense);
-        }
-        places.push(PhysicalBlock(at.0 / size));
-    }
-    // Striped over a single device, it lies there in one piece.
-    let in_one_piece = matches!(item.profile, Profile::Single | Profile::Dup) || places.len() == 1;
-    if !in_one_piece {
-        return Err(Misplaced::Elsewhere);
-    }
-    let aligned = start.0.is_multiple_of(size) && item.length.0.is_multiple_of(size) && item.length.0 > 0;
-    let (Some((position, copies)), true) = (places.split_first(), aligned) else { return Err(Misplaced::Nonsense) };
-    Ok(Chunk {
-        start,
-        length: item.length,
-        kind: item.kind,
-        profile: item.profile,
-        position: *position,
-        copies: copies.to_vec(),
-        used: Bytes(0),
-        free: Vec::new(),
-    })
+    Ok(taken)
 }
 
 /// Notes how much of each chunk is used.
@@ -166,65 +133,17 @@ fn unallocated(taken: &ExtentSet, device_bytes: Bytes, block_size: BlockSize) ->
     let usable = Extent::between(PhysicalBlock(RESERVED.div_ceil(size)), PhysicalBlock(device_bytes.0 / size));
     let mut gaps: ExtentSet = taken.gaps(usable).into_iter().filter(|gap| gap.length.0 * size >= LEAST_CHUNK).collect();
     for at in SUPERBLOCKS {
-        gaps.remove(outer(block_size, at, SUPERBLOCK_BYTES));
+        gaps.remove(outer(block_size, at, STRIPE_UNIT));
     }
     gaps.iter().collect()
-}
-
-/// The parts of a chunk's first copy where btrfs keeps superblocks.
-pub(super) fn superblocks_in(chunk: &Chunk, block_size: BlockSize) -> impl Iterator<Item = Extent> {
-    let size = u64::from(block_size.bytes());
-    let (length, starts) = (chunk.length.0, std::iter::once(chunk.position).chain(chunk.copies.iter().copied()));
-    let (first, whole) = (chunk.position, chunk.extent(block_size));
-    // Whichever copy a superblock lies in, the address is lost to all.
-    starts.collect::<Vec<_>>().into_iter().flat_map(move |start| {
-        SUPERBLOCKS.into_iter().filter_map(move |at| {
-            let inside = at.checked_sub(start.0 * size).filter(|inside| *inside < length)?;
-            let unit = inside - inside % SUPERBLOCK_BYTES;
-            let lost = Extent { start: first + Blocks(unit / size), length: Blocks(SUPERBLOCK_BYTES.div_ceil(size)) };
-            lost.intersection(&whole)
-        })
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::btrfs::ChunkKind;
 
     fn block_size() -> BlockSize {
         BlockSize::new(4096).unwrap()
-    }
-
-    fn item(profile: Profile, stripes: &[(u64, u64)]) -> ChunkItem {
-        let stripes = stripes.iter().map(|(device, at)| (*device, Bytes(*at))).collect();
-        ChunkItem { length: Bytes(8 << 20), kind: ChunkKind::Data, profile, stripes }
-    }
-
-    fn placed(item: &ChunkItem) -> Result<Chunk, Misplaced> {
-        place(Address(1 << 30), item, block_size(), 1, Bytes(1 << 30))
-    }
-
-    #[test]
-    fn a_chunk_lies_where_its_first_stripe_does() {
-        let chunk = placed(&item(Profile::Dup, &[(1, 16 << 20), (1, 32 << 20)])).ok().unwrap();
-        assert_eq!(chunk.extent(block_size()), Extent::new(4096, 2048));
-        assert_eq!(chunk.copies, [PhysicalBlock(8192)]);
-        assert_eq!(chunk.address_of(block_size(), PhysicalBlock(4097)), Some(Address((1 << 30) + 4096)));
-        assert_eq!(chunk.address_of(block_size(), PhysicalBlock(4096 + 2048)), None);
-        let one = placed(&item(Profile::Raid0, &[(1, 16 << 20)]));
-        assert!(one.is_ok(), "striped over one device");
-    }
-
-    #[test]
-    fn what_lies_on_several_devices_or_nowhere_is_refused() {
-        for elsewhere in [item(Profile::Raid0, &[(1, 0), (1, 16 << 20)]), item(Profile::Single, &[(2, 0)])] {
-            assert!(matches!(placed(&elsewhere), Err(Misplaced::Elsewhere)));
-        }
-        let beyond = item(Profile::Single, &[(1, (1 << 30) - 4096)]);
-        for nonsense in [item(Profile::Single, &[]), beyond, item(Profile::Single, &[(1, 77)])] {
-            assert!(matches!(placed(&nonsense), Err(Misplaced::Nonsense)));
-        }
     }
 
     #[test]
@@ -233,12 +152,5 @@ mod tests {
         let gaps = unallocated(&taken, Bytes(128 << 20), block_size());
         // 64 MiB is block 16384; 64 KiB are 16 blocks.
         assert_eq!(gaps, [Extent::new(256, 256), Extent::new(4716, 11668), Extent::new(16400, 16368)]);
-    }
-
-    #[test]
-    fn a_superblock_in_a_chunk_is_no_free_space_of_it() {
-        let chunk = placed(&item(Profile::Dup, &[(1, 16 << 20), (1, 60 << 20)])).ok().unwrap();
-        let lost: Vec<Extent> = superblocks_in(&chunk, block_size()).collect();
-        assert_eq!(lost, [Extent::new(4096 + 1024, 16)], "4 MiB into the second copy");
     }
 }

@@ -5,7 +5,7 @@ use super::{BtrfsScan, BtrfsVolume, Chunk, ChunkKind, DataExtent, Profile, Subvo
 use crate::Target;
 use crate::file_system::FileSystem;
 use crate::mend::{self, Limits, MendError, Mended, Place};
-use crate::survey::{Names, Owner, Part, Source, Survey, free_piece};
+use crate::survey::{DeviceSpace, Names, Owner, Part, Source, Survey, free_piece};
 use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
 use longrun_layout::{Bytes, Extent, FileId, FileIndex, PhysicalBlock, VolumeLayout};
 use longrun_sys::{FileHandle, Mount};
@@ -20,7 +20,7 @@ impl FileSystem for Btrfs {
         &["btrfs"]
     }
 
-    /// Of several devices or with zones: only its files can be asked.
+    /// With zones, or newer than this program: only its files can be asked.
     fn is_unreadable_as_a_whole(&self, target: &Target) -> bool {
         let Some(mount) = &target.mount else { return false };
         let root = longrun_sys::open_trusted_directory(&mount.point).ok().map(File::from);
@@ -78,6 +78,10 @@ impl Survey for Read {
 
     fn refusal(&self) -> Option<String> {
         unfit(&self.scan)
+    }
+
+    fn devices(&self) -> &[DeviceSpace] {
+        if self.scan.geometry.devices.len() > 1 { &self.scan.geometry.devices } else { &[] }
     }
 
     fn owner(&self, block: PhysicalBlock) -> Owner {

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
     use crate::btrfs::chunks::ChunkMap;
     use crate::btrfs::{Address, Chunk, ChunkKind, Profile, SubvolumeId, picture};
-    use longrun_layout::{Extent, PhysicalBlock};
+    use longrun_layout::{Blocks, Extent, PhysicalBlock};
     use proptest::prelude::*;
 
     const START: u64 = 1 << 30;
@@ -395,11 +395,14 @@ mod tests {
                 profile: Profile::Single,
                 position: PhysicalBlock(500),
                 copies: Vec::new(),
+                superblocks: Vec::new(),
                 used: Bytes(0),
                 free: vec![Extent::new(508, 4)],
             };
             let (place, free) = (Extent::new(500, 24), Extent::new(508, 4));
-            let map = ChunkMap { chunks: vec![chunk], unallocated: Vec::new(), device: 1, device_bytes: Bytes(600 << 12) };
+            let (devices, data_profile) = (Vec::new(), Profile::Single);
+            let map =
+                ChunkMap { chunks: vec![chunk], unallocated: Vec::new(), devices, data_profile, total: Blocks(600) };
             let layout = picture::layout(&files, &map, BlockSize::new(4096).unwrap()).unwrap();
             prop_assert_eq!(layout.file_count(), files.owners.len());
             for file in layout.files().filter(|file| file.record.pin.is_none()) {

@@ -3,7 +3,6 @@
 //! Owns the reading of the free-space tree, or, where there is none, of the gaps between extents. Never writes.
 
 use super::address::Address;
-use super::chunks::superblocks_in;
 use super::items::kind;
 use super::model::{Chunk, FreeSpaceSource, chunk_index_at};
 use super::trees::Trees;
@@ -25,26 +24,25 @@ pub(super) fn read(
             Visit::Next
         })?;
         if found {
-            chunks.iter_mut().for_each(|chunk| spare_superblocks(chunk, info.block_size));
+            chunks.iter_mut().for_each(spare_superblocks);
             return Ok(FreeSpaceSource::Tree);
         }
     }
     for chunk in chunks {
         read_gaps(trees, info, chunk)?;
-        spare_superblocks(chunk, info.block_size);
+        spare_superblocks(chunk);
     }
     Ok(FreeSpaceSource::Gaps)
 }
 
 /// Where superblocks lie nothing is allocated, though the tree calls it free.
-fn spare_superblocks(chunk: &mut Chunk, block_size: BlockSize) {
-    let lost: Vec<Extent> = superblocks_in(chunk, block_size).collect();
-    if lost.is_empty() {
+fn spare_superblocks(chunk: &mut Chunk) {
+    if chunk.superblocks.is_empty() {
         return;
     }
     let mut free: ExtentSet = chunk.free.iter().copied().collect();
-    lost.into_iter().for_each(|extent| {
-        free.remove(extent);
+    chunk.superblocks.iter().for_each(|extent| {
+        free.remove(*extent);
     });
     chunk.free = free.iter().collect();
 }
@@ -136,6 +134,7 @@ mod tests {
             profile: Profile::Single,
             position: PhysicalBlock(position),
             copies: Vec::new(),
+            superblocks: Vec::new(),
             used: Bytes(0),
             free: Vec::new(),
         }
@@ -169,8 +168,8 @@ mod tests {
     fn where_superblocks_lie_nothing_is_free() {
         let mut chunk = chunk(START, 4096, 14000);
         chunk.free = vec![chunk.extent(block_size())];
-        spare_superblocks(&mut chunk, block_size());
-        // 64 MiB is block 16384, and what is lost are whole units of 16 blocks of the chunk.
+        chunk.superblocks = vec![Extent::new(16384, 16)];
+        spare_superblocks(&mut chunk);
         assert_eq!(chunk.free, [Extent::new(14000, 2384), Extent::new(16400, 1696)]);
     }
 

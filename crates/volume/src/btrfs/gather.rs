@@ -7,9 +7,9 @@ use super::units::Remainder;
 use super::{Owner, SubvolumeId};
 use crate::mounted::Named;
 use crate::remap::{Floor, Place, Sharers, Subject, Unit, open, rewrite};
-use longrun_engine::relocated::{Meter, Task};
+use longrun_engine::relocated::{Meter, Task, left};
 use longrun_engine::share::{Durable, Ended, NotMended};
-use longrun_engine::{Halt, SkipReason, Stop, VolumeError};
+use longrun_engine::{Halt, SkipReason, VolumeError};
 use longrun_layout::{BlockSize, Bytes, FileIndex, InodeNumber, LogicalBlock, PhysicalBlock, Pin, Run};
 use longrun_sys::{Errno, FileHandle, TreeId};
 use std::collections::BTreeSet;
@@ -45,20 +45,10 @@ pub(super) fn gather(
 }
 
 fn ended(why: Ended, meter: &dyn Meter) -> Result<Option<SkipReason>, Halt> {
-    let reason = match why {
-        Ended::Failed(error) => return Err(error.into()),
-        Ended::Left(reason) => reason,
-    };
-    Ok(Some(match reason {
-        NotMended::Cancelled => return Err(meter.stop().unwrap_or(Stop::Cancelled).into()),
-        NotMended::Skipped(reason) => reason,
-        // The scan had found no other file that shares it.
-        NotMended::Shared => SkipReason::Changed,
-        NotMended::Compressed => SkipReason::Compressed,
-        NotMended::NoGain | NotMended::WholeEnough => SkipReason::TargetTaken,
-        NotMended::LowSpace | NotMended::Budget => SkipReason::SpaceNeeded,
-        NotMended::OtherOptimizer => SkipReason::Busy,
-    }))
+    match why {
+        Ended::Failed(error) => Err(error.into()),
+        Ended::Left(reason) => left(reason, meter).map(Some),
+    }
 }
 
 /// All files of a task, open, and as the scan has seen them.

@@ -209,7 +209,8 @@ fn kind_of(flags: u64) -> Option<ChunkKind> {
 fn profile_of(flags: u64) -> Profile {
     let has = |bit: u32| flags & 1 << bit != 0;
     match () {
-        () if has(7) || has(8) => Profile::Parity,
+        () if has(8) => Profile::Parity(2),
+        () if has(7) => Profile::Parity(1),
         () if has(6) => Profile::Raid10,
         () if has(3) => Profile::Raid0,
         () if has(10) => Profile::Mirrored(4),
@@ -307,7 +308,7 @@ mod tests {
         assert_eq!(of(0x24), (Some(ChunkKind::Metadata), Profile::Dup));
         assert_eq!(of(0x12), (Some(ChunkKind::System), Profile::Mirrored(2)));
         assert_eq!(of(0x5 | 1 << 3), (Some(ChunkKind::Mixed), Profile::Raid0));
-        assert_eq!(of(0x1 | 1 << 8), (Some(ChunkKind::Data), Profile::Parity));
+        assert_eq!(of(0x1 | 1 << 8), (Some(ChunkKind::Data), Profile::Parity(2)));
         assert_eq!(of(0x1 | 1 << 10), (Some(ChunkKind::Data), Profile::Mirrored(4)));
         assert_eq!(of(0), (None, Profile::Single));
     }

@@ -13,6 +13,7 @@ mod files;
 mod free;
 mod gather;
 mod items;
+mod line;
 mod model;
 mod names;
 mod picture;

@@ -5,6 +5,7 @@
 use super::address::{Address, SubvolumeId};
 use super::extents::DataExtents;
 use super::sharing::SharingSets;
+use crate::survey::DeviceSpace;
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, FileIndex, InodeNumber, PhysicalBlock, VolumeLayout};
 
 /// The content of a chunk.
@@ -41,8 +42,8 @@ pub enum Profile {
     Mirrored(u8),
     /// Copies striped over devices.
     Raid10,
-    /// Striped with parity.
-    Parity,
+    /// Striped, with this many blocks of parity to each stripe.
+    Parity(u8),
 }
 
 impl Profile {
@@ -57,8 +58,30 @@ impl Profile {
             Self::Mirrored(3) => "RAID1C3",
             Self::Mirrored(_) => "RAID1C4",
             Self::Raid10 => "RAID10",
-            Self::Parity => "RAID5 or RAID6",
+            Self::Parity(1) => "RAID5",
+            Self::Parity(_) => "RAID6",
         }
+    }
+
+    /// How many bytes of content new chunks could take, where `unallocated` is free on each of the devices: about, since a
+    /// chunk takes parts of equal length of several devices.
+    #[must_use]
+    pub fn room_in(self, unallocated: &[Bytes]) -> Bytes {
+        let sum: u64 = unallocated.iter().map(|bytes| bytes.0).sum();
+        // What no other device has a counterpart for is lost to those that need one.
+        let most = unallocated.iter().map(|bytes| bytes.0).max().unwrap_or(0);
+        let on_copies = |copies: u64| match copies {
+            2 => (sum / 2).min(sum - most),
+            copies => sum / copies,
+        };
+        let count = unallocated.len() as u64;
+        Bytes(match self {
+            Self::Single | Self::Raid0 => sum,
+            Self::Dup => sum / 2,
+            Self::Mirrored(copies) => on_copies(u64::from(copies).max(1)),
+            Self::Raid10 => on_copies(2),
+            Self::Parity(parity) => sum / count.max(1) * count.saturating_sub(u64::from(parity)),
+        })
     }
 }
 
@@ -71,15 +94,17 @@ pub struct Chunk {
     pub length: Bytes,
     /// What it holds.
     pub kind: ChunkKind,
-    /// How it lies on the device.
+    /// How it lies on the devices.
     pub profile: Profile,
-    /// Where its first copy starts on the device. What lies in a chunk lies in one piece there.
+    /// Where its first copy starts in the layout. What lies in a chunk lies in one piece there.
     pub position: PhysicalBlock,
-    /// Where further copies start.
+    /// Where further copies start; none in a layout of several devices.
     pub copies: Vec<PhysicalBlock>,
+    /// Its blocks where a superblock lies on a device: never to be had. In the layout; ascending, disjoint.
+    pub superblocks: Vec<Extent>,
     /// Bytes in use, of one copy.
     pub used: Bytes,
-    /// Its free parts by place on the device (first copy); ascending, disjoint, not adjacent.
+    /// Its free parts by place in the layout (first copy); ascending, disjoint, not adjacent.
     pub free: Vec<Extent>,
 }
 
@@ -127,20 +152,26 @@ pub enum FreeSpaceSource {
 }
 
 /// The parameters of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BtrfsGeometry {
     /// The unit of allocation (btrfs' sector size), and the layout's block size.
     pub block_size: BlockSize,
     /// Bytes of a tree node.
     pub node_bytes: Bytes,
-    /// The one device.
-    pub device: u64,
-    /// Its size.
-    pub device_bytes: Bytes,
+    /// Its devices, at least one.
+    pub devices: Vec<DeviceSpace>,
     /// Where the free space was read from.
     pub free_space: FreeSpaceSource,
-    /// Files' data has a second copy on the device.
-    pub data_is_doubled: bool,
+    /// How new chunks for files' data are stored.
+    pub data_profile: Profile,
+}
+
+impl BtrfsGeometry {
+    /// The bytes of all devices.
+    #[must_use]
+    pub fn device_bytes(&self) -> Bytes {
+        self.devices.iter().map(|device| device.bytes).sum()
+    }
 }
 
 /// A subvolume or snapshot.
@@ -230,6 +261,10 @@ pub struct Owner {
 /// space in data chunks, and space that is not allocated to a chunk. Everything else without a file is an obstacle:
 /// metadata chunks with their free space, second copies, superblocks, and unreferenced parts of extents.
 ///
+/// On several devices a chunk lies in several places at once, with its blocks in turn on this and that device. The layout
+/// then has the chunks one after the other in the order of their addresses, an obstacle of one block between any two, since
+/// nothing is allocated across their border; and behind them, in one piece, what new chunks could take.
+///
 /// The [`FileId`] of a file has the ID of its subvolume as the generation, so it is unique on the volume and the same
 /// in the next scan. Files that share blocks are not a contradiction here: see [`VolumeLayout::shared`].
 ///
@@ -243,7 +278,7 @@ pub struct BtrfsScan {
     pub geometry: BtrfsGeometry,
     /// All chunks, ascending by address.
     pub chunks: Vec<Chunk>,
-    /// What of the device belongs to no chunk and could be made one. Ascending.
+    /// What in the layout belongs to no chunk and could be made one. Ascending.
     pub unallocated: Vec<Extent>,
     /// All subvolumes and snapshots, ascending by id.
     pub subvolumes: Vec<Subvolume>,

@@ -13,8 +13,7 @@ use longrun_layout::{
 
 /// Puts the layout together.
 pub(super) fn layout(files: &Files, map: &ChunkMap, block_size: BlockSize) -> Result<VolumeLayout, LayoutError> {
-    let total = Blocks(map.device_bytes.0 / u64::from(block_size.bytes()));
-    let mut builder = LayoutBuilder::new(block_size, total).sharing(true);
+    let mut builder = LayoutBuilder::new(block_size, map.total).sharing(true);
     let mut runs = Vec::new();
     let mut pins = files.pins.iter().peekable();
     for (index, owner) in (0..).map(FileIndex).zip(&files.owners) {
@@ -102,6 +101,7 @@ mod tests {
             profile: Profile::Single,
             position: PhysicalBlock(position),
             copies: Vec::new(),
+            superblocks: Vec::new(),
             used: Bytes(0),
             free: Vec::new(),
         };
@@ -111,7 +111,8 @@ mod tests {
         let mut trees = chunk(START + (200 << 12), 100, 4000, ChunkKind::Metadata);
         trees.free = vec![Extent::new(4000, 100)];
         let chunks = vec![first, chunk(START + (100 << 12), 100, 1000, ChunkKind::Data), trees];
-        ChunkMap { chunks, unallocated: vec![Extent::new(5000, 1000)], device: 1, device_bytes: Bytes(6000 << 12) }
+        let (devices, data_profile) = (Vec::new(), Profile::Single);
+        ChunkMap { chunks, unallocated: vec![Extent::new(5000, 1000)], devices, data_profile, total: Blocks(6000) }
     }
 
     /// Logical, length, place in the address space, length there, offset; in blocks.

@@ -4,7 +4,7 @@
 
 use super::chunks::ChunkMap;
 use super::files::{self, Files};
-use super::model::{BtrfsGeometry, BtrfsScan, Owner, OwnerTraits, Profile};
+use super::model::{BtrfsGeometry, BtrfsScan, Owner, OwnerTraits};
 use super::sharing::SharingSets;
 use super::trees::Trees;
 use super::{chunks, free, picture, roots, swap};
@@ -20,8 +20,7 @@ use std::path::Path;
 /// are pinned: as changed, unless a second look finds the same.
 ///
 /// # Errors
-/// [`VolumeError`]: without root; a volume on several devices, striped, or with zones; the kernel refuses or contradicts
-/// itself; `progress` was cancelled.
+/// [`VolumeError`]: without root; a volume with zones; the kernel refuses or contradicts itself; `progress` was cancelled.
 pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<BtrfsScan, VolumeError> {
     let mut trees = Trees::new(root, path, progress);
     let info = longrun_sys::btrfs_info(root).map_err(trees.failed("reading the parameters of the volume"))?;
@@ -47,14 +46,12 @@ pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<BtrfsSc
         free::read(&mut trees, &info, &mut map.chunks)?;
         layout_of(&trees, &info, &files, &map)
     })?;
-    let doubled = |chunk: &super::Chunk| chunk.kind.holds_data() && chunk.profile == Profile::Dup;
     let geometry = BtrfsGeometry {
         block_size: info.block_size,
         node_bytes: info.node_bytes,
-        device: map.device,
-        device_bytes: map.device_bytes,
+        devices: map.devices,
         free_space,
-        data_is_doubled: map.chunks.iter().any(doubled),
+        data_profile: map.data_profile,
     };
     Ok(BtrfsScan {
         layout,

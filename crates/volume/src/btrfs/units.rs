@@ -7,8 +7,9 @@ use longrun_engine::SkipReason;
 use longrun_engine::relocated::{ChunkKey, DataChunk, Picture, UnitOfFiles};
 use longrun_layout::{Blocks, Bytes, FileIndex, FileView, Pin};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
-/// A chunk for data is at most this long, and at most a tenth of the device.
+/// A chunk for data is at most this long, and at most a tenth of all devices.
 const LONGEST_CHUNK: Bytes = Bytes(1 << 30);
 /// More files than these are not moved together: each of them is held open meanwhile.
 const MOST_SHARERS: usize = 512;
@@ -16,7 +17,6 @@ const MOST_SHARERS: usize = 512;
 /// The picture of a scan, and what else there is in it.
 pub(super) fn taken_apart(scan: BtrfsScan) -> (Picture, Remainder) {
     let block_size = scan.geometry.block_size;
-    let copies = if scan.geometry.data_is_doubled { 2 } else { 1 };
     let (units, staying) = units(&scan);
     let data = scan.chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Data);
     let chunks = data
@@ -26,11 +26,11 @@ pub(super) fn taken_apart(scan: BtrfsScan) -> (Picture, Remainder) {
             free: chunk.free.clone(),
         })
         .collect();
-    let longest = Bytes(LONGEST_CHUNK.0.min(scan.geometry.device_bytes.0 / 10));
-    let unallocated: Blocks = scan.unallocated.iter().map(|extent| extent.length).sum();
-    let unallocated = Blocks(unallocated.0 / copies);
+    let longest = Bytes(LONGEST_CHUNK.0.min(scan.geometry.device_bytes().0 / 10));
+    let room: Vec<Bytes> = scan.geometry.devices.iter().map(|device| device.unallocated).collect();
+    let unallocated = Blocks(scan.geometry.data_profile.room_in(&room).0 / u64::from(block_size.bytes()));
     let chunk_length = Blocks(longest.0 / u64::from(block_size.bytes()));
-    let picture = Picture { layout: scan.layout, chunks, unallocated, chunk_length, units, staying };
+    let picture = Picture { layout: scan.layout, chunks, unallocated, chunk_length, units, staying, only_files: None };
     let remainder =
         Remainder { chunks: scan.chunks, owners: scan.owners, extents: scan.extents, subvolumes: scan.subvolumes };
     (picture, remainder)
@@ -103,11 +103,25 @@ fn reason_to_stay(scan: &BtrfsScan, members: &[FileIndex]) -> Option<SkipReason>
 /// Why the chunk-wise engine cannot work on a volume that can be read.
 #[must_use]
 pub fn unfit(scan: &BtrfsScan) -> Option<String> {
-    scan.chunks.iter().find_map(|chunk| match (chunk.kind, chunk.profile) {
+    let refused = scan.chunks.iter().find_map(|chunk| match (chunk.kind, chunk.profile) {
         (ChunkKind::Mixed, _) => {
             Some("btrfs with data and metadata in the same chunks (mkfs.btrfs --mixed)".to_owned())
         }
-        (_, Profile::Single | Profile::Dup) => None,
-        (_, profile) => Some(format!("btrfs with chunks over several devices ({})", profile.name())),
+        // A crash amid a write leaves data and parity that do not fit: what lay there before is then lost with a device.
+        (_, profile @ Profile::Parity(_)) => {
+            Some(format!("btrfs with {}, which a crash can leave torn", profile.name()))
+        }
+        _ => None,
+    });
+    refused.or_else(|| half_converted(&scan.chunks))
+}
+
+/// What is rewritten goes into chunks of the profile that btrfs prefers: copies of what had one would take more space.
+fn half_converted(chunks: &[Chunk]) -> Option<String> {
+    let in_use = chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Data && chunk.used.0 > 0);
+    let profiles: BTreeSet<&str> = in_use.map(|chunk| chunk.profile.name()).collect();
+    (profiles.len() > 1).then(|| {
+        let names: Vec<&str> = profiles.into_iter().collect();
+        format!("btrfs whose data is converted only in part ({}; end it with btrfs balance)", names.join(", "))
     })
 }

@@ -5,7 +5,7 @@
 //! with the file and then shares in place of its blocks ([`sharing`]). Never changes a byte or a time stamp, never
 //! insists on a file that changes meanwhile, and never leaves a file in more fragments.
 
-mod sharing;
+pub(crate) mod sharing;
 mod worth;
 
 pub use crate::remap::Place;

@@ -11,7 +11,8 @@ use longrun_sys::{ByteRange, Errno, FileHandle};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-pub(super) fn mend(
+/// Mends the file `handle` of a volume that no other optimizer works on.
+pub(crate) fn mend(
     place: Place<'_>,
     handle: &FileHandle,
     limits: Limits,

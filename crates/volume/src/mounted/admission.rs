@@ -10,8 +10,7 @@ use super::lock_place::VolumeLock;
 use super::others::{self, Tool};
 use crate::Target;
 use longrun_engine::VolumeError;
-use longrun_sys::DeviceNumber;
-use longrun_sys::Mount;
+use longrun_sys::{DeviceNumber, Mount, volume_members};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -46,8 +45,7 @@ pub(crate) struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    /// Checks the mount, our privilege and what lies below the device. The device is that of mountinfo: where this
-    /// stands for no block device, as on btrfs, call [`refuse_growing`] for each that the volume really has.
+    /// Checks the mount, our privilege and what lies below the devices.
     pub(crate) fn of(target: &'a Target, terms: Terms) -> Result<Self, VolumeError> {
         let path = || target.given.clone();
         let not_writable = |state: &str| VolumeError::NotWritable { path: path(), state: state.to_owned() };
@@ -108,9 +106,10 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Refuses the volume at `path` if each rewritten block takes space of a pool or a snapshot below `device`.
+/// Refuses the volume at `path` if each rewritten block takes space of a pool or a snapshot below `device`, or below another
+/// that the volume has.
 pub(crate) fn refuse_growing(path: &Path, device: DeviceNumber) -> Result<(), VolumeError> {
-    match growing(Path::new("/sys"), device) {
+    match volume_members(device).into_iter().find_map(|member| growing(Path::new("/sys"), member)) {
         Some(growing) => Err(VolumeError::Unsupported { path: path.to_owned(), what: growing.to_string() }),
         None => Ok(()),
     }

@@ -64,17 +64,20 @@ fn is_unsafe(option: &str) -> bool {
 }
 
 /// Why no file of a volume that is made like this can be moved.
-#[must_use]
-pub fn unfit(geometry: &XfsGeometry) -> Option<String> {
-    if !geometry.shares_blocks {
-        return Some(
-            "XFS made without reflink (the kernel cannot compare and share blocks there; make the volume again with \
-             mkfs.xfs -m reflink=1)"
-                .into(),
-        );
-    }
-    let bytes = geometry.block_size.bytes();
-    (bytes as usize != longrun_sys::page_size()).then(|| format!("optimizing XFS with blocks of {bytes} bytes"))
+///
+/// Where blocks cannot be shared, the kernel can only swap all blocks of two files (XFS_IOC_SWAPEXT). After a crash the log of
+/// a volume without rmapbt then often cannot be replayed, and the volume not be mounted (docs/hazards.md).
+pub(super) fn unfit(geometry: &XfsGeometry) -> Option<String> {
+    (!geometry.shares_blocks).then(|| {
+        "XFS made without reflink (the one call that could move its files can leave it unmountable after a crash)"
+            .into()
+    })
+}
+
+/// Why on a volume that is made like this no place can be chosen for a file, if so.
+pub(super) fn only_files(geometry: &XfsGeometry) -> Option<&'static str> {
+    let of_a_page = geometry.block_size.bytes() as usize == longrun_sys::page_size();
+    (!of_a_page).then_some("with blocks that are no memory pages XFS puts files where it likes")
 }
 
 #[cfg(test)]

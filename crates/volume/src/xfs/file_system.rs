@@ -1,8 +1,11 @@
 //! The operations that are supported on XFS.
 
+use super::admission::{admit, only_files, unfit};
+use super::files::XfsFiles;
 use super::scan::{XfsScan, scan};
-use super::{XfsVolume, names, unfit, withhold_anchors};
+use super::{XfsVolume, names, withhold_anchors};
 use crate::Target;
+use crate::file_by_file::{FileByFile, picture};
 use crate::file_system::FileSystem;
 use crate::mend::{self, Limits, MendError, Mended, Place};
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
@@ -27,7 +30,14 @@ impl FileSystem for Xfs {
     }
 
     fn open(&self, target: &Target) -> Result<Opened, VolumeError> {
-        Ok(Opened::Placed(Box::new(XfsVolume::open(target)?)))
+        let admitted = admit(target)?;
+        Ok(match only_files(&admitted.geometry) {
+            None => Opened::Placed(Box::new(XfsVolume::admitted(admitted, target)?)),
+            Some(reason) => {
+                let volume = XfsFiles::admitted(admitted, target, reason)?;
+                Opened::Relocated(Box::new(FileByFile::new(volume)))
+            }
+        })
     }
 
     fn mend(
@@ -90,7 +100,13 @@ impl Survey for Read {
 
     fn into_scan(self: Box<Self>) -> (Scan, Box<dyn Names>) {
         let Self { scan: XfsScan { mut layout, geometry, .. }, names } = *self;
-        let unavailable = withhold_anchors(&geometry, &mut layout);
-        (Scan::Placed { layout, unavailable }, Box::new(names))
+        let scan = match only_files(&geometry) {
+            None => {
+                let unavailable = withhold_anchors(&geometry, &mut layout);
+                Scan::Placed { layout, unavailable }
+            }
+            Some(reason) => Scan::Relocated(picture(layout, reason)),
+        };
+        (scan, Box::new(names))
     }
 }

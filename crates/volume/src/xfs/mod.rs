@@ -6,12 +6,15 @@
 //! Unlike on ext4, no free space is held during a pass. An allocation can choose its place, so a block is allocated
 //! only when a file moves to it. Vacated blocks go back to the file system, which does not allocate them before its log
 //! is written (docs/decisions/0009-xfs-is-aimed-at-not-held.md).
+//!
+//! Where no place can be chosen, files are put together one by one ([`files`]).
 
 mod admission;
 mod anchors;
 mod claims;
 mod exchange;
 mod file_system;
+mod files;
 mod log;
 mod paths;
 mod reserve;
@@ -19,7 +22,6 @@ pub mod scan;
 mod sharers;
 mod volume;
 
-pub use admission::unfit;
 pub use anchors::withhold_anchors;
 pub(crate) use file_system::Xfs;
 pub use paths::names;

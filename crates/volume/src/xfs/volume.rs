@@ -64,7 +64,11 @@ impl XfsVolume {
     /// # Errors
     /// [`VolumeError`] with the reason why this volume cannot be optimized (now); nothing was changed.
     pub fn open(target: &Target) -> Result<Self, VolumeError> {
-        let Admitted { root, lock, geometry, mount } = admit(target)?;
+        Self::admitted(admit(target)?, target)
+    }
+
+    pub(super) fn admitted(admitted: Admitted, target: &Target) -> Result<Self, VolumeError> {
+        let Admitted { root, lock, geometry, mount } = admitted;
         let name = Named(mount.point.clone());
         let another = root.try_clone().map_err(name.failed("opening the root directory"))?;
         let log = Log::open(&root).map_err(name.failed("creating a temporary file"))?;

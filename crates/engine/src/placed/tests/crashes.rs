@@ -15,6 +15,9 @@ fn crash_everywhere(volume: &SimVolume, seed: u64, settings: &Settings, neat: bo
             short_exchanges: (seed % 3) as u8 * 20,
             ..Faults::default()
         });
+        if seed.is_multiple_of(4) {
+            sim = sim.with_claims();
+        }
         if seed.is_multiple_of(2) {
             sim = sim.with_foreigners(Foreigners { activity: 10, takers: 5, busy: 3, ..Foreigners::default() });
         }
@@ -73,6 +76,9 @@ fn a_crash_among_all_kinds_of_trouble_harms_nobody() {
             guard: rng.bool(),
         };
         let mut sim = small_volume(seed).with_faults(faults).with_foreigners(habits);
+        if rng.bool() {
+            sim = sim.with_claims();
+        }
         let _ = match seed % 3 {
             0 => run(&mut sim, &small_settings(seed), &tidy(seed)),
             1 => run(&mut sim, &small_settings(seed), &untidy(seed)),

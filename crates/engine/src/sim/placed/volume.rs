@@ -26,6 +26,8 @@ pub struct SimVolume {
     seed: u64,
     least_unclaimed: Blocks,
     barriers: u64,
+    /// What is owned is granted again.
+    claims: bool,
 }
 
 impl SimVolume {
@@ -39,7 +41,16 @@ impl SimVolume {
             seed,
             least_unclaimed: Blocks(u64::MAX),
             barriers: 0,
+            claims: false,
         }
+    }
+
+    /// The same volume, on which blocks are claimed instead of held, as on XFS: a claim is granted for whatever no file has,
+    /// for blocks that the pass has only just vacated, too.
+    #[must_use]
+    pub fn with_claims(mut self) -> Self {
+        self.claims = true;
+        self
     }
 
     /// The same volume with things going wrong.
@@ -235,6 +246,9 @@ impl Placed for SimVolume {
             for part in self.state.free.overlapping(extent) {
                 let length = if partial { Blocks(self.fate.rng.u64(..=part.length.0)) } else { part.length };
                 got.insert(Extent { start: part.start, length });
+            }
+            if self.claims {
+                got.extend(self.state.owned.overlapping(extent));
             }
         }
         for extent in got.iter() {

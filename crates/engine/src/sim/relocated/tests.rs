@@ -78,7 +78,15 @@ fn aged_to(percent: u64, seed: u64) -> Picture {
     }
     let layout = builder.build().unwrap();
     units.retain(|unit| layout.file(unit.members[0].0).is_some_and(|file| file.runs().len() > 0));
-    Picture { layout, chunks, unallocated: Blocks(0), chunk_length: Blocks(CHUNK), units, staying: Vec::new() }
+    Picture {
+        layout,
+        chunks,
+        unallocated: Blocks(0),
+        chunk_length: Blocks(CHUNK),
+        units,
+        staying: Vec::new(),
+        only_files: None,
+    }
 }
 
 fn settings(mode: Mode) -> Settings {

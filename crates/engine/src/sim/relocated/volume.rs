@@ -316,6 +316,7 @@ impl Volume for SimChunkedVolume {
             units: self.units.clone(),
             staying: self.staying.iter().filter(|(file, _)| in_pieces(file)).copied().collect(),
             layout,
+            only_files: None,
         })
     }
 

@@ -184,6 +184,8 @@ fn loop_chunks_with_trees_too_with_parity_or_of_two_kinds_are_refused_and_double
     let (mixed, parity) = (create(&["-M"]), SeveralDevices::create("raid5", 3, 256));
     let half = create(&["-d", "single"]);
     fs::write(half.mount_point().join("large"), vec![7; 200 << 20]).unwrap();
+    // What is written after the conversion has begun goes into chunks of the new profile alone.
+    rustix::fs::sync();
     let convert =
         ["balance", "start", "-f", "-dconvert=dup,limit=1", half.mount_point().to_str().unwrap()].map(str::to_owned);
     btrfs(&convert.each_ref().map(String::as_str));

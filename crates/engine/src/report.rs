@@ -102,7 +102,7 @@ pub(crate) struct Tally {
     pub given_up: u32,
     /// Of the round under way.
     pub round: RoundTally,
-    /// Change of the number of fragments by our own moves.
+    /// Fragments above what the best scan of the pass has found, as our own moves have changed them since.
     pub fragments: i64,
     /// Why, and in which round last.
     skipped: BTreeMap<FileId, (SkipReason, u32)>,

@@ -144,6 +144,8 @@ impl Pass<'_> {
             } else {
                 fruitless += 1;
             }
+            // What a round has gained, a later one does not spend: plans that fail in part would eat it up.
+            self.tally.fragments = after.excess_fragments.cast_signed() - best.0.cast_signed();
             let hopeless = !gained && (!learned || fruitless > MOST_FRUITLESS);
             if stop.is_some() {
                 break PassEnd::Stopped;

@@ -107,6 +107,8 @@ impl From<VolumeError> for Failure {
             VolumeError::Unsupported { .. }
             | VolumeError::NotWritable { .. }
             | VolumeError::Damaged { .. }
+            | VolumeError::Image(_)
+            | VolumeError::Unfinished { .. }
             | VolumeError::InUse { .. }
             | VolumeError::NotPermitted { .. }
             | VolumeError::TooFull { .. }

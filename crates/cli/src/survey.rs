@@ -90,7 +90,7 @@ pub fn findings(
         info: VolumeInfo {
             target: target.given.clone(),
             device: target.device.clone(),
-            filesystem: target.mount.as_ref().map_or("ext4", |mount| &mount.filesystem).to_owned(),
+            filesystem: longrun_volume::file_system_name(target),
         },
         disks: target.device_number.and_then(Disks::below),
         devices: Vec::new(),

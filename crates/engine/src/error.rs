@@ -32,6 +32,17 @@ pub enum VolumeError {
         /// "mounted read-only" or "not mounted".
         state: String,
     },
+    /// The device or image cannot be opened for what is to be done with it.
+    #[error(transparent)]
+    Image(Box<dyn std::error::Error + Send + Sync>),
+    /// A run on a volume that is not mounted was interrupted, and has left its journal.
+    #[error(
+        "{path}: an interrupted run has to be completed first; run longrun optimize {path}, which begins with that"
+    )]
+    Unfinished {
+        /// The volume.
+        path: PathBuf,
+    },
     /// The on-disk structures contradict themselves.
     #[error(
         "{path}: the file system is damaged ({detail}); unmount it and run its checker ({}) before anything else",
@@ -150,6 +161,7 @@ pub fn checker(filesystem: &str) -> &'static str {
         "ext2" | "ext3" | "ext4" => "e2fsck -f",
         "xfs" => "xfs_repair",
         "btrfs" => "btrfs check",
+        "ntfs" => "chkdsk /f on Windows",
         _ => "see its documentation",
     }
 }
@@ -180,6 +192,8 @@ pub enum SkipReason {
     Unreadable,
     /// It is stored compressed, and would take more space.
     Compressed,
+    /// The list of where it lies does not fit into its file records.
+    NoRoomInRecord,
 }
 
 impl SkipReason {
@@ -198,6 +212,7 @@ impl SkipReason {
             Self::NotExchangeable => "the kernel cannot exchange its blocks",
             Self::Unreadable => "its data could not be read",
             Self::Compressed => "stored compressed",
+            Self::NoRoomInRecord => "its file records have no room for the list of its pieces",
         }
     }
 }

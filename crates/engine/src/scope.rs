@@ -110,8 +110,7 @@ impl Scoped {
 /// The layout with the files of `scope` alone, and those that lie in the same blocks as one of them; the blocks of all others
 /// are obstacles.
 fn restrict(layout: &VolumeLayout, scope: &Scope) -> Result<VolumeLayout, LayoutError> {
-    let mut builder =
-        LayoutBuilder::new(layout.block_size(), layout.total_blocks()).sharing(!layout.shared().is_empty());
+    let mut builder = LayoutBuilder::like(layout);
     let mut runs: Vec<Run> = Vec::new();
     let leader = |file: &FileView<'_>| layout.leader_of(file.index).unwrap_or(file.index);
     let is_chosen = |file: &FileView<'_>| scope.has(file);

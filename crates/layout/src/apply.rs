@@ -75,8 +75,7 @@ pub fn apply_moves(
         free.remove(step.occupies());
         free.insert(step.vacates());
     }
-    let mut builder =
-        LayoutBuilder::new(layout.block_size(), layout.total_blocks()).sharing(!layout.shared().is_empty());
+    let mut builder = LayoutBuilder::like(layout);
     let sharers = layout.sharers();
     for file in layout.files() {
         let leader = layout.leader_of(file.index).unwrap_or(file.index);

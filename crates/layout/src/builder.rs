@@ -36,8 +36,24 @@ impl LayoutBuilder {
             shared: Vec::new(),
             sharing: Sharing::default(),
             regions: Vec::new(),
+            moves_directories: false,
         };
         Self { layout, free: Vec::new(), may_share: false, sharers: BTreeSet::new(), error: None }
+    }
+
+    /// A builder for the same volume with other files or places.
+    #[must_use]
+    pub fn like(layout: &VolumeLayout) -> Self {
+        let mut builder = Self::new(layout.block_size, layout.total_blocks).sharing(!layout.shared.is_empty());
+        builder.layout.moves_directories = layout.moves_directories;
+        builder
+    }
+
+    /// Says that directories can be moved as files are. Otherwise each is pinned.
+    #[must_use]
+    pub fn moving_directories(mut self) -> Self {
+        self.layout.moves_directories = true;
+        self
     }
 
     /// Permits files to share blocks. [`VolumeLayout::shared`] returns these blocks, and they are not an inconsistency.
@@ -63,7 +79,8 @@ impl LayoutBuilder {
             self.error = Some(LayoutError::TooMany);
             return FileIndex(u32::MAX);
         };
-        let mut pin = pin;
+        let is_fixed = is_directory && !self.layout.moves_directories;
+        let mut pin = pin.or(is_fixed.then_some(Pin::Directory));
         runs.retain(|r| r.length.0 > 0);
         runs.sort_unstable_by_key(|r| r.logical);
         runs.dedup_by(|next, kept| {

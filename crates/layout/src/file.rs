@@ -61,6 +61,10 @@ pub enum Pin {
     Preallocated,
     /// Its owner has marked it as not to be moved.
     Unwanted,
+    /// A directory, on a file system that cannot move any.
+    Directory,
+    /// It has an attribute of a kind that is not known, so that moving it could contradict something.
+    UnknownAttribute,
 }
 
 impl Pin {
@@ -84,6 +88,8 @@ impl Pin {
             Self::Shared => "shares blocks with other files",
             Self::Preallocated => "contains preallocated blocks that were never written",
             Self::Unwanted => "marked as not to be defragmented",
+            Self::Directory => "a directory, which stays where it is while the volume is mounted",
+            Self::UnknownAttribute => "has an attribute of an unknown kind",
         }
     }
 }
@@ -139,10 +145,16 @@ impl<'a> FileView<'a> {
         count_fragments(self.runs())
     }
 
+    /// Whether it is a directory that stays where it is, as all do on mounted volumes: what is told of files leaves it out.
+    #[must_use]
+    pub fn is_fixed_directory(&self) -> bool {
+        self.record.is_directory && self.record.pin.is_some()
+    }
+
     /// Whether its blocks may be moved at all.
     #[must_use]
     pub fn is_movable(&self) -> bool {
-        self.record.pin.is_none() && !self.record.is_directory
+        self.record.pin.is_none()
     }
 }
 

@@ -73,9 +73,12 @@ impl VolumeLayout {
             if file.record.is_directory {
                 figures.directories += 1;
                 figures.directory_excess_fragments += excess;
-                continue;
+                if file.is_fixed_directory() {
+                    continue;
+                }
+            } else {
+                figures.files += 1;
             }
-            figures.files += 1;
             figures.fragmented_files += u64::from(excess > 0);
             figures.excess_fragments += excess;
             if !file.is_movable() && self.leader_of(file.index).is_none() {
@@ -116,7 +119,7 @@ impl VolumeLayout {
     pub fn most_fragmented(&self, count: usize) -> Vec<FragmentedFile> {
         let mut worst: Vec<FragmentedFile> = self
             .files()
-            .filter(|f| !f.record.is_directory)
+            .filter(|f| !f.is_fixed_directory())
             .map(|f| FragmentedFile { file: f.index, fragments: f.fragments(), size: f.size() })
             .filter(|f| f.fragments > 1)
             .collect();

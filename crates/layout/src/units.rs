@@ -126,10 +126,10 @@ pub struct BlockSize {
 }
 
 impl BlockSize {
-    /// `bytes` must be a power of two from 512 bytes to 1 MiB.
+    /// `bytes` must be a power of two from 512 bytes to 2 MiB, the largest cluster of NTFS.
     #[must_use]
     pub fn new(bytes: u32) -> Option<Self> {
-        let valid = bytes.is_power_of_two() && (512..=1 << 20).contains(&bytes);
+        let valid = bytes.is_power_of_two() && (512..=2 << 20).contains(&bytes);
         valid.then_some(Self { log2: bytes.trailing_zeros() as u8 })
     }
 

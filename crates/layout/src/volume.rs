@@ -33,6 +33,9 @@ pub struct VolumeLayout {
     pub(crate) sharing: Sharing,
     #[serde(default)]
     pub(crate) regions: Vec<Region>,
+    /// Whether directories can be moved as files are.
+    #[serde(default)]
+    pub(crate) moves_directories: bool,
 }
 
 impl VolumeLayout {

@@ -80,7 +80,7 @@ impl Gain {
         movable: impl Fn(&FileView<'_>) -> bool,
     ) -> Self {
         let mut gain = Self::default();
-        for file in layout.files().filter(|file| !file.record.is_directory && file.fragments() > 1 && meant(file)) {
+        for file in layout.files().filter(|file| !file.is_fixed_directory() && file.fragments() > 1 && meant(file)) {
             let excess = file.fragments() - 1;
             if movable(&file) {
                 let is_first = gain.movable == 0;

@@ -3,25 +3,38 @@
 use crate::file_system::FileSystem;
 use crate::mend::{Limits, MendError, Mended, Place};
 use crate::survey::{Source, Survey};
-use crate::{Target, btrfs, ext2, ext4, xfs};
+use crate::{Target, btrfs, ext2, ext4, ntfs, probe, xfs};
 use longrun_engine::{Observer, Opened, Progress, VolumeError};
 use longrun_sys::FileHandle;
+use std::fs::File;
 use std::path::Path;
 
 /// All of them. What is not here can be analyzed file by file.
-static ALL: &[&dyn FileSystem] = &[&ext4::Ext4, &xfs::Xfs, &btrfs::Btrfs, &ext2::Ext2];
+static ALL: &[&dyn FileSystem] = &[&ext4::Ext4, &xfs::Xfs, &btrfs::Btrfs, &ext2::Ext2, &ntfs::Ntfs];
 
 /// The one that the kernel calls so.
 pub(crate) fn named(name: &str) -> Option<&'static dyn FileSystem> {
     ALL.iter().copied().find(|known| known.names().contains(&name))
 }
 
-/// That of a target; of what is not mounted the reader finds out.
+/// That of a target. What is not mounted is known by its signature; without one, ext4's reader says what is there instead.
 fn of(target: &Target) -> Option<&'static dyn FileSystem> {
-    match &target.mount {
-        Some(mount) => named(&mount.filesystem),
-        None => ALL.iter().copied().find(|known| known.reads_unmounted()),
+    if let Some(mount) = &target.mount {
+        return named(&mount.filesystem);
     }
+    let name = match File::open(&target.device).and_then(|file| probe::identify(&file)) {
+        Ok(probe::Content::FileSystem(name)) => name,
+        _ => probe::EXT4,
+    };
+    let with = |name| ALL.iter().copied().find(|known| known.signature() == Some(name));
+    with(name).or_else(|| with(probe::EXT4))
+}
+
+/// What the file system of a target is called; of what is not mounted only those have a name that can be read.
+#[must_use]
+pub fn file_system_name(target: &Target) -> String {
+    let mounted = target.mount.as_ref().map(|mount| mount.filesystem.clone());
+    mounted.or_else(|| Some((*of(target)?.names().first()?).to_owned())).unwrap_or_default()
 }
 
 fn required(target: &Target) -> Result<&'static dyn FileSystem, VolumeError> {

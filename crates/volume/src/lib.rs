@@ -12,6 +12,7 @@ mod file_system;
 mod file_systems;
 pub mod mend;
 mod mounted;
+pub mod ntfs;
 pub mod probe;
 mod remap;
 pub mod survey;
@@ -19,5 +20,5 @@ pub mod target;
 pub mod walk;
 pub mod xfs;
 
-pub use file_systems::{is_readable_as_a_whole, mend_file, open, survey, survey_mounted};
+pub use file_systems::{file_system_name, is_readable_as_a_whole, mend_file, open, survey, survey_mounted};
 pub use target::Target;

@@ -33,6 +33,8 @@ const fn container(offset: u64, bytes: &'static [u8], name: &'static str) -> Sig
 
 /// The name of ext2, ext3 and ext4 alike: they have one format.
 pub const EXT4: &str = "ext4";
+/// NTFS.
+pub const NTFS: &str = "NTFS";
 
 /// In order: what can stand in front of another's leftovers comes first, the boot sector's mark last.
 const SIGNATURES: &[Signature] = &[
@@ -44,7 +46,7 @@ const SIGNATURES: &[Signature] = &[
     container(0, b"LUKS\xba\xbe", "an encrypted LUKS device"),
     container(512, b"LABELONE", "an LVM physical volume"),
     file_system(0, b"XFSB", "XFS"),
-    file_system(3, b"NTFS    ", "NTFS"),
+    file_system(3, b"NTFS    ", NTFS),
     file_system(3, b"EXFAT   ", "exFAT"),
     file_system(1080, b"\x53\xef", EXT4),
     file_system(0x10040, b"_BHRfS_M", "btrfs"),

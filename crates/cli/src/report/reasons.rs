@@ -24,6 +24,8 @@ pub const fn word(reason: SkipReason) -> &'static str {
             Pin::Shared => "shared",
             Pin::Preallocated => "preallocated",
             Pin::Unwanted => "unwanted",
+            Pin::Directory => "directory",
+            Pin::UnknownAttribute => "unknown-attribute",
         },
         SkipReason::Vanished => "vanished",
         SkipReason::Changed => "changed",
@@ -35,6 +37,7 @@ pub const fn word(reason: SkipReason) -> &'static str {
         SkipReason::NotExchangeable => "not-exchangeable",
         SkipReason::Unreadable => "unreadable",
         SkipReason::Compressed => "compressed",
+        SkipReason::NoRoomInRecord => "no-room-in-record",
     }
 }
 

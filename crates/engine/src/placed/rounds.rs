@@ -266,7 +266,7 @@ impl Pass<'_> {
     fn settle_skips(&mut self, layout: &VolumeLayout) {
         let mut in_pieces = BTreeSet::new();
         for file in layout.files() {
-            if file.record.is_directory || file.fragments() < 2 {
+            if file.is_fixed_directory() || file.fragments() < 2 {
                 continue;
             }
             if layout.leader_of(file.index).is_some() {

@@ -1,0 +1,166 @@
+//! Story: NTFS volumes that are not mounted, as the disks of virtual machines are. Their files, directories and $MFT are put
+//! together; what ntfs-3g and its tools see afterwards is what they saw before, but for places. Power can be lost at any moment.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
+
+mod common;
+
+use anyhow::{Context, Result, ensure};
+use longrun_engine::{Settings, Unobserved};
+use longrun_image::{Disk, MemoryDisk};
+use longrun_lab::ntfs::{Census, Cuts, Fixture, Inventory, Spec, Stage};
+use longrun_lab::oracle::ntfs as oracle;
+use longrun_layout::Bytes;
+use longrun_planner::Mode;
+use longrun_volume::ntfs::NtfsVolume;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Excess fragments of all streams, and pieces of free space, by the laboratory's own reader.
+fn figures(image: &Path) -> (usize, usize) {
+    let census = Census::of(image).unwrap();
+    let excess = census.fragments().map(|(_, _, fragments)| fragments.saturating_sub(1)).sum();
+    (excess, census.free.len())
+}
+
+#[test]
+fn loop_an_ntfs_image_is_optimized_and_only_places_change() {
+    for spec in [Spec::small(), Spec::small().clusters(512), Spec::small().clusters(65536), Spec::small().sectors(4096)] {
+        let fixture = Fixture::make(spec).unwrap();
+        let image = fixture.image();
+        let before = Inventory::of(&image).unwrap();
+        let (excess, pieces) = figures(&image);
+        let finished = common::longrun("full").run(&image, LIMIT).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+        let (after, left) = figures(&image);
+        println!("{spec:?}: excess {excess} -> {after}, pieces {pieces} -> {left}, {}", finished.stdout.len());
+        assert_eq!(before.difference(&Inventory::of(&image).unwrap()), None, "{spec:?}");
+        oracle::check(&image).unwrap();
+        assert!(!oracle::is_dirty(&image).unwrap());
+        assert!(excess > 100 && after == 0, "{spec:?}: {excess} -> {after}: {report}");
+        assert!(left <= 22, "{spec:?}: {pieces} -> {left}: {report}");
+        let names: Vec<_> = fs::read_dir(image.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(!names.iter().any(|name| name.to_string_lossy().contains("journal")), "{names:?}");
+        oracle::then_usable(&image).unwrap();
+    }
+}
+
+/// A disk that notes, before each of its events, what the journal held.
+struct Watched {
+    disk: Arc<MemoryDisk>,
+    journal: PathBuf,
+    /// By the number of the event before which it was found so.
+    seen: Mutex<Vec<(usize, Option<Vec<u8>>)>>,
+}
+
+impl Watched {
+    fn note(&self) {
+        let found = fs::read(&self.journal).ok();
+        let mut seen = self.seen.lock().unwrap();
+        if seen.last().is_none_or(|(_, last)| *last != found) {
+            seen.push((self.disk.events(), found));
+        }
+    }
+
+    /// What the journal may hold when power is lost before event `at`: what it held then, or what it held one event earlier.
+    fn journals(&self, at: usize) -> Vec<Option<Vec<u8>>> {
+        let seen = self.seen.lock().unwrap();
+        let upto = |at: usize| seen.iter().rfind(|(number, _)| *number <= at).and_then(|(_, found)| found.clone());
+        let mut both = vec![upto(at), upto(at.saturating_sub(1))];
+        both.dedup();
+        both
+    }
+}
+
+impl Disk for Watched {
+    fn path(&self) -> &Path {
+        self.disk.path()
+    }
+    fn length(&self) -> Bytes {
+        self.disk.length()
+    }
+    fn read(&self, at: Bytes, buffer: &mut [u8]) -> io::Result<()> {
+        self.disk.read(at, buffer)
+    }
+    fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
+        self.note();
+        self.disk.write(at, data)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.note();
+        self.disk.flush()
+    }
+    fn discard(&self, at: Bytes, length: Bytes) -> io::Result<()> {
+        self.disk.discard(at, length)
+    }
+    fn zero(&self, at: Bytes, length: Bytes) -> io::Result<()> {
+        self.disk.zero(at, length)
+    }
+}
+
+fn optimize(volume: &mut NtfsVolume) -> Result<()> {
+    let settings = Settings { mode: Mode::Full, ..Settings::default() };
+    longrun_engine::placed::optimize(volume, &settings, &mut Unobserved)?;
+    Ok(())
+}
+
+/// States of one run that power losses leave: `with_journal` tells whether the journal is there afterwards.
+fn cut(with_journal: bool, moments: usize, states: usize) -> Result<usize> {
+    let fixture = Fixture::make(Spec::small())?;
+    let expected = Inventory::of(&fixture.image())?;
+    let directory = tempfile::tempdir()?;
+    let journal = directory.path().join("journal");
+    let disk = Arc::new(MemoryDisk::new(fixture.read()?));
+    let watched = Arc::new(Watched { disk: Arc::clone(&disk), journal: journal.clone(), seen: Mutex::default() });
+    let mut volume = NtfsVolume::open(Path::new("cut"), Arc::clone(&watched) as Arc<dyn Disk>, &journal)?;
+    optimize(&mut volume)?;
+    drop(volume);
+    watched.note();
+    let mut stage = Stage::new()?;
+    let seed = fastrand::u64(..);
+    let mut number = 0;
+    let tally = Cuts::some(seed, moments, states).judge(&disk, |cut, state| {
+        let state = Arc::new(state);
+        for held in watched.journals(cut.at) {
+            number += 1;
+            let again = directory.path().join("found");
+            match held.filter(|_| with_journal) {
+                Some(held) => fs::write(&again, held)?,
+                None => drop(fs::remove_file(&again)),
+            }
+            let recovered = Arc::new(MemoryDisk::new(state.content()));
+            drop(NtfsVolume::open(Path::new("cut"), Arc::clone(&recovered) as Arc<dyn Disk>, &again)?);
+            ensure!(!again.exists(), "the journal is left");
+            let image = stage.show(&recovered)?;
+            oracle::check(image)?;
+            ensure!(!oracle::is_dirty(image)?, "the volume is left dirty");
+            // Reading all of it takes longest.
+            if number % 8 == 0 {
+                let image = stage.give_away(&recovered)?;
+                let found = Inventory::of(image)?;
+                let difference = expected.difference(&found);
+                ensure!(difference.is_none(), "{}", difference.unwrap_or_default());
+            }
+        }
+        Ok(())
+    });
+    let tally = tally.with_context(|| format!("seed {seed}"))?;
+    println!("{tally:?} of {} events", disk.events());
+    Ok(number)
+}
+
+#[test]
+fn loop_power_lost_at_any_moment_leaves_a_clean_volume_with_every_byte() {
+    let states = cut(true, 40, 3).unwrap();
+    assert!(states >= 100, "{states}");
+}
+
+#[test]
+fn loop_without_the_journal_power_losses_damage_the_volume() {
+    let error = format!("{:#}", cut(false, 400, 4).unwrap_err());
+    println!("{error}");
+}

@@ -1,0 +1,137 @@
+//! The conditions that a volume must meet to be changed, and the completion of a run that was interrupted.
+//!
+//! Owns the refusals. Each is made before anything is written, but for the replay of our own journal.
+
+use super::attribute::{Name, kind};
+use super::boot::Geometry;
+use super::fault::{NTFS, Read, damaged};
+use super::file::{NtfsFile, Records};
+use super::journal::{Journal, JournalError};
+use super::reader::{Reader, system};
+use super::record::take_fixups;
+use super::scan::{NtfsScan, beginning};
+use super::state::DIRTY;
+use crate::bytes::le16;
+use longrun_engine::VolumeError;
+use longrun_image::Disk;
+use std::path::Path;
+
+/// Flags of $Volume that tell of work which Windows has to do first: a larger log, an upgrade, the deletion of the change journal,
+/// a check under way.
+const UNFINISHED: u16 = 0x0002 | 0x0004 | 0x0010 | 0x4000;
+/// Restart pages of $LogFile are looked for in so many bytes.
+const LOG_BYTES: usize = 8192;
+/// No program has the log open, and the volume was left in order.
+const NO_CLIENT: u16 = 0xffff;
+const CLEAN: u16 = 2;
+
+/// Why the volume must not be changed, in the order in which that is found out; empty when nothing speaks against it.
+/// `is_ours`: it was marked as dirty by a run of ours that was interrupted.
+pub(super) fn refusals(reader: &Reader, scan: &NtfsScan, is_ours: bool) -> Read<Vec<String>> {
+    let mut reasons = Vec::new();
+    let information = reader.volume_information()?;
+    if information.major != 3 {
+        reasons.push(format!("NTFS version {}.{}", information.major, information.minor));
+    }
+    if information.flags & DIRTY != 0 && !is_ours {
+        reasons.push("a volume that is marked as dirty (let Windows check it: chkdsk /f)".into());
+    }
+    if information.flags & UNFINISHED != 0 {
+        reasons.push("a volume on which Windows has not finished its work (start Windows, and shut it down)".into());
+    }
+    if !is_log_clean(reader)? {
+        reasons.push("a volume that was not shut down (start Windows, and shut it down)".into());
+    }
+    if let Some(number) = scan.hibernation {
+        let mut mark = [0; 4];
+        beginning(reader, number, &mut mark)?;
+        if mark.eq_ignore_ascii_case(b"hibr") {
+            let what =
+                "a volume of a hibernated Windows (shut it down with: shutdown /s /f /t 0, or switch fast startup off)";
+            reasons.push(what.into());
+        }
+    }
+    if scan.has_shadow_copies {
+        let what = "a volume with shadow copies, which blocks that move while Windows is off would make wrong \
+                    (delete them first: vssadmin delete shadows)";
+        reasons.push(what.into());
+    }
+    let mirror = NtfsFile::read(reader as &dyn Records, system::MIRROR)?;
+    let map = mirror.attribute(&Name::unnamed(kind::DATA)).and_then(|data| data.outside.as_ref());
+    if map.is_none_or(|map| map.segments().len() != 1) {
+        reasons.push("a volume whose $MFTMirr is in several pieces".into());
+    }
+    Ok(reasons)
+}
+
+/// Whether the first records and their mirror agree.
+pub(super) fn check_mirror(reader: &Reader) -> Read<()> {
+    let mirror = NtfsFile::read(reader as &dyn Records, system::MIRROR)?;
+    let Some(data) = mirror.attribute(&Name::unnamed(kind::DATA)) else { return damaged("$MFTMirr has no content") };
+    let Some(map) = &data.outside else { return damaged("$MFTMirr has no content") };
+    let size = reader.geometry.record as usize;
+    let copies = reader.content(map, data.size())?;
+    for (number, copy) in (0u64..).zip(copies.chunks_exact(size)) {
+        let (record, copy) = (reader.record(number)?, super::record::Record::decode(number, copy.to_vec())?);
+        if record.attributes() != copy.attributes() || record.reference() != copy.reference() {
+            return damaged(format!("$MFTMirr differs from $MFT in record {number}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether nothing in $LogFile waits to be done. A log that was reset is full of ones.
+fn is_log_clean(reader: &Reader) -> Read<bool> {
+    let mut log = vec![0; LOG_BYTES];
+    let file = NtfsFile::read(reader as &dyn Records, system::LOG)?;
+    let Some(map) = file.attribute(&Name::unnamed(kind::DATA)).and_then(|data| data.outside.as_ref()) else {
+        return damaged("$LogFile has no content");
+    };
+    reader.read_stream(map, 0, &mut log)?;
+    if log.iter().all(|byte| *byte == 0xff) {
+        return Ok(true);
+    }
+    let (mut found, mut clean) = (false, true);
+    for mut page in log.chunks(LOG_BYTES / 2).map(<[u8]>::to_vec) {
+        if !page.starts_with(b"RSTR") && !page.starts_with(b"CHKD") {
+            continue;
+        }
+        if take_fixups(&mut page).is_err() {
+            return Ok(false);
+        }
+        let area = usize::from(le16(&page, 0x18));
+        found = true;
+        clean &= le16(&page, area + 12) == NO_CLIENT || le16(&page, area + 14) & CLEAN != 0;
+    }
+    Ok(found && clean)
+}
+
+/// Finds the journal of a run that was interrupted, and completes what that run has left.
+pub(super) fn recover(
+    path: &Path,
+    journal: &Path,
+    disk: &dyn Disk,
+    geometry: &Geometry,
+) -> Result<Option<Journal>, VolumeError> {
+    let failed = |error: JournalError| match error {
+        JournalError::Io(source) => {
+            VolumeError::Io { path: journal.to_owned(), act: "reading the journal of an interrupted run", source }
+        }
+        error => VolumeError::Damaged {
+            path: path.to_owned(),
+            filesystem: NTFS.into(),
+            detail: format!("{error}; the journal is {}", journal.display()),
+        },
+    };
+    let Some(found) = Journal::find(journal, geometry.serial, disk.length()).map_err(failed)? else { return Ok(None) };
+    if let Some(pending) = found.pending().map_err(failed)? {
+        pending.replay(disk).map_err(failed)?;
+        found.done().map_err(|error| failed(error.into()))?;
+    }
+    Ok(Some(found))
+}
+
+/// Whether a run was interrupted before it was closed. What cannot be examined counts as such.
+pub(super) fn is_interrupted(journal: &Path, disk: &dyn Disk, geometry: &Geometry) -> bool {
+    !matches!(Journal::find(journal, geometry.serial, disk.length()), Ok(None))
+}

@@ -1,0 +1,110 @@
+//! The operations that are supported on NTFS.
+
+use super::NtfsVolume;
+use super::admission::{is_interrupted, refusals};
+use super::fault::Fault;
+use super::names::Paths;
+use super::reader::Reader;
+use super::scan::{NtfsScan, scan};
+use crate::Target;
+use crate::file_system::FileSystem;
+use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
+use longrun_engine::{Opened, Progress, Scan, VolumeError};
+use longrun_image::{Access, FileDisk};
+use longrun_layout::{ExtentSet, FileId, PhysicalBlock, VolumeLayout};
+use std::ffi::OsString;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the journals of block devices are kept.
+const STATE_DIRECTORY: &str = "/var/lib/longrun";
+
+/// NTFS, not mounted.
+pub(crate) struct Ntfs;
+
+impl FileSystem for Ntfs {
+    fn names(&self) -> &'static [&'static str] {
+        &["ntfs"]
+    }
+
+    fn signature(&self) -> Option<&'static str> {
+        Some(crate::probe::NTFS)
+    }
+
+    fn survey(&self, source: Source<'_>, progress: &dyn Progress) -> Result<Box<dyn Survey>, VolumeError> {
+        let path = source.path;
+        let on = |fault: Fault| fault.on(path);
+        let disk = FileDisk::open(source.device, Access::Read).map_err(unopened)?;
+        let reader = Reader::open(Arc::new(disk)).map_err(on)?;
+        if is_interrupted(&journal_of(source.device), &*reader.disk, &reader.geometry) {
+            return Err(VolumeError::Unfinished { path: path.to_owned() });
+        }
+        let found = scan(&reader, progress).map_err(on)?;
+        let refusal = refusals(&reader, &found, false).map_err(on)?.into_iter().next();
+        Ok(Box::new(Found { scan: found, refusal, names: ByRecords { reader } }))
+    }
+
+    fn open(&self, target: &Target) -> Result<Opened, VolumeError> {
+        let path = &target.given;
+        let disk = FileDisk::open(&target.device, Access::Write).map_err(unopened)?;
+        let volume = NtfsVolume::open(path, Arc::new(disk), &journal_of(&target.device))?;
+        Ok(Opened::Placed(Box::new(volume)))
+    }
+}
+
+fn unopened(error: longrun_image::ImageError) -> VolumeError {
+    VolumeError::Image(Box::new(error))
+}
+
+/// The journal of a volume: beside an image, so that it goes where the image goes; that of a device in the state directory.
+fn journal_of(device: &Path) -> PathBuf {
+    let is_device = std::fs::metadata(device).is_ok_and(|meta| meta.file_type().is_block_device());
+    let mut name = OsString::from(".");
+    name.push(device.file_name().unwrap_or_default());
+    name.push(".longrun-journal");
+    if is_device { Path::new(STATE_DIRECTORY).join(name) } else { device.with_file_name(name) }
+}
+
+struct Found {
+    scan: NtfsScan,
+    refusal: Option<String>,
+    names: ByRecords,
+}
+
+struct ByRecords {
+    reader: Reader,
+}
+
+impl Names for ByRecords {
+    fn of(&self, _: &VolumeLayout, files: &[FileId], _: &dyn Progress) -> Result<Vec<PathBuf>, VolumeError> {
+        let mut paths = Paths::new(&self.reader, Path::new("/"));
+        Ok(files.iter().map(|id| paths.of(*id)).collect())
+    }
+}
+
+impl Survey for Found {
+    fn layout(&self) -> &VolumeLayout {
+        &self.scan.layout
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.refusal.clone()
+    }
+
+    fn owner(&self, block: PhysicalBlock) -> Owner {
+        let layout = &self.scan.layout;
+        let file = || file_with(layout, block);
+        let free = || free_piece(layout, block).map(|piece| Owner::Free { piece, note: None });
+        file().or_else(free).unwrap_or(Owner::Unknown { note: Some("marked as in use, and no file has it") })
+    }
+
+    fn names(&self) -> &dyn Names {
+        &self.names
+    }
+
+    fn into_scan(self: Box<Self>) -> (Scan, Box<dyn Names>) {
+        let scan = Scan::Placed { layout: self.scan.layout, unavailable: ExtentSet::new() };
+        (scan, Box::new(self.names))
+    }
+}

@@ -1,0 +1,332 @@
+//! The redo journal: what a transaction writes, durable outside of the volume before any of it is written there.
+//!
+//! Owns the file of the journal, its format, and the replay after a crash. Knows nothing of NTFS but that a volume has a serial
+//! number. A record of 1 KiB is two sectors, and a crash can leave one of them old: without the journal a torn record would be
+//! lost with its file.
+
+use crate::bytes::{le32, le64};
+use longrun_image::Disk;
+use longrun_layout::Bytes;
+use longrun_sys::OFlags;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// What a device writes as one, and what a crash leaves old or new.
+const SECTOR: usize = 512;
+const MAGIC: &[u8; 8] = b"LRNTFSJ1";
+/// The header and its checksum take one sector; the body begins behind it.
+const HEADER: usize = 0x2c;
+/// Of an entry, what stands before its data: phase, place and length.
+const ENTRY: usize = 20;
+
+/// In which order the writes of a transaction reach the volume, with a flush after each: so that even without the journal no
+/// cluster that is in use was ever marked as free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// Clusters are marked as in use.
+    Allocate,
+    /// Records, lists, boot sectors.
+    Change,
+    /// Clusters are marked as free.
+    Free,
+}
+
+const PHASES: [Phase; 3] = [Phase::Allocate, Phase::Change, Phase::Free];
+
+/// One write of a transaction: whole sectors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Write {
+    pub(super) phase: Phase,
+    pub(super) at: Bytes,
+    pub(super) data: Vec<u8>,
+}
+
+/// Why a journal could not be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum JournalError {
+    /// The journal or the volume could not be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The journal is of another volume.
+    #[error("the journal is of another volume")]
+    Another,
+    /// What the journal would complete was written to by somebody else since.
+    #[error("the volume was changed by another program after Longrun was interrupted, at byte {0}")]
+    Changed(Bytes),
+}
+
+/// The journal of a volume.
+pub(super) struct Journal {
+    file: File,
+    path: PathBuf,
+    serial: u64,
+    length: Bytes,
+}
+
+impl Journal {
+    /// Opens the journal at `path` of the volume with this serial number, if there is one.
+    pub(super) fn find(path: &Path, serial: u64, length: Bytes) -> Result<Option<Self>, JournalError> {
+        let file = match options().open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let journal = Self { file, path: path.to_owned(), serial, length };
+        let header = journal.header()?;
+        // A header that was never completed belongs to a run that had not written anything yet.
+        if let Some(header) = header.as_ref().filter(|header| header.serial != serial || header.length != length)
+            && header.body > 0
+        {
+            return Err(JournalError::Another);
+        }
+        Ok(Some(journal))
+    }
+
+    /// Makes an empty journal whose name is durable.
+    pub(super) fn create(path: &Path, serial: u64, length: Bytes) -> io::Result<Self> {
+        let file = options().create(true).truncate(false).open(path)?;
+        let journal = Self { file, path: path.to_owned(), serial, length };
+        journal.put_header(0, 0)?;
+        journal.file.sync_all()?;
+        journal.sync_directory()?;
+        Ok(journal)
+    }
+
+    /// Makes a transaction durable. `disk` is asked for what it replaces.
+    pub(super) fn put(&self, disk: &dyn Disk, writes: &[Write]) -> io::Result<()> {
+        let mut body = Vec::new();
+        let mut old = vec![0; SECTOR];
+        for write in writes {
+            body.extend((write.phase as u32).to_le_bytes());
+            body.extend(write.at.0.to_le_bytes());
+            body.extend((write.data.len() as u64).to_le_bytes());
+            for sector in 0..write.data.len() / SECTOR {
+                disk.read(write.at + Bytes((sector * SECTOR) as u64), &mut old)?;
+                body.extend(crc32c::crc32c(&old).to_le_bytes());
+            }
+            body.extend(&write.data);
+        }
+        self.file.write_all_at(&body, SECTOR as u64)?;
+        self.put_header(body.len() as u64, crc32c::crc32c(&body))?;
+        self.file.sync_data()
+    }
+
+    /// The transaction is on the volume, durably.
+    pub(super) fn done(&self) -> io::Result<()> {
+        self.put_header(0, 0)?;
+        self.file.sync_data()
+    }
+
+    /// The transaction that was not completed, if there is one. What was not written as a whole never began.
+    pub(super) fn pending(&self) -> Result<Option<Pending>, JournalError> {
+        let Some(header) = self.header()?.filter(|header| header.body > 0) else { return Ok(None) };
+        if header.body > self.file.metadata()?.len() {
+            return Ok(None);
+        }
+        let mut body = vec![0; header.body as usize];
+        self.file.read_exact_at(&mut body, SECTOR as u64)?;
+        if crc32c::crc32c(&body) != header.sum {
+            return Ok(None);
+        }
+        Ok(Pending::parse(&body, self.length))
+    }
+
+    /// Removes the file.
+    pub(super) fn remove(self) -> io::Result<()> {
+        std::fs::remove_file(&self.path)?;
+        self.sync_directory()
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    }
+
+    fn put_header(&self, body: u64, sum: u32) -> io::Result<()> {
+        let mut header = Vec::with_capacity(SECTOR);
+        header.extend(MAGIC);
+        header.extend(self.serial.to_le_bytes());
+        header.extend(self.length.0.to_le_bytes());
+        header.extend(body.to_le_bytes());
+        header.extend(sum.to_le_bytes());
+        header.resize(HEADER - 4, 0);
+        header.extend(crc32c::crc32c(&header).to_le_bytes());
+        header.resize(SECTOR, 0);
+        self.file.write_all_at(&header, 0)
+    }
+
+    /// `None` when it was not written as a whole.
+    fn header(&self) -> io::Result<Option<Header>> {
+        let mut bytes = [0; HEADER];
+        match self.file.read_exact_at(&mut bytes, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other?,
+        }
+        let (content, sum) = (bytes.get(..HEADER - 4).unwrap_or_default(), le32(&bytes, HEADER - 4));
+        let is_whole = content.starts_with(MAGIC) && crc32c::crc32c(content) == sum;
+        let header = Header {
+            serial: le64(&bytes, 8),
+            length: Bytes(le64(&bytes, 16)),
+            body: le64(&bytes, 24),
+            sum: le32(&bytes, 32),
+        };
+        Ok(is_whole.then_some(header))
+    }
+}
+
+/// The directory can be one that others write to: no link of theirs is followed.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options
+}
+
+struct Header {
+    serial: u64,
+    length: Bytes,
+    /// Bytes of the transaction; 0 when there is none.
+    body: u64,
+    sum: u32,
+}
+
+/// A transaction that may be on the volume in part.
+#[derive(Debug)]
+pub(super) struct Pending {
+    writes: Vec<Write>,
+    /// The checksums that each sector may have: what it was, and what it becomes.
+    expected: BTreeMap<u64, Vec<u32>>,
+}
+
+impl Pending {
+    /// `None` when it does not fit the volume: then it was not written by this program.
+    fn parse(mut body: &[u8], length: Bytes) -> Option<Self> {
+        let mut pending = Self { writes: Vec::new(), expected: BTreeMap::new() };
+        while !body.is_empty() {
+            let (entry, rest) = body.split_at_checked(ENTRY)?;
+            let phase = PHASES.into_iter().find(|phase| *phase as u32 == le32(entry, 0))?;
+            let (at, bytes) = (le64(entry, 4), usize::try_from(le64(entry, 12)).ok()?);
+            let sectors = bytes / SECTOR;
+            if bytes % SECTOR != 0 || at.checked_add(bytes as u64)? > length.0 {
+                return None;
+            }
+            let (sums, rest) = rest.split_at_checked(4 * sectors)?;
+            let (data, rest) = rest.split_at_checked(bytes)?;
+            for ((sum, new), number) in sums.chunks_exact(4).zip(data.chunks_exact(SECTOR)).zip(0..) {
+                let expected = pending.expected.entry(at + number * SECTOR as u64).or_default();
+                expected.extend([le32(sum, 0), crc32c::crc32c(new)]);
+            }
+            pending.writes.push(Write { phase, at: Bytes(at), data: data.to_vec() });
+            body = rest;
+        }
+        Some(pending)
+    }
+
+    /// Completes it. Refuses when somebody else has written to the same sectors.
+    pub(super) fn replay(&self, disk: &dyn Disk) -> Result<(), JournalError> {
+        let mut sector = vec![0; SECTOR];
+        for (at, expected) in &self.expected {
+            disk.read(Bytes(*at), &mut sector)?;
+            if !expected.contains(&crc32c::crc32c(&sector)) {
+                return Err(JournalError::Changed(Bytes(*at)));
+            }
+        }
+        Ok(apply(disk, &self.writes)?)
+    }
+}
+
+/// Writes a transaction to the volume, durably. It must be in the journal.
+pub(super) fn apply(disk: &dyn Disk, writes: &[Write]) -> io::Result<()> {
+    for phase in PHASES {
+        let mut of_phase = writes.iter().filter(|write| write.phase == phase).peekable();
+        if of_phase.peek().is_none() {
+            continue;
+        }
+        for write in of_phase {
+            disk.write(write.at, &write.data)?;
+        }
+        disk.flush()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longrun_image::MemoryDisk;
+
+    const LENGTH: Bytes = Bytes(8192);
+
+    fn writes() -> Vec<Write> {
+        let write =
+            |phase, at, byte, sectors: usize| Write { phase, at: Bytes(at), data: vec![byte; sectors * SECTOR] };
+        vec![write(Phase::Allocate, 512, 1, 1), write(Phase::Change, 2048, 2, 4), write(Phase::Free, 512, 3, 1)]
+    }
+
+    #[test]
+    fn a_transaction_is_completed_from_every_state_that_a_cut_leaves() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let disk = MemoryDisk::new(vec![9; 8192]);
+        let journal = Journal::create(&path, 77, LENGTH).unwrap();
+        journal.put(&disk, &writes()).unwrap();
+        apply(&disk, &writes()).unwrap();
+        let mut random = fastrand::Rng::with_seed(5);
+        for cut in 0..=disk.events() {
+            for _ in 0..20 {
+                let after = MemoryDisk::new(disk.cut(cut, || random.bool()));
+                let found = Journal::find(&path, 77, LENGTH).unwrap().unwrap();
+                found.pending().unwrap().unwrap().replay(&after).unwrap();
+                assert_eq!(after.content(), disk.content(), "cut before event {cut}");
+            }
+        }
+        journal.done().unwrap();
+        assert!(Journal::find(&path, 77, LENGTH).unwrap().unwrap().pending().unwrap().is_none());
+        journal.remove().unwrap();
+        assert!(Journal::find(&path, 77, LENGTH).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_somebody_else_wrote_meanwhile_is_not_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let disk = MemoryDisk::new(vec![9; 8192]);
+        let journal = Journal::create(&path, 77, LENGTH).unwrap();
+        journal.put(&disk, &writes()).unwrap();
+        disk.write(Bytes(2048 + 1024), &[5; 512]).unwrap();
+        let before = disk.content();
+        let error = journal.pending().unwrap().unwrap().replay(&disk).unwrap_err();
+        assert!(matches!(error, JournalError::Changed(Bytes(3072))), "{error}");
+        assert_eq!(disk.content(), before);
+        assert!(matches!(Journal::find(&path, 78, LENGTH), Err(JournalError::Another)));
+    }
+
+    #[test]
+    fn a_journal_that_was_not_written_as_a_whole_says_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let disk = MemoryDisk::new(vec![9; 8192]);
+        let journal = Journal::create(&path, 77, LENGTH).unwrap();
+        journal.put(&disk, &writes()).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for length in (0..whole.len()).step_by(97) {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            let found = Journal::find(&path, 77, LENGTH).unwrap().unwrap();
+            assert!(found.pending().unwrap().is_none(), "{length} bytes of it");
+        }
+        let mut random = fastrand::Rng::with_seed(6);
+        for _ in 0..500 {
+            let mut bytes = whole.clone();
+            let at = random.usize(..bytes.len());
+            bytes[at] ^= 1 << random.u8(..8);
+            std::fs::write(&path, &bytes).unwrap();
+            if let Ok(Some(found)) = Journal::find(&path, 77, LENGTH)
+                && let Some(pending) = found.pending().unwrap()
+            {
+                assert_eq!(pending.writes, writes(), "byte {at}: only what is not checked may differ");
+            }
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The volume as it shall be after the next commit, and the commit.
+//!
+//! Owns the files that have moved since the last commit, the bitmaps, and the order in which all that reaches the disk: data
+//! first, then the journal, then the records. Never decides where data goes.
+
+use super::attribute::{Name, kind};
+use super::bitmap::Bitmap;
+use super::boot::{BOOT_BYTES, Geometry};
+use super::fault::{Fault, Read, damaged};
+use super::file::{Composed, MFT, NtfsFile, Records};
+use super::journal::{Journal, Phase, Write, apply};
+use super::reader::{Reader, system};
+use super::record::Record;
+use super::runs::Map;
+use longrun_layout::{Bytes, Extent, ExtentSet};
+use std::collections::BTreeMap;
+
+/// Writes are whole sectors of this size.
+const SECTOR: u64 = 512;
+/// The volume must be checked before it is used.
+pub(super) const DIRTY: u16 = 1;
+
+/// A file that has moved, and the records that say so.
+struct Changed {
+    file: NtfsFile,
+    composed: Composed,
+    /// Records that were free before.
+    spares: Vec<u64>,
+}
+
+/// A volume that is being changed.
+pub(super) struct State {
+    pub(super) reader: Reader,
+    /// Which clusters are in use after the next commit, and which are on the disk.
+    clusters: Bitmap,
+    clusters_on_disk: Bitmap,
+    bitmap: Map,
+    /// The same for file records. The bitmap is a stream of $MFT, and can move.
+    records: Bitmap,
+    records_on_disk: Bitmap,
+    mirror: Map,
+    /// How many records $MFTMirr has.
+    mirrored: u64,
+    changed: BTreeMap<u64, Changed>,
+    /// What files have left since the last commit: not free before the next one.
+    pub(super) vacated: ExtentSet,
+    journal: Journal,
+    is_marked: bool,
+    /// A commit failed: what is on the disk is known to the journal alone.
+    has_failed: bool,
+}
+
+impl State {
+    /// The state of a volume that is as its records say. `is_marked`: an interrupted run may have marked it as dirty.
+    pub(super) fn new(
+        reader: Reader,
+        clusters: Bitmap,
+        records: Bitmap,
+        journal: Journal,
+        is_marked: bool,
+    ) -> Read<Self> {
+        let bitmap = NtfsFile::read(&reader, system::BITMAP)?;
+        let data = Name::unnamed(kind::DATA);
+        let Some(bitmap) = bitmap.attribute(&data).and_then(|data| data.outside.clone()) else {
+            return damaged("$Bitmap has no clusters");
+        };
+        let mirror = NtfsFile::read(&reader, system::MIRROR)?;
+        let Some(mirror) = mirror.attribute(&data).filter(|data| !data.is_resident()) else {
+            return damaged("$MFTMirr has no clusters");
+        };
+        let mirrored = mirror.size() / u64::from(reader.geometry.record);
+        let mirror = mirror.outside.clone().unwrap_or_default();
+        Ok(Self {
+            clusters_on_disk: clusters.clone(),
+            clusters,
+            bitmap,
+            records_on_disk: records.clone(),
+            records,
+            mirror,
+            mirrored,
+            reader,
+            changed: BTreeMap::new(),
+            vacated: ExtentSet::new(),
+            journal,
+            is_marked,
+            has_failed: false,
+        })
+    }
+
+    /// The free clusters, those included that become free by the next commit.
+    pub(super) fn free(&self) -> Vec<Extent> {
+        self.clusters.free()
+    }
+
+    /// The file as it shall be.
+    pub(super) fn file(&self, number: u64) -> Read<NtfsFile> {
+        match self.changed.get(&number) {
+            Some(changed) => Ok(changed.file.clone()),
+            None => NtfsFile::read(&self.reader, number),
+        }
+    }
+
+    /// Copies clusters. The target must be free.
+    pub(super) fn copy(&self, source: Extent, target: Extent, buffer: &mut Vec<u8>) -> Result<(), CopyError> {
+        let geometry = &self.reader.geometry;
+        buffer.resize(geometry.bytes(source.length.0) as usize, 0);
+        self.reader.disk.read(Bytes(geometry.bytes(source.start.0)), buffer).map_err(|_| CopyError::Read)?;
+        self.reader.disk.write(Bytes(geometry.bytes(target.start.0)), buffer).map_err(CopyError::Write)
+    }
+
+    /// Notes that a file lies elsewhere: its clusters at `target` are in use, `sources` are free after the next commit. False, and
+    /// nothing is noted, when its records have no room for that.
+    pub(super) fn note(&mut self, file: NtfsFile, target: Extent, sources: &[Extent]) -> Read<bool> {
+        let number = file.reference().number;
+        let before = self.changed.remove(&number);
+        let kept = before.as_ref().map(|before| before.spares.clone()).unwrap_or_default();
+        let is_taken = |number: &u64| self.changed.values().any(|changed| changed.spares.contains(number));
+        let mut spares = Vec::new();
+        let mut after = system::FIRST_OTHER;
+        let mut fault = None;
+        let composed = file.compose(&mut || {
+            let next = kept.get(spares.len()).copied().or_else(|| {
+                loop {
+                    let found = self.records.first_free(after)?;
+                    after = found + 1;
+                    if !is_taken(&found) && !kept.contains(&found) {
+                        break Some(found);
+                    }
+                }
+            })?;
+            spares.push(next);
+            match self.spare(next) {
+                Ok(record) => Some(record),
+                Err(error) => {
+                    fault = Some(error);
+                    None
+                }
+            }
+        });
+        if let Some(fault) = fault {
+            return Err(fault);
+        }
+        let Some(composed) = composed else {
+            before.map(|before| self.changed.insert(number, before));
+            return Ok(false);
+        };
+        self.clusters.set(target, true);
+        for source in sources {
+            self.clusters.set(*source, false);
+            self.vacated.insert(*source);
+        }
+        self.changed.insert(number, Changed { file, composed, spares });
+        Ok(true)
+    }
+
+    /// The record of this number, which is not in use.
+    fn spare(&self, number: u64) -> Read<Record> {
+        match self.reader.record(number) {
+            Ok(record) if record.is_in_use() => damaged(format!("file record {number} is in use and marked as free")),
+            Err(Fault::Io(error)) => Err(Fault::Io(error)),
+            Ok(record) => Ok(record),
+            // It was never used.
+            Err(_) => Ok(Record::blank(number, self.reader.geometry.record as usize)),
+        }
+    }
+
+    /// Makes everything durable that was noted: the data, then the records by one transaction.
+    pub(super) fn commit(&mut self) -> Read<()> {
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        self.mark()?;
+        self.reader.disk.flush()?;
+        let changed = std::mem::take(&mut self.changed);
+        let mut writes = Vec::new();
+        let mft = changed.get(&MFT).map(|changed| changed.file.clone());
+        let data = Name::unnamed(kind::DATA);
+        let moved =
+            mft.as_ref().and_then(|mft| mft.attribute(&data)?.outside.clone()).filter(|map| *map != self.reader.mft);
+        for Changed { composed, .. } in changed.values() {
+            for record in &composed.records {
+                self.records.set(Extent::new(record.number, 1), true);
+            }
+            for record in &composed.freed {
+                self.records.set(Extent::new(record.number, 1), false);
+            }
+            composed.vacated.runs().for_each(|run| self.clusters.set(run.extent(), false));
+            for record in composed.records.iter().chain(&composed.freed) {
+                self.put_record(record, moved.as_ref(), &mut writes)?;
+            }
+            if let Some((map, content)) = &composed.list {
+                self.put(Phase::Change, map, 0, content, &mut writes)?;
+            }
+        }
+        if let Some(map) = &moved {
+            self.put_boot(map, &mut writes)?;
+        }
+        let (clusters, records) = (self.clusters.take_changed(), self.records.take_changed());
+        self.put_bitmap(&self.bitmap, &clusters, &self.clusters_on_disk, &mut writes)?;
+        self.put_bitmap_of_records(mft.as_ref(), &records, &mut writes)?;
+        self.write(&writes)?;
+        self.clusters_on_disk.put_sectors(&clusters);
+        self.records_on_disk.put_sectors(&records);
+        self.vacated = ExtentSet::new();
+        if let Some(map) = moved {
+            self.reader.geometry.mft = map.segments().first().and_then(|part| part.lcn).unwrap_or_default();
+            self.reader.mft = map;
+        }
+        Ok(())
+    }
+
+    /// A transaction: the journal, the volume, the journal again.
+    fn write(&mut self, writes: &[Write]) -> Read<()> {
+        let disk = &*self.reader.disk;
+        // Until the journal is durable nothing has changed; from then on it knows what to complete.
+        self.has_failed = true;
+        self.journal.put(disk, writes)?;
+        apply(disk, writes)?;
+        self.journal.done()?;
+        self.has_failed = false;
+        Ok(())
+    }
+
+    /// Whole sectors of a stream, as they shall be.
+    fn put(&self, phase: Phase, map: &Map, at: u64, content: &[u8], writes: &mut Vec<Write>) -> Read<()> {
+        let start = at / SECTOR * SECTOR;
+        let end = (at + content.len() as u64).next_multiple_of(SECTOR);
+        let mut whole = vec![0; (end - start) as usize];
+        self.reader.read_stream(map, start, &mut whole)?;
+        let within = (at - start) as usize;
+        if let Some(place) = whole.get_mut(within..within + content.len()) {
+            place.copy_from_slice(content);
+        }
+        let mut rest = whole.as_slice();
+        for (at, length) in self.reader.places(map, start, end - start)? {
+            let (here, behind) = rest.split_at_checked(length as usize).unwrap_or((rest, &[]));
+            writes.push(Write { phase, at, data: here.to_vec() });
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// A record: in its place, after a move of $MFT in its old place too, and in the mirror.
+    fn put_record(&self, record: &Record, moved: Option<&Map>, writes: &mut Vec<Write>) -> Read<()> {
+        let (at, bytes) = (record.number * u64::from(self.reader.geometry.record), record.encode());
+        self.put(Phase::Change, &self.reader.mft, at, &bytes, writes)?;
+        if let Some(moved) = moved
+            && self.reader.places(moved, at, bytes.len() as u64)?
+                != self.reader.places(&self.reader.mft, at, bytes.len() as u64)?
+        {
+            self.put(Phase::Change, moved, at, &bytes, writes)?;
+        }
+        if record.number < self.mirrored {
+            self.put(Phase::Change, &self.mirror, at, &bytes, writes)?;
+        }
+        Ok(())
+    }
+
+    /// The boot sector and its copies, when $MFT begins elsewhere.
+    fn put_boot(&self, map: &Map, writes: &mut Vec<Write>) -> Read<()> {
+        let disk = &*self.reader.disk;
+        let first = map.segments().first().and_then(|part| part.lcn).unwrap_or_default();
+        if first == self.reader.geometry.mft {
+            return Ok(());
+        }
+        let mut boot = vec![0; BOOT_BYTES];
+        disk.read(Bytes(0), &mut boot)?;
+        Geometry::with_mft(&mut boot, first);
+        writes.push(Write { phase: Phase::Change, at: Bytes(0), data: boot });
+        // One copy lies behind the volume. After a change of its size another one can lie at the end of the device.
+        let sector = u64::from(self.reader.geometry.sector);
+        let ends = [self.reader.geometry.length(), disk.length().saturating_sub(Bytes(sector))];
+        for at in ends.into_iter().collect::<std::collections::BTreeSet<_>>() {
+            let mut copy = vec![0; BOOT_BYTES];
+            if at < self.reader.geometry.length() || disk.read(at, &mut copy).is_err() {
+                continue;
+            }
+            let is_copy = Geometry::parse(&copy).is_ok_and(|found| found.serial == self.reader.geometry.serial);
+            if is_copy {
+                Geometry::with_mft(&mut copy, first);
+                writes.push(Write { phase: Phase::Change, at, data: copy });
+            }
+        }
+        Ok(())
+    }
+
+    fn put_bitmap_of_records(
+        &self,
+        mft: Option<&NtfsFile>,
+        changed: &[(u64, Vec<u8>)],
+        writes: &mut Vec<Write>,
+    ) -> Read<()> {
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let read;
+        let mft = match mft {
+            Some(mft) => mft,
+            None => {
+                read = NtfsFile::read(&self.reader, MFT)?;
+                &read
+            }
+        };
+        match mft.attribute(&Name::unnamed(kind::BITMAP)).and_then(|bitmap| bitmap.outside.as_ref()) {
+            Some(map) => self.put_bitmap(map, changed, &self.records_on_disk, writes),
+            None => Err(Fault::Unsupported("a volume whose list of file records has no clusters".into())),
+        }
+    }
+
+    /// What becomes used is written before the records, what becomes free after them.
+    fn put_bitmap(&self, map: &Map, changed: &[(u64, Vec<u8>)], on_disk: &Bitmap, writes: &mut Vec<Write>) -> Read<()> {
+        for (at, new) in changed {
+            let old = on_disk.sector(*at);
+            let both: Vec<u8> = new.iter().zip(old).map(|(new, old)| new | old).collect();
+            if both != old {
+                self.put(Phase::Allocate, map, *at, &both, writes)?;
+            }
+            if both != *new {
+                self.put(Phase::Free, map, *at, new, writes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the volume as to be checked, for the case that this run is interrupted and the journal is lost.
+    fn mark(&mut self) -> Read<()> {
+        if !self.is_marked {
+            self.set_flags(|flags| flags | DIRTY)?;
+            self.is_marked = true;
+        }
+        Ok(())
+    }
+
+    fn set_flags(&mut self, change: impl Fn(u16) -> u16) -> Read<()> {
+        let flags = self.reader.volume_information()?.flags;
+        let mut file = NtfsFile::read(&self.reader, system::VOLUME)?;
+        let of = Name::unnamed(kind::VOLUME_INFORMATION);
+        let mut value = file.attribute(&of).map(|information| information.value().to_vec()).unwrap_or_default();
+        if let Some(place) = value.get_mut(10..12) {
+            place.copy_from_slice(&change(flags).to_le_bytes());
+        }
+        file.set_value(&of, &value);
+        let Some(composed) = file.compose(&mut || None) else { return damaged("$Volume has no room for its flags") };
+        let mut writes = Vec::new();
+        for record in &composed.records {
+            self.put_record(record, None, &mut writes)?;
+        }
+        self.write(&writes)
+    }
+
+    /// Says that the volume need not be checked, and that nothing is left to be completed. Not after a commit has failed.
+    pub(super) fn close(mut self) -> Read<()> {
+        if self.has_failed {
+            return Ok(());
+        }
+        if self.is_marked {
+            self.set_flags(|flags| flags & !DIRTY)?;
+        }
+        self.journal.remove()?;
+        Ok(())
+    }
+}
+
+/// What failed while clusters were copied.
+#[derive(Debug)]
+pub(super) enum CopyError {
+    /// Nothing was written.
+    Read,
+    Write(std::io::Error),
+}

@@ -1,0 +1,216 @@
+//! A volume that is not mounted, as an implementation of the engine's trait.
+//!
+//! Owns which clusters are held. Nobody else has the volume meanwhile, so that holding one is only a note in memory.
+
+use super::admission::{check_mirror, recover, refusals};
+use super::boot::Geometry;
+use super::fault::{Fault, NTFS};
+use super::file::MFT;
+use super::journal::Journal;
+use super::names::Paths;
+use super::reader::Reader;
+use super::scan::{number_of, scan, stream_of};
+use super::state::{CopyError, State};
+use longrun_engine::{Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
+use longrun_image::Disk;
+use longrun_layout::{Blocks, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An NTFS volume that is not mounted, and may be optimized.
+pub struct NtfsVolume {
+    // None only while it is being dropped.
+    state: Option<State>,
+    owned: ExtentSet,
+    info: VolumeInfo,
+    buffer: Vec<u8>,
+    was_interrupted: bool,
+}
+
+impl NtfsVolume {
+    /// Opens the volume on `disk`, which is ours alone, and completes what an interrupted run has left in `journal`.
+    ///
+    /// # Errors
+    /// [`VolumeError`] with the reason why this volume must not be changed (now); nothing was changed but by the completion.
+    pub fn open(path: &Path, disk: Arc<dyn Disk>, journal: &Path) -> Result<Self, VolumeError> {
+        let on = |fault: Fault| fault.on(path);
+        let geometry = Geometry::read(&*disk).map_err(on)?;
+        let found = recover(path, journal, &*disk, &geometry)?;
+        let was_interrupted = found.is_some();
+        let reader = Reader::open(disk).map_err(on)?;
+        check_mirror(&reader).map_err(on)?;
+        let scan = scan(&reader, &NoProgress).map_err(on)?;
+        if let Some(what) = refusals(&reader, &scan, was_interrupted).map_err(on)?.into_iter().next() {
+            return Err(VolumeError::Unsupported { path: path.to_owned(), what });
+        }
+        let create = || Journal::create(journal, geometry.serial, reader.disk.length());
+        let journal = found.map_or_else(create, Ok).map_err(|source| VolumeError::Io {
+            path: journal.to_owned(),
+            act: "making the journal",
+            source,
+        })?;
+        let device = reader.disk.path().to_owned();
+        let state = State::new(reader, scan.clusters, scan.records, journal, was_interrupted).map_err(on)?;
+        let info = VolumeInfo { target: path.to_owned(), device, filesystem: NTFS.into() };
+        Ok(Self { state: Some(state), owned: ExtentSet::new(), info, buffer: Vec::new(), was_interrupted })
+    }
+
+    /// Whether an interrupted run had to be completed.
+    #[must_use]
+    pub fn was_interrupted(&self) -> bool {
+        self.was_interrupted
+    }
+
+    fn state(&mut self) -> Result<&mut State, VolumeError> {
+        self.state.as_mut().ok_or(VolumeError::Interrupted)
+    }
+
+    fn on(&self, fault: Fault) -> VolumeError {
+        fault.on(&self.info.target)
+    }
+
+    fn barrier(&self, fault: Fault) -> VolumeError {
+        match fault {
+            Fault::Io(source) => VolumeError::Barrier { path: self.info.target.clone(), source },
+            other => self.on(other),
+        }
+    }
+}
+
+impl Volume for NtfsVolume {
+    type Scan = VolumeLayout;
+
+    fn info(&self) -> VolumeInfo {
+        self.info.clone()
+    }
+
+    fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
+        self.commit()?;
+        let found = scan(&self.state()?.reader, progress).map_err(|fault| self.on(fault))?;
+        let mut layout = found.layout;
+        layout.withhold(&self.owned);
+        Ok(layout)
+    }
+
+    fn names(&mut self, _: &VolumeLayout, files: &[FileId], _: &dyn Progress) -> Result<Vec<PathBuf>, VolumeError> {
+        let mut paths = Paths::new(&self.state()?.reader, Path::new("/"));
+        Ok(files.iter().map(|id| paths.of(*id)).collect())
+    }
+
+    fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
+        let free: Blocks = self.state()?.free().iter().map(|piece| piece.length).sum();
+        Ok(free.saturating_sub(self.owned.total()))
+    }
+
+    fn commit(&mut self) -> Result<(), VolumeError> {
+        self.state()?.commit().map_err(|fault| self.barrier(fault))
+    }
+}
+
+impl Placed for NtfsVolume {
+    fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
+        let mut got = ExtentSet::new();
+        for piece in self.state()?.free() {
+            got.extend(wanted.overlapping(piece).collect::<Vec<_>>());
+        }
+        let vacated = self.state()?.vacated.clone();
+        vacated.iter().chain(self.owned.iter()).for_each(|taken| {
+            got.remove(taken);
+        });
+        self.owned.extend(got.iter());
+        Ok(got)
+    }
+
+    fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError> {
+        extents.iter().for_each(|extent| {
+            self.owned.remove(extent);
+        });
+        Ok(())
+    }
+
+    fn owned(&mut self) -> Result<ExtentSet, VolumeError> {
+        Ok(self.owned.clone())
+    }
+
+    fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
+        let found = self.file(file)?;
+        let map = found.map(stream_of(file.inode)).ok_or(MoveError::Skip(SkipReason::Changed))?;
+        Ok(map.runs().collect())
+    }
+
+    fn exchange(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        target: PhysicalBlock,
+        length: Blocks,
+    ) -> Result<Exchanged, MoveError> {
+        let place = Extent { start: target, length };
+        if !self.owned.covers(place) || self.state()?.vacated.overlapping(place).next().is_some() {
+            return Err(MoveError::Skip(SkipReason::TargetTaken));
+        }
+        let is_mft = file.inode.0 == MFT;
+        if is_mft {
+            // Where records lie must not change under those that wait to be written.
+            self.commit()?;
+        }
+        let mut moved = self.file(file)?;
+        let stream = stream_of(file.inode);
+        let sources = moved.map(stream).and_then(|map| map.within(logical, length));
+        let Some(sources) = sources else { return Err(MoveError::Skip(SkipReason::Changed)) };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let copied = sources.iter().try_for_each(|run| {
+            let to = Extent { start: target + (run.logical - logical), length: run.length };
+            self.state.as_ref().map_or(Ok(()), |state| state.copy(run.extent(), to, &mut buffer))
+        });
+        self.buffer = buffer;
+        match copied {
+            Ok(()) => {}
+            Err(CopyError::Read) => return Err(MoveError::Skip(SkipReason::Unreadable)),
+            Err(CopyError::Write(source)) => {
+                let path = self.info.target.clone();
+                return Err(VolumeError::Io { path, act: "writing a file at its new place", source }.into());
+            }
+        }
+        if let Some(map) = moved.map_mut(stream) {
+            map.put(logical, target, length);
+        }
+        let vacated: Vec<Extent> = sources.iter().map(Run::extent).collect();
+        let fits = self.state()?.note(moved, place, &vacated).map_err(|fault| self.on(fault))?;
+        if !fits {
+            return Err(MoveError::Skip(SkipReason::NoRoomInRecord));
+        }
+        self.owned.remove(place);
+        self.owned.extend(vacated.iter().copied());
+        if is_mft {
+            self.commit()?;
+        }
+        Ok(Exchanged { blocks: length, vacated })
+    }
+}
+
+impl NtfsVolume {
+    /// The file of a stream of the model, provided that it is still the same.
+    fn file(&mut self, id: FileId) -> Result<super::file::NtfsFile, MoveError> {
+        match self.state()?.file(number_of(id.inode)) {
+            Ok(file) if u32::from(file.reference().sequence) == id.generation => Ok(file),
+            Ok(_) => Err(MoveError::Skip(SkipReason::Vanished)),
+            Err(Fault::Io(source)) => {
+                Err(VolumeError::Io { path: self.info.target.clone(), act: "reading file records", source }.into())
+            }
+            Err(_) => Err(MoveError::Skip(Pin::DamagedMap.into())),
+        }
+    }
+}
+
+impl Drop for NtfsVolume {
+    /// Leaves the volume in order. Should that fail, the volume stays marked as dirty, and the journal stays with it: the next run
+    /// completes what is missing.
+    fn drop(&mut self) {
+        if let Some(mut state) = self.state.take()
+            && state.commit().is_ok()
+        {
+            let _ = state.close();
+        }
+    }
+}

@@ -18,7 +18,9 @@ case "${1:-}" in
         needed+=(mkfs.ext4:e2fsprogs filefrag:e2fsprogs e2freefrag:e2fsprogs e4defrag:e2fsprogs debugfs:e2fsprogs
             losetup:mount mount:mount setpriv:util-linux blockdev:util-linux setfattr:attr setfacl:acl
             setcap:libcap2-bin mkfs.xfs:xfsprogs xfs_repair:xfsprogs mkfs.btrfs:btrfs-progs fio:fio
-            bpftrace:bpftrace addpart:util-linux fsfreeze:util-linux strace:strace)
+            bpftrace:bpftrace addpart:util-linux fsfreeze:util-linux strace:strace
+            mkntfs:ntfs-3g ntfsresize:ntfs-3g qemu-storage-daemon:qemu-system-common qemu-img:qemu-utils
+            sfdisk:fdisk sgdisk:gdisk)
         ;;
     guests)
         needed+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod strip:binutils

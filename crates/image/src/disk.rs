@@ -15,6 +15,11 @@ pub trait Disk: Send + Sync {
     /// Its size.
     fn length(&self) -> Bytes;
 
+    /// What partition tables count in, and what it writes as one at least.
+    fn sector_size(&self) -> Bytes {
+        Bytes(512)
+    }
+
     /// Fills `buffer` from offset `at`.
     ///
     /// # Errors
@@ -38,6 +43,27 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// The device's; `Unsupported` where the storage keeps what it has.
     fn discard(&self, at: Bytes, length: Bytes) -> io::Result<()>;
+
+    /// Makes a range read as zeros. Where the storage can do that without writing them, it may keep the space.
+    ///
+    /// # Errors
+    /// As [`Disk::write`], but a part may be zeroed before an error.
+    fn zero(&self, at: Bytes, length: Bytes) -> io::Result<()> {
+        write_zeros(self, at, length)
+    }
+}
+
+/// Writes zeros, for storage that cannot make them otherwise.
+pub(crate) fn write_zeros(disk: &(impl Disk + ?Sized), at: Bytes, length: Bytes) -> io::Result<()> {
+    static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+    within(at, length.0, disk.length())?;
+    let mut written = 0;
+    while written < length.0 {
+        let piece = usize::try_from(length.0 - written).unwrap_or(usize::MAX).min(ZEROS.len());
+        disk.write(at + Bytes(written), ZEROS.get(..piece).unwrap_or(&ZEROS))?;
+        written += piece as u64;
+    }
+    Ok(())
 }
 
 /// Whether `length` bytes at `at` lie on a disk of `size`.
@@ -77,6 +103,10 @@ impl Disk for Part {
         self.length
     }
 
+    fn sector_size(&self) -> Bytes {
+        self.whole.sector_size()
+    }
+
     fn read(&self, at: Bytes, buffer: &mut [u8]) -> io::Result<()> {
         self.whole.read(self.place(at, buffer.len() as u64)?, buffer)
     }
@@ -91,6 +121,10 @@ impl Disk for Part {
 
     fn discard(&self, at: Bytes, length: Bytes) -> io::Result<()> {
         self.whole.discard(self.place(at, length.0)?, length)
+    }
+
+    fn zero(&self, at: Bytes, length: Bytes) -> io::Result<()> {
+        self.whole.zero(self.place(at, length.0)?, length)
     }
 }
 
@@ -107,9 +141,13 @@ mod tests {
         assert!(part.write(Bytes(1), &[1; 512]).is_err());
         assert!(part.read(Bytes(512), &mut [0]).is_err());
         assert!(part.discard(Bytes(u64::MAX), Bytes(2)).is_err());
+        assert!(part.zero(Bytes(256), Bytes(257)).is_err());
         let mut all = vec![0; 4096];
         whole.read(Bytes(0), &mut all).unwrap();
         assert!(all[..1024].iter().chain(&all[1536..]).all(|byte| *byte == 7));
+        part.zero(Bytes(8), Bytes(504)).unwrap();
+        part.read(Bytes(0), &mut all[..512]).unwrap();
+        assert_eq!((all[7], all[8], all[511]), (1, 0, 0));
         assert!(Part::new(whole, Bytes(4000), Bytes(97)).is_none());
     }
 }

@@ -1,10 +1,27 @@
 //! Block devices, disk images and their partitions behind one trait.
 //!
 //! Owns reading, writing, flushing and discarding of bytes at offsets, and who else may use the same device meanwhile.
-//! Never knows a file system.
+//! Of file systems it knows only the signatures that tell a volume from a partition table.
 
+mod bytes;
+mod daemon;
 mod disk;
+mod error;
+mod export;
+mod file;
+mod format;
+mod gpt;
+mod mbr;
 mod memory;
+mod open;
+mod partitions;
+mod private;
+mod users;
 
 pub use disk::{Disk, Part};
-pub use memory::MemoryDisk;
+pub use error::ImageError;
+pub use file::{Access, FileDisk};
+pub use format::Format;
+pub use memory::{MemoryDisk, MemoryImage};
+pub use open::{OpenImage, open_image};
+pub use partitions::{Partition, PartitionKind, TableFault, read_partitions};

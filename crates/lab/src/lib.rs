@@ -17,6 +17,7 @@ mod installing;
 mod invisibility;
 mod kernels;
 mod layouts;
+pub mod ntfs;
 mod optimizer;
 pub mod oracle;
 mod pieces;

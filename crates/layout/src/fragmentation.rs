@@ -72,8 +72,8 @@ impl VolumeLayout {
             let excess = file.fragments().saturating_sub(1);
             if file.record.is_directory {
                 figures.directories += 1;
-                figures.directory_excess_fragments += excess;
                 if file.is_fixed_directory() {
+                    figures.directory_excess_fragments += excess;
                     continue;
                 }
             } else {

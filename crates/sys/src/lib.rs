@@ -14,9 +14,11 @@ mod bpf_statistics;
 mod btrfs;
 mod btrfs_balance;
 mod bulkstat;
+mod byte_lock;
 mod cache;
 mod device;
 mod device_counters;
+mod discard;
 mod exchange;
 mod fiemap;
 mod file_events;
@@ -27,9 +29,12 @@ mod handle;
 mod inode;
 mod lease;
 mod lock;
+mod loop_backing;
+mod loop_device;
 mod mmap;
 mod mounts;
 mod peer;
+mod private_mount;
 mod process;
 mod quota;
 mod raw;
@@ -50,11 +55,13 @@ pub use btrfs::{
 };
 pub use btrfs_balance::{BalanceState, Reference, balance_data, balance_state, cancel_balance, for_each_reference};
 pub use bulkstat::{InodeKind, InodeRecord, XfsGeometry, for_each_inode, xfs_geometry};
+pub use byte_lock::{are_bytes_locked, lock_bytes, unlock_bytes};
 pub use cache::{
     CacheState, cache_state, drop_cache, expect_random_reads, read_ahead, start_writeback, wait_writeback,
 };
 pub use device::{DeviceNumber, device_number_of_file};
 pub use device_counters::{DeviceCounters, DeviceCounts};
+pub use discard::{discard_blocks, sector_size, zero_range};
 pub use exchange::{Exchange, MoveFailure, Moved, exchange_with_donor};
 pub use fiemap::{ExtentFlags, FileExtent, Mapping, for_each_extent, map_file};
 pub use file_events::{FileEvent, FileEvents, FileSystemId, Interest, file_system_id, wait_readable};
@@ -68,9 +75,14 @@ pub use inode::{
 };
 pub use lease::ExclusiveLease;
 pub use lock::LockFile;
+pub use loop_backing::loop_devices_on;
+pub use loop_device::LoopDevice;
 pub use mmap::SharedMapping;
 pub use mounts::{MOUNT_TABLE, Mount, parse_mountinfo, read_mounts, unescape};
 pub use peer::peer_groups;
+pub use private_mount::{
+    NamespaceError, detach_mount, forget_btrfs_device, mount_device, own_mount_namespace, unmount,
+};
 pub use process::{
     end_with_us, ignore_terminal_stops, is_root, monotonic_nanoseconds, processor_time, raise_open_file_limit,
     run_before_others, set_nice, since_boot, yield_io_to_others,

@@ -5,6 +5,7 @@ use crate::mend::{Limits, MendError, Mended, Place};
 use crate::survey::{Source, Survey};
 use crate::{Target, btrfs, ext2, ext4, ntfs, probe, xfs};
 use longrun_engine::{Observer, Opened, Progress, VolumeError};
+use longrun_layout::Bytes;
 use longrun_sys::FileHandle;
 use std::fs::File;
 use std::path::Path;
@@ -22,7 +23,11 @@ fn of(target: &Target) -> Option<&'static dyn FileSystem> {
     if let Some(mount) = &target.mount {
         return named(&mount.filesystem);
     }
-    let name = match File::open(&target.device).and_then(|file| probe::identify(&file)) {
+    let found = match &target.inside {
+        Some(inside) => probe::identify_with(|at, buffer| inside.disk.read(Bytes(at), buffer)),
+        None => File::open(&target.device).and_then(|file| probe::identify(&file)),
+    };
+    let name = match found {
         Ok(probe::Content::FileSystem(name)) => name,
         _ => probe::EXT4,
     };
@@ -72,7 +77,8 @@ pub fn survey(target: &Target, progress: &dyn Progress) -> Result<Box<dyn Survey
             Some((mount, root.map_err(crate::mounted::io(&mount.point, "opening"))?.into()))
         }
     };
-    known.survey(Source { path: path_of(target), device: &target.device, mounted }, progress)
+    let inside = target.inside.as_ref();
+    known.survey(Source { path: path_of(target), device: &target.device, mounted, inside }, progress)
 }
 
 /// The same for a caller that already has the mounted volume open.

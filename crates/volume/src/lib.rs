@@ -5,11 +5,13 @@
 
 pub mod btrfs;
 mod bytes;
+pub mod disk_image;
 mod ext2;
 pub mod ext4;
 mod file_by_file;
 mod file_system;
 mod file_systems;
+pub mod inside;
 pub mod mend;
 mod mounted;
 pub mod ntfs;

@@ -65,9 +65,17 @@ const SIGNATURES: &[Signature] = &[
 /// # Errors
 /// The device's; a short file is no error.
 pub fn identify(file: &File) -> io::Result<Content> {
+    identify_with(|at, buffer| file.read_exact_at(buffer, at))
+}
+
+/// The same for what `read` reads from an offset.
+///
+/// # Errors
+/// Those of `read`; `UnexpectedEof` is none.
+pub fn identify_with(read: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> io::Result<Content> {
     for signature in SIGNATURES {
         let mut found = vec![0; signature.bytes.len()];
-        match file.read_exact_at(&mut found, signature.offset) {
+        match read(signature.offset, &mut found) {
             Ok(()) if found == signature.bytes => return Ok(signature.content),
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}

@@ -2,6 +2,7 @@
 //!
 //! Owns the common interface of all file systems. Never changes anything.
 
+use crate::target::Inside;
 use longrun_engine::{Progress, Scan, VolumeError};
 use longrun_layout::{Bytes, Extent, FileId, FileIndex, LogicalBlock, PhysicalBlock, VolumeLayout};
 use longrun_sys::Mount;
@@ -17,6 +18,8 @@ pub struct Source<'a> {
     pub device: &'a Path,
     /// Where it is mounted, and an open directory of that mount, if it is.
     pub mounted: Option<(&'a Mount, File)>,
+    /// What to read instead of the device, when the volume is on a disk image that is open.
+    pub inside: Option<&'a Inside>,
 }
 
 impl<'a> Source<'a> {

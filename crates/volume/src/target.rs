@@ -4,12 +4,15 @@
 
 use crate::{mounted, probe};
 use longrun_engine::VolumeError;
+use longrun_image::Disk;
 use longrun_sys::{DeviceNumber, MOUNT_TABLE, Mount, read_mounts};
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The kind of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +41,32 @@ pub struct Target {
     pub device_number: Option<DeviceNumber>,
     /// Where it is mounted (the best place: writable and whole before others), if it is.
     pub mount: Option<Mount>,
+    /// What has to be read and written instead of the device, when the volume is on a disk image that is open.
+    pub inside: Option<Inside>,
 }
+
+/// A volume on a disk image that is open.
+#[derive(Clone)]
+pub struct Inside {
+    /// The volume.
+    pub disk: Arc<dyn Disk>,
+    /// Where a journal of changes is kept.
+    pub journal: PathBuf,
+}
+
+impl fmt::Debug for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inside").field("disk", &self.disk.path()).field("journal", &self.journal).finish()
+    }
+}
+
+impl PartialEq for Inside {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.disk, &other.disk) && self.journal == other.journal
+    }
+}
+
+impl Eq for Inside {}
 
 impl Target {
     /// Finds out what `given` is: a mount point, any path on a mounted volume, a block device, or an image file.
@@ -63,6 +91,7 @@ impl Target {
                 device: given.to_owned(),
                 device_number: Some(number),
                 mount,
+                inside: None,
             });
         }
         if !kind.is_file() && !kind.is_dir() {
@@ -79,6 +108,7 @@ impl Target {
                     device,
                     device_number: Some(number),
                     mount: Some(mount),
+                    inside: None,
                 });
             }
             return Ok(Self {
@@ -87,6 +117,7 @@ impl Target {
                 device: given.to_owned(),
                 device_number: None,
                 mount: None,
+                inside: None,
             });
         }
         let number = DeviceNumber::from_stat(meta.dev());
@@ -103,7 +134,7 @@ impl Target {
             (false, _) => Subject::File,
         };
         let device = device_path(&mount);
-        Ok(Self { given: given.to_owned(), subject, device, device_number, mount: Some(mount) })
+        Ok(Self { given: given.to_owned(), subject, device, device_number, mount: Some(mount), inside: None })
     }
 }
 

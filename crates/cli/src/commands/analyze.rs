@@ -1,5 +1,6 @@
 //! `analyze`: the figures of a volume, a directory or a file.
 
+use super::disk;
 use crate::args::AnalyzeArgs;
 use crate::exit::Failure;
 use crate::progress::{Unit, Watch};
@@ -10,6 +11,7 @@ use crate::survey::{Survey, is_readable_volume};
 use longrun_engine::ScanProgress;
 use longrun_engine::VolumeInfo;
 use longrun_governor::{Disks, Governor, Loads, Pace};
+use longrun_image::Access;
 use longrun_sys::DeviceNumber;
 use longrun_sys::read_mounts;
 use longrun_volume::Target;
@@ -23,15 +25,34 @@ use std::time::Instant;
 
 /// Analyzes and prints.
 pub fn run(args: &AnalyzeArgs) -> Result<(), Failure> {
+    if disk::is_disk(&args.target) {
+        return disk::on_each(&args.target, Access::Read, args.json, |target, watch| {
+            watch.govern(Governor::new(target.device_number, args.reading.pace.into()));
+            watch.phase("reading the volume", Unit::Steps);
+            let progress = ScanProgress::new(watch, 0);
+            let findings = Survey::read(target, &progress)?.findings(args.top, &progress)?;
+            watch.finish();
+            let told = told(&findings, watch);
+            if !args.json {
+                print(&told.text())?;
+            }
+            Ok((told, Ok(())))
+        });
+    }
     let mut watch = Watch::start()?;
     let findings = examine(args, &mut watch);
     watch.finish();
-    let analysis = Analysis::new(&findings?);
-    let governor = watch.loads().filter(|loads| loads.pace != Pace::Fast);
-    if args.json {
-        print_json(&Told { analysis, governor })
-    } else {
-        print(&(analysis.text() + &governor.as_ref().map(pauses).unwrap_or_default()))
+    let told = told(&findings?, &watch);
+    if args.json { print_json(&told) } else { print(&told.text()) }
+}
+
+fn told(findings: &Findings, watch: &Watch) -> Told {
+    Told { analysis: Analysis::new(findings), governor: watch.loads().filter(|loads| loads.pace != Pace::Fast) }
+}
+
+impl Told {
+    fn text(&self) -> String {
+        self.analysis.text() + &self.governor.as_ref().map(pauses).unwrap_or_default()
     }
 }
 

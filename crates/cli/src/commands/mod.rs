@@ -4,6 +4,7 @@ pub mod analyze;
 pub mod bench;
 pub mod config;
 pub mod daemon;
+pub mod disk;
 pub mod fragment;
 pub mod generated;
 pub mod map;

@@ -2,6 +2,7 @@
 
 mod scope;
 
+use super::disk::{self, Outcome};
 use crate::args::OptimizeArgs;
 use crate::exit::{Failure, Status};
 use crate::progress::{Unit, Watch};
@@ -15,6 +16,7 @@ use longrun_engine::{
     Expected, Opened, PassError, Plan, PlanError, Progress, Report, Scan, ScanProgress, Settings, Stop, VolumeError,
 };
 use longrun_governor::{Duty, Governor};
+use longrun_image::Access;
 use longrun_layout::{Bytes, FileId, Fragmentation, VolumeLayout};
 use longrun_planner::Mode;
 use longrun_volume::Target;
@@ -31,33 +33,51 @@ const WORST_SHOWN: usize = 10;
 
 /// Optimizes, or prints the plan only.
 pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
+    if disk::is_disk(&args.target) {
+        let access = if args.dry_run { Access::Read } else { Access::Write };
+        return disk::on_each(&args.target, access, args.json, |target, watch| on_volume(args, target, watch));
+    }
     let target = Target::resolve(&args.target)?;
-    let asked = asked_mode(args, &target)?;
-    let scope = scope::of(&target)?;
+    let (output, end) = on_volume(args, &target, &mut Watch::start()?)?;
+    if args.json {
+        print_json(&output)?;
+    }
+    end
+}
+
+/// The same for one volume. Prints text, but no JSON.
+fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch) -> Result<Outcome<Output>, Failure> {
+    let asked = asked_mode(args, target)?;
+    let scope = scope::of(target)?;
     let settings = Settings { scope, budget: args.budget, deadline: args.deadline, ..Settings::default() };
-    let mut watch = Watch::start()?;
     let duty = args.max_duty.unwrap_or(Duty::ALL);
     watch.govern(Governor::new(target.device_number, args.pace.into()).at_most(duty).at_least(args.min_progress));
-    let job = Job { target: &target, settings, asked, is_told: !args.json };
+    let job = Job { target, settings, asked, is_told: !args.json };
     if args.dry_run {
-        let (before, plan) = job.foresee(&mut watch)?;
-        return if args.json { print_json(&DryRun { before, plan }) } else { Ok(()) };
+        let (before, plan) = job.foresee(watch)?;
+        return Ok((Output::DryRun(Box::new(DryRun { before, plan })), Ok(())));
     }
     watch.refuse_stops()?;
     // The lock comes first, so that no other optimizer changes the volume that is planned for.
-    let mut volume = longrun_volume::open(&target)?;
-    let outcome = job.run(&mut volume, &mut watch);
+    let mut volume = longrun_volume::open(target)?;
+    let outcome = job.run(&mut volume, watch);
     drop(volume);
     watch.finish();
-    let Outcome { before, plan, report, after } = outcome?;
+    let Moved { before, plan, report, after } = outcome?;
     let optimization = Optimization::new(before, after, plan, &report, watch.loads());
-    if args.json {
-        print_json(&optimization)?;
-    } else {
+    if !args.json {
         let rounds = if args.explain { optimization.rounds() } else { String::new() };
         print(&(optimization.text() + &rounds))?;
     }
-    conclude(&target, report.stop)
+    Ok((Output::Done(Box::new(optimization)), conclude(target, report.stop)))
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Output {
+    DryRun(Box<DryRun>),
+    Done(Box<Optimization>),
 }
 
 /// What a dry run prints as JSON.
@@ -97,7 +117,7 @@ struct Job<'a> {
 }
 
 /// The result of a run.
-struct Outcome {
+struct Moved {
     before: Analysis,
     plan: Told,
     report: Report,
@@ -128,7 +148,7 @@ impl Job<'_> {
         Ok((before, told))
     }
 
-    fn run(&self, volume: &mut Opened, watch: &mut Watch) -> Result<Outcome, Failure> {
+    fn run(&self, volume: &mut Opened, watch: &mut Watch) -> Result<Moved, Failure> {
         let begun = Instant::now();
         watch.phase("reading the volume", Unit::Steps);
         let scan = volume.scan(&ScanProgress::new(watch, 0))?;
@@ -141,7 +161,7 @@ impl Job<'_> {
             watch.finish();
             self.tell(&before, &plan)?;
             let report = Report { before: figures.clone(), after: figures, ..Report::default() };
-            return Ok(Outcome { after: before.clone(), before, plan, report });
+            return Ok(Moved { after: before.clone(), before, plan, report });
         };
         let plan = self.plan(scan, &settings, &progress)?;
         let names = volume.names(plan.layout(), shown(&plan), &progress)?;
@@ -151,7 +171,7 @@ impl Job<'_> {
         let (report, layout) = longrun_engine::carry_out(volume, plan, begun, &settings, watch)?;
         let (read, progress) = (Instant::now(), ScanProgress::new(watch, 0).to_the_end());
         let after = self.analysis(&layout, read, |files| volume.names(&layout, files, &progress))?;
-        Ok(Outcome { before, plan: told, report, after })
+        Ok(Moved { before, plan: told, report, after })
     }
 
     /// With the mode that was asked for, or the one that the verdict names; `None` when that is none.

@@ -7,6 +7,7 @@ mod excess_space;
 mod filefrag;
 mod free_space;
 mod freefrag;
+pub mod ntfs;
 mod used_space;
 
 pub use btrfs_space::{BtrfsUsage, btrfs_usage};

@@ -159,6 +159,7 @@ mod tests {
             device: "/dev/none".into(),
             device_number: Some(device),
             mount: Some(mount),
+            inside: None,
         }
     }
 

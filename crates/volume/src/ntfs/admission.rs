@@ -3,6 +3,7 @@
 //! Owns the refusals. Each is made before anything is written, but for the replay of our own journal.
 
 use super::attribute::{Name, kind};
+use super::bitmap::Bitmap;
 use super::boot::Geometry;
 use super::fault::{NTFS, Read, damaged};
 use super::file::{NtfsFile, Records};
@@ -64,14 +65,14 @@ pub(super) fn refusals(reader: &Reader, scan: &NtfsScan, is_ours: bool) -> Read<
     Ok(reasons)
 }
 
-/// Whether the first records and their mirror agree.
-pub(super) fn check_mirror(reader: &Reader) -> Read<()> {
+/// Whether the first records and their mirror agree, as far as they are in use.
+pub(super) fn check_mirror(reader: &Reader, in_use: &Bitmap) -> Read<()> {
     let mirror = NtfsFile::read(reader as &dyn Records, system::MIRROR)?;
     let Some(data) = mirror.attribute(&Name::unnamed(kind::DATA)) else { return damaged("$MFTMirr has no content") };
     let Some(map) = &data.outside else { return damaged("$MFTMirr has no content") };
     let size = reader.geometry.record as usize;
     let copies = reader.content(map, data.size())?;
-    for (number, copy) in (0u64..).zip(copies.chunks_exact(size)) {
+    for (number, copy) in (0u64..).zip(copies.chunks_exact(size)).filter(|(number, _)| in_use.is_set(*number)) {
         let (record, copy) = (reader.record(number)?, super::record::Record::decode(number, copy.to_vec())?);
         if record.attributes() != copy.attributes() || record.reference() != copy.reference() {
             return damaged(format!("$MFTMirr differs from $MFT in record {number}"));

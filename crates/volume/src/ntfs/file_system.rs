@@ -9,8 +9,9 @@ use super::scan::{NtfsScan, scan};
 use crate::Target;
 use crate::file_system::FileSystem;
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
+use crate::target::Inside;
 use longrun_engine::{Opened, Progress, Scan, VolumeError};
-use longrun_image::{Access, FileDisk};
+use longrun_image::{Access, Disk, FileDisk};
 use longrun_layout::{ExtentSet, FileId, PhysicalBlock, VolumeLayout};
 use std::ffi::OsString;
 use std::os::unix::fs::FileTypeExt;
@@ -35,9 +36,9 @@ impl FileSystem for Ntfs {
     fn survey(&self, source: Source<'_>, progress: &dyn Progress) -> Result<Box<dyn Survey>, VolumeError> {
         let path = source.path;
         let on = |fault: Fault| fault.on(path);
-        let disk = FileDisk::open(source.device, Access::Read).map_err(unopened)?;
-        let reader = Reader::open(Arc::new(disk)).map_err(on)?;
-        if is_interrupted(&journal_of(source.device), &*reader.disk, &reader.geometry) {
+        let (disk, journal) = opened(source.device, source.inside, Access::Read)?;
+        let reader = Reader::open(disk).map_err(on)?;
+        if is_interrupted(&journal, &*reader.disk, &reader.geometry) {
             return Err(VolumeError::Unfinished { path: path.to_owned() });
         }
         let found = scan(&reader, progress).map_err(on)?;
@@ -46,22 +47,28 @@ impl FileSystem for Ntfs {
     }
 
     fn open(&self, target: &Target) -> Result<Opened, VolumeError> {
-        let path = &target.given;
-        let disk = FileDisk::open(&target.device, Access::Write).map_err(unopened)?;
-        let volume = NtfsVolume::open(path, Arc::new(disk), &journal_of(&target.device))?;
+        let (disk, journal) = opened(&target.device, target.inside.as_ref(), Access::Write)?;
+        let volume = NtfsVolume::open(&target.given, disk, &journal)?;
         Ok(Opened::Placed(Box::new(volume)))
     }
 }
 
-fn unopened(error: longrun_image::ImageError) -> VolumeError {
-    VolumeError::Image(Box::new(error))
+/// What has the volume, and where its journal is.
+fn opened(device: &Path, inside: Option<&Inside>, access: Access) -> Result<(Arc<dyn Disk>, PathBuf), VolumeError> {
+    if let Some(inside) = inside {
+        return Ok((Arc::clone(&inside.disk), inside.journal.clone()));
+    }
+    let disk = FileDisk::open(device, access).map_err(|error| VolumeError::Image(Box::new(error)))?;
+    Ok((Arc::new(disk), journal_of(device, None)))
 }
 
-/// The journal of a volume: beside an image, so that it goes where the image goes; that of a device in the state directory.
-fn journal_of(device: &Path) -> PathBuf {
+/// The journal of a volume, or of that in one partition: beside an image, so that it goes where the image goes; that of a
+/// device in the state directory.
+pub(crate) fn journal_of(device: &Path, partition: Option<u32>) -> PathBuf {
     let is_device = std::fs::metadata(device).is_ok_and(|meta| meta.file_type().is_block_device());
     let mut name = OsString::from(".");
     name.push(device.file_name().unwrap_or_default());
+    name.push(partition.map(|number| format!("#{number}")).unwrap_or_default());
     name.push(".longrun-journal");
     if is_device { Path::new(STATE_DIRECTORY).join(name) } else { device.with_file_name(name) }
 }

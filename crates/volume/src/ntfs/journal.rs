@@ -123,7 +123,7 @@ impl Journal {
     /// The transaction that was not completed, if there is one. What was not written as a whole never began.
     pub(super) fn pending(&self) -> Result<Option<Pending>, JournalError> {
         let Some(header) = self.header()?.filter(|header| header.body > 0) else { return Ok(None) };
-        if header.body > self.file.metadata()?.len() {
+        if header.body.saturating_add(SECTOR as u64) > self.file.metadata()?.len() {
             return Ok(None);
         }
         let mut body = vec![0; header.body as usize];

@@ -20,5 +20,5 @@ mod scan;
 mod state;
 mod volume;
 
-pub(crate) use file_system::Ntfs;
+pub(crate) use file_system::{Ntfs, journal_of};
 pub use volume::NtfsVolume;

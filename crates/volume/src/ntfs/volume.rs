@@ -38,8 +38,8 @@ impl NtfsVolume {
         let found = recover(path, journal, &*disk, &geometry)?;
         let was_interrupted = found.is_some();
         let reader = Reader::open(disk).map_err(on)?;
-        check_mirror(&reader).map_err(on)?;
         let scan = scan(&reader, &NoProgress).map_err(on)?;
+        check_mirror(&reader, &scan.records).map_err(on)?;
         if let Some(what) = refusals(&reader, &scan, was_interrupted).map_err(on)?.into_iter().next() {
             return Err(VolumeError::Unsupported { path: path.to_owned(), what });
         }

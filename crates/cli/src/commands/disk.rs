@@ -1,0 +1,141 @@
+//! Commands on disk images and disks with partitions: one volume after the other.
+//!
+//! Owns the order, and what is printed for the disk as a whole. What is done with a volume is the command's own.
+
+use crate::exit::{Failure, Status};
+use crate::progress::Watch;
+use crate::report::{print, print_json};
+use crate::text::{counted, printable, printable_path, size};
+use longrun_engine::VolumeError;
+use longrun_image::Access;
+use longrun_layout::Bytes;
+use longrun_volume::Target;
+use longrun_volume::disk_image::{DiskImage, VolumeOnDisk};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+pub use longrun_volume::disk_image::is_disk;
+
+/// What a command has to say of a volume, and the status that it ends with when the volume is all that it works on.
+pub type Outcome<T> = (T, Result<(), Failure>);
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct OfDisk<T> {
+    target: PathBuf,
+    /// "raw", "qcow2", …
+    format: String,
+    /// Snapshots inside the image.
+    snapshots: u32,
+    /// Who else has it open, if somebody has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_use: Option<String>,
+    volumes: Vec<OfVolume<T>>,
+}
+
+#[derive(Serialize)]
+struct OfVolume<T> {
+    /// None where the volume is the whole disk.
+    partition: Option<u32>,
+    name: String,
+    bytes: Bytes,
+    /// Why nothing was done with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<T>,
+}
+
+/// Does `act` for each volume on the disk `path`, and goes on when it fails for one. Ends with the first failure, or with a
+/// refusal when nothing on the disk is a volume that can be worked on.
+pub fn on_each<T: Serialize>(
+    path: &Path,
+    access: Access,
+    json: bool,
+    mut act: impl FnMut(&Target, &mut Watch) -> Result<Outcome<T>, Failure>,
+) -> Result<(), Failure> {
+    if longrun_sys::is_root() {
+        // What is mounted from the disk nobody else sees, and it goes with us. Only the first thread can do that.
+        longrun_sys::own_mount_namespace().map_err(|error| {
+            let text = format!("{}: making a mount name space of its own failed: {error}", path.display());
+            Failure::new(Status::Failed, text)
+        })?;
+    }
+    let disk = DiskImage::open(path, access)?;
+    let mut watch = Watch::start()?;
+    if !json {
+        print(&heading(&disk))?;
+    }
+    let (mut told, mut first, mut done) = (Vec::new(), Ok(()), false);
+    for volume in &disk.volumes {
+        if !json {
+            print(&format!("\n{}\n", title(&disk, volume)))?;
+        }
+        let mut of = OfVolume {
+            partition: volume.number,
+            name: volume.name.clone(),
+            bytes: volume.length,
+            skipped: None,
+            result: None,
+        };
+        let end = match disk.target(volume) {
+            Err(error @ VolumeError::Unsupported { .. }) => {
+                of.skipped = Some(error.to_string());
+                Ok(())
+            }
+            Err(error) => Err(Failure::from(error)),
+            Ok(opened) => act(&opened.target, &mut watch).and_then(|(result, end)| {
+                (of.result, done) = (Some(result), true);
+                end
+            }),
+        };
+        watch.finish();
+        let is_over = matches!(&end, Err(failure) if failure.status == Status::Interrupted);
+        if let Err(failure) = end {
+            if of.result.is_none() {
+                of.skipped = Some(failure.to_string());
+            }
+            first = first.and(Err(failure));
+        }
+        if let (Some(why), false) = (&of.skipped, json) {
+            print(&format!("  {}\n", printable(why)))?;
+        }
+        told.push(of);
+        if is_over {
+            break;
+        }
+    }
+    if json {
+        let (format, snapshots) = (disk.format.to_string(), disk.snapshots);
+        let in_use = disk.in_use.clone();
+        print_json(&OfDisk { target: disk.path.clone(), format, snapshots, in_use, volumes: told })?;
+    }
+    if first.is_ok() && !done {
+        let text = format!("{}: no volume on it can be worked on", path.display());
+        return Err(Failure::new(Status::Refused, text));
+    }
+    first
+}
+
+fn heading(disk: &DiskImage) -> String {
+    let count = counted(disk.volumes.len() as u64, "volume", "volumes");
+    let mut text = format!("{}: {} image with {count}\n", printable_path(&disk.path), disk.format);
+    if disk.snapshots > 0 {
+        let snapshots = counted(u64::from(disk.snapshots), "snapshot", "snapshots");
+        text +=
+            &format!("It has {snapshots} inside, which keep the space of what is moved or freed: the image grows.\n");
+    }
+    if let Some(user) = &disk.in_use {
+        text += &format!(
+            "Somebody uses it ({}), so that what is read may be old and new at the same time.\n",
+            printable(user)
+        );
+    }
+    text
+}
+
+fn title(disk: &DiskImage, volume: &VolumeOnDisk) -> String {
+    let name = if volume.name.is_empty() { String::new() } else { format!(" ({})", printable(&volume.name)) };
+    let number = volume.number.map_or_else(|| disk.format.to_string(), |number| format!("Partition {number}"));
+    format!("{number}{name}, {}:", size(volume.length))
+}

@@ -1,0 +1,88 @@
+//! Opens an image of any format.
+//!
+//! Owns the choice of the way to its content, and what must be said of an image before it is worked on.
+
+use crate::export::Export;
+use crate::format::{Format, identify};
+use crate::{Access, Disk, FileDisk, ImageError, Part};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open image, and what is to be said of it.
+pub struct OpenImage {
+    /// Its content, as the virtual machine has it. What it needs to be read ends with it.
+    pub disk: Arc<dyn Disk>,
+    /// How it is stored.
+    pub format: Format,
+    /// Snapshots inside the image. They keep the space that is discarded.
+    pub snapshots: u32,
+    /// The image that this one holds the differences from.
+    pub backing: Option<PathBuf>,
+    /// Who may write to it while it is read: see [`FileDisk::in_use`].
+    pub in_use: Option<String>,
+}
+
+/// Opens a disk image or a block device, whatever its format. To write, nobody else may use it: see [`FileDisk::open`].
+///
+/// An image that others have as their backing file does not say so, and they are spoiled by any change to it: do not open
+/// one for writing.
+///
+/// # Errors
+/// [`ImageError`], each with the act that failed. Nothing was written then.
+pub fn open_image(path: &Path, access: Access) -> Result<OpenImage, ImageError> {
+    let file = FileDisk::open(path, access)?;
+    let found = identify(&file)?;
+    if let Some(backing) = &found.backing {
+        match access {
+            // Parts of the other file would be copied to this one: whoever can write to this one could name any file.
+            Access::Write => return Err(ImageError::Overlay { path: path.to_owned(), backing: backing.clone() }),
+            Access::Read => check_chain(path, backing)?,
+        }
+    }
+    if let (Access::Write, Some(what)) = (access, found.read_only) {
+        return Err(ImageError::Unsupported { path: path.to_owned(), what });
+    }
+    let in_use = if access == Access::Read { file.in_use() } else { None };
+    let disk: Arc<dyn Disk> = match found.plain {
+        Some(length) if length == file.length() => Arc::new(file),
+        Some(length) => part(file, length)?,
+        None => Arc::new(Export::open(file, found.format)?),
+    };
+    Ok(OpenImage { disk, format: found.format, snapshots: found.snapshots, backing: found.backing, in_use })
+}
+
+/// The first bytes of a file.
+fn part(file: FileDisk, length: longrun_layout::Bytes) -> Result<Arc<dyn Disk>, ImageError> {
+    let damaged = ImageError::Header { path: file.path().to_owned(), format: Format::Vhd.driver() };
+    let part = Part::new(Arc::new(file), longrun_layout::Bytes(0), length).ok_or(damaged)?;
+    Ok(Arc::new(part))
+}
+
+/// Checks that an image leads only to files and devices of this machine, and they in turn. What QEMU takes for the name of a protocol
+/// does not.
+fn check_chain(path: &Path, backing: &Path) -> Result<(), ImageError> {
+    const LONGEST: usize = 32;
+    // QEMU looks beside the image, by the name that it is given. That of the first has no links any more.
+    let own = fs::canonicalize(path).map_err(|source| ImageError::Examine { path: path.to_owned(), source })?;
+    let (mut path, mut backing) = (own, backing.to_owned());
+    for _ in 0..LONGEST {
+        let elsewhere = || ImageError::Backing { path: path.clone(), backing: backing.clone() };
+        let first = backing.as_os_str().as_bytes().split(|byte| *byte == b'/').next().unwrap_or_default();
+        if first.contains(&b':') {
+            return Err(elsewhere());
+        }
+        let next = path.parent().unwrap_or(Path::new("/")).join(&backing);
+        let is_disk = |meta: &fs::Metadata| meta.file_type().is_file() || meta.file_type().is_block_device();
+        if !fs::metadata(&next).is_ok_and(|meta| is_disk(&meta)) {
+            return Err(elsewhere());
+        }
+        match identify(&FileDisk::open(&next, Access::Read)?)?.backing {
+            None => return Ok(()),
+            Some(further) => (path, backing) = (next, further),
+        }
+    }
+    Err(ImageError::Backing { path, backing })
+}

@@ -1,0 +1,254 @@
+//! ext4, XFS and btrfs on a partition of a disk image, mounted where only one process looks. The checkers of the file systems, the
+//! mount table and losetup judge, and the hash of the image.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
+
+#[path = "inside/bench.rs"]
+mod bench;
+
+use bench::{Child, Image, devices_on, dump_of, inside_mounts, optimize, wait_for};
+use longrun_ageing::Recipe;
+use longrun_engine::VolumeError;
+use longrun_image::{Access, ImageError, open_image};
+use longrun_lab::oracle::{compare, filefrag};
+use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
+use longrun_layout::Bytes;
+use longrun_sys::LoopDevice;
+use longrun_volume::target::Subject;
+use longrun_volume::{Target, survey};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+
+const MEBIBYTES: u64 = 384;
+
+fn aged(kind: FileSystemKind) -> (LoopVolume, bench::Files) {
+    let (volume, _) = LoopVolume::aged(&VolumeSpec::of(kind, MEBIBYTES), Recipe::Churn, 9).unwrap();
+    let files = dump_of(&volume.mount_point());
+    volume.unmount().unwrap();
+    (volume, files)
+}
+
+/// An empty one, unmounted.
+fn small() -> LoopVolume {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(64)).unwrap();
+    volume.unmount().unwrap();
+    volume
+}
+
+#[test]
+fn loop_a_volume_in_an_image_is_read_and_no_byte_of_the_image_changes() {
+    for kind in FileSystemKind::ALL {
+        let (volume, files) = aged(kind);
+        let image = Image::with(&volume);
+        drop(volume);
+        let before = image.hash();
+        let mount = image.mount(Access::Read).unwrap();
+        assert_eq!(inside_mounts(), [mount.point().to_owned()]);
+        let target = Target::resolve(mount.point()).unwrap();
+        assert_eq!((target.subject, target.device.as_path()), (Subject::Volume, mount.device()), "{kind:?}");
+        let read = survey(&target, &longrun_engine::NoProgress).unwrap();
+        assert!(read.layout().files().len() > 100, "{kind:?}");
+        drop(read);
+        compare(&files, &dump_of(mount.point())).unwrap();
+        let refused = longrun_volume::open(&target).err().unwrap();
+        assert!(matches!(refused, VolumeError::NotWritable { .. }), "{kind:?}: {refused}");
+        assert!(fs::write(mount.point().join("new"), "x").is_err(), "{kind:?}");
+        assert!(File::options().write(true).open(mount.device()).is_err_and(|e| e.raw_os_error() != Some(2)));
+        // Beside another one: nobody is alone.
+        let second = image.mount(Access::Read);
+        assert_eq!(second.is_ok(), kind != FileSystemKind::Btrfs, "{kind:?}");
+        drop(second);
+        mount.close().unwrap();
+        image.nothing_is_left();
+        assert!(image.hash() == before, "{kind:?}: the image changed");
+    }
+}
+
+#[test]
+fn loop_a_full_pass_over_a_volume_in_an_image_leaves_a_clean_one_with_the_same_files() {
+    for kind in FileSystemKind::ALL {
+        let (volume, files) = aged(kind);
+        let image = Image::with(&volume);
+        drop(volume);
+        let outside = image.outside();
+        let mount = image.mount(Access::Write).unwrap();
+        let target = Target::resolve(mount.point()).unwrap();
+        let excess = filefrag(mount.point()).unwrap().excess;
+        optimize(&target);
+        let left = filefrag(mount.point()).unwrap().excess;
+        assert!(excess > 100 && left * 5 <= excess, "{kind:?}: {excess} before, {left} after");
+        mount.close().unwrap();
+        image.nothing_is_left();
+        assert!(image.outside() == outside, "{kind:?}: what is not on the partition changed");
+        image.check();
+        let mount = image.mount(Access::Read).unwrap();
+        compare(&files, &dump_of(mount.point())).unwrap();
+    }
+}
+
+#[test]
+fn loop_a_volume_whose_journal_has_to_be_replayed_is_refused_and_not_changed() {
+    for kind in FileSystemKind::ALL {
+        let options = if kind == FileSystemKind::Xfs { "" } else { "commit=600" };
+        let volume = LoopVolume::create(&VolumeSpec::of(kind, MEBIBYTES).mount(options)).unwrap();
+        let file = File::create(volume.mount_point().join("file")).unwrap();
+        longrun_sys::sync_volume(&file).unwrap();
+        file.write_all_at(&[7; 100_000], 0).unwrap();
+        file.sync_all().unwrap();
+        // What is on the device now is what a power cut leaves.
+        let image = Image::with(&volume);
+        let before = image.hash();
+        for access in [Access::Read, Access::Write] {
+            let refused = image.mount(access).unwrap_err().to_string();
+            assert!(refused.contains("was not unmounted cleanly"), "{kind:?}: {refused}");
+            assert!(refused.contains("has to be replayed"), "{kind:?}: {refused}");
+        }
+        image.nothing_is_left();
+        assert!(image.hash() == before, "{kind:?}: the image changed");
+    }
+}
+
+#[test]
+fn loop_a_volume_that_was_stopped_as_by_a_power_cut_is_refused() {
+    for kind in [FileSystemKind::Ext4, FileSystemKind::Xfs] {
+        let volume = LoopVolume::create(&VolumeSpec::of(kind, MEBIBYTES)).unwrap();
+        let root = File::open(volume.mount_point()).unwrap();
+        fs::write(volume.mount_point().join("file"), "x").unwrap();
+        longrun_sys::shutdown(&root, longrun_sys::Shutdown::LogFlushed).unwrap();
+        drop(root);
+        volume.unmount().unwrap();
+        let image = Image::with(&volume);
+        let refused = image.mount(Access::Write).unwrap_err().to_string();
+        assert!(refused.contains("was not unmounted cleanly"), "{kind:?}: {refused}");
+    }
+}
+
+#[test]
+fn loop_of_two_copies_of_a_mounted_volume_a_btrfs_is_refused_and_an_xfs_is_optimized() {
+    for kind in [FileSystemKind::Btrfs, FileSystemKind::Xfs] {
+        let (volume, files) = aged(kind);
+        let image = Image::with(&volume);
+        volume.mount().unwrap();
+        let before = image.hash();
+        match image.mount(Access::Write) {
+            Err(refused) => {
+                let refused = refused.to_string();
+                assert!(kind == FileSystemKind::Btrfs && refused.contains("the same UUID"), "{kind:?}: {refused}");
+                assert!(image.hash() == before);
+            }
+            Ok(mount) => {
+                assert_eq!(kind, FileSystemKind::Xfs);
+                optimize(&Target::resolve(mount.point()).unwrap());
+                mount.close().unwrap();
+                image.check();
+            }
+        }
+        compare(&files, &dump_of(&volume.mount_point())).unwrap();
+        volume.check().unwrap();
+        volume.unmount().unwrap();
+        // And none is taken for the other one afterwards.
+        let mount = image.mount(Access::Read).unwrap();
+        compare(&files, &dump_of(mount.point())).unwrap();
+        drop(mount);
+        image.nothing_is_left();
+    }
+}
+
+#[test]
+fn loop_in_a_mount_namespace_nobody_else_sees_the_mount_and_it_ends_with_the_process() {
+    for kind in FileSystemKind::ALL {
+        let (volume, files) = aged(kind);
+        let image = Image::with(&volume);
+        drop(volume);
+        let child = Child::start(&image, "optimize", true);
+        assert!(inside_mounts().is_empty(), "{kind:?}: it is seen from outside");
+        assert_eq!(devices_on(&image.path).len(), 1, "{kind:?}");
+        let refused = open_image(&image.path, Access::Write).err().unwrap();
+        assert!(matches!(refused, ImageError::InUse { .. }), "{kind:?}: {refused}");
+        child.kill();
+        wait_for("the end of the mount", || devices_on(&image.path).is_empty());
+        // The mount of another process is not needed for what it left to be removed.
+        let mount = image.mount(Access::Read).unwrap();
+        compare(&files, &dump_of(mount.point())).unwrap();
+        drop(mount);
+        image.nothing_is_left();
+        image.check();
+    }
+}
+
+#[test]
+fn loop_without_a_mount_namespace_the_next_run_removes_what_a_killed_one_left() {
+    let (volume, files) = aged(FileSystemKind::Ext4);
+    let image = Image::with(&volume);
+    drop(volume);
+    let other = Image::with(&small());
+    let child = Child::start(&image, "hold", false);
+    assert_eq!(inside_mounts().len(), 1);
+    let beside = other.mount(Access::Read).unwrap();
+    assert_eq!(inside_mounts().len(), 2, "the mount of a process that lives was taken away");
+    child.kill();
+    assert_eq!((inside_mounts().len(), devices_on(&image.path).len()), (2, 1), "the test proves nothing");
+    let refused = image.mount(Access::Write).unwrap_err().to_string();
+    assert!(refused.contains("was not unmounted cleanly"), "it was still mounted: {refused}");
+    let second = other.mount(Access::Read).unwrap();
+    wait_for("the end of the mount", || devices_on(&image.path).is_empty());
+    assert_eq!(inside_mounts().len(), 2);
+    drop((beside, second));
+    let mount = image.mount(Access::Read).unwrap();
+    compare(&files, &dump_of(mount.point())).unwrap();
+    drop(mount);
+    image.nothing_is_left();
+    image.check();
+}
+
+#[test]
+fn loop_a_mount_that_somebody_uses_is_out_of_sight_at_once_and_ends_with_its_user() {
+    let image = Image::with(&small());
+    let mount = image.mount(Access::Write).unwrap();
+    let user = File::create(mount.point().join("file")).unwrap();
+    let busy = mount.close().unwrap_err().to_string();
+    assert!(busy.contains("it goes as soon as the program ends that uses it"), "{busy}");
+    assert!(inside_mounts().is_empty());
+    assert_eq!(devices_on(&image.path).len(), 1);
+    drop(user);
+    wait_for("the end of the mount", || devices_on(&image.path).is_empty());
+    image.nothing_is_left();
+    image.check();
+}
+
+#[test]
+fn loop_a_loop_device_is_the_range_it_was_made_of_and_ends_when_it_is_dropped() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let content: Vec<u8> = (0..64 * 512).map(|at| (at / 512) as u8).collect();
+    fs::write(file.path(), &content).unwrap();
+    let open = File::options().read(true).write(true).open(file.path()).unwrap();
+    let attach = |start: u64, sectors: u64, read_only| {
+        LoopDevice::attach(&open, Bytes(start * 512), Bytes(sectors * 512), read_only)
+    };
+    let device = attach(8, 16, true).unwrap();
+    assert_eq!(fs::read(device.path()).unwrap(), content[8 * 512..24 * 512]);
+    assert!(File::options().write(true).open(device.path()).is_err());
+    let second = attach(40, 24, false).unwrap();
+    assert_ne!(device.path(), second.path());
+    second.file().write_all_at(&[0xee; 512], 0).unwrap();
+    second.file().sync_all().unwrap();
+    let mut expected = content.clone();
+    expected[40 * 512..41 * 512].fill(0xee);
+    assert!(fs::read(file.path()).unwrap() == expected);
+    assert_eq!(attach(41, 24, true).unwrap_err(), longrun_sys::Errno::INVAL, "it reaches beyond the file");
+    assert_eq!(devices_on(file.path()).len(), 2);
+    // Many at the same time: each gets one of its own.
+    let made = std::thread::scope(|scope| {
+        let attach = &attach;
+        let started: Vec<_> = (0..8).map(|_| scope.spawn(move || attach(0, 64, true).unwrap())).collect();
+        started.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(devices_on(file.path()).len(), 10);
+    drop((device, second, made));
+    wait_for("the end of the devices", || devices_on(file.path()).is_empty());
+}
+
+/// Not a test of its own: what [`Child`] runs in another process.
+#[test]
+fn loop_child_that_is_killed() {
+    bench::be_the_child();
+}

@@ -1,0 +1,212 @@
+//! A disk image with a volume on its second partition, and a process that works on it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
+
+use longrun_engine::{NoProgress, Settings, Unobserved, VolumeError, carry_out, plan};
+use longrun_image::{Access, open_image, read_partitions};
+use longrun_lab::oracle::{Dump, dump};
+use longrun_lab::{FileSystemKind, LoopVolume, tool};
+use longrun_layout::Bytes;
+use longrun_sys::{LoopDevice, read_mounts};
+use longrun_volume::Target;
+use longrun_volume::inside::PrivateMount;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+pub type Files = Dump;
+
+const MIB: u64 = 1 << 20;
+/// Longer than anything takes that is to come about.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !happened() {
+        assert!(Instant::now() < deadline, "{what}: it did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// All files; of a directory that the kernel makes for each mount nothing can be said.
+pub fn dump_of(root: &Path) -> Dump {
+    dump(root).unwrap()
+}
+
+/// The mounts of this crate's product that this process sees.
+pub fn inside_mounts() -> Vec<PathBuf> {
+    let mounts = read_mounts().unwrap().into_iter().map(|mount| mount.point);
+    mounts.filter(|point| point.to_string_lossy().contains("/longrun-mount-")).collect()
+}
+
+pub fn devices_on(file: &Path) -> Vec<PathBuf> {
+    longrun_sys::loop_devices_on(File::open(file).unwrap()).unwrap()
+}
+
+/// A disk image with a GPT.
+pub struct Image {
+    pub path: PathBuf,
+    start: Bytes,
+    length: Bytes,
+    kind: FileSystemKind,
+    _directory: TempDir,
+}
+
+impl Image {
+    /// With what is on the device of `volume` at this moment.
+    pub fn with(volume: &LoopVolume) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.raw");
+        let length = fs::metadata(volume.image()).unwrap().len();
+        let (before, behind) = (5 * MIB, 9 * MIB);
+        File::create(&path).unwrap().set_len(before + length + behind).unwrap();
+        let second = format!("2:{}:+{}", before / 512, length / 512 - 1);
+        tool::run(
+            "sgdisk",
+            ["--clear", "--new", "1:2048:+2047", "--new", &second, "--new", "3:0:0"]
+                .map(AsRef::as_ref)
+                .into_iter()
+                .chain([path.as_os_str()]),
+        )
+        .unwrap();
+        let arguments = [
+            format!("if={}", volume.image().display()),
+            format!("of={}", path.display()),
+            "bs=1M".to_owned(),
+            format!("seek={}", before / MIB),
+            "conv=notrunc,sparse".to_owned(),
+            "status=none".to_owned(),
+        ];
+        tool::run("dd", arguments).unwrap();
+        let disk = open_image(&path, Access::Read).unwrap().disk;
+        let partitions = read_partitions(&*disk).unwrap();
+        let partition = partitions.iter().find(|partition| partition.number == 2).unwrap();
+        assert_eq!((partition.start.0, partition.length.0), (before, length));
+        let (start, length) = (partition.start, partition.length);
+        let file = File::options().write(true).open(&path).unwrap();
+        for (at, fill) in [(MIB, 0x11), (start.0 + length.0, 0x33)] {
+            file.write_all_at(&vec![fill; MIB as usize], at).unwrap();
+        }
+        Self { path, start, length, kind: volume.kind(), _directory: directory }
+    }
+
+    fn probed(&self) -> &'static str {
+        match self.kind {
+            FileSystemKind::Ext4 => "ext4",
+            FileSystemKind::Xfs => "XFS",
+            FileSystemKind::Btrfs => "btrfs",
+        }
+    }
+
+    pub fn mount(&self, access: Access) -> Result<PrivateMount, VolumeError> {
+        PrivateMount::new(&self.path, self.start, self.length, self.probed(), access)
+    }
+
+    pub fn hash(&self) -> String {
+        tool::run("sha256sum", [&self.path]).unwrap().split(' ').next().unwrap().to_owned()
+    }
+
+    /// What is not on the partition.
+    pub fn outside(&self) -> Vec<u8> {
+        let file = File::open(&self.path).unwrap();
+        let end = self.start.0 + self.length.0;
+        let size = file.metadata().unwrap().len();
+        let mut found = vec![0; (size - self.length.0) as usize];
+        let (before, behind) = found.split_at_mut(self.start.0 as usize);
+        file.read_exact_at(before, 0).unwrap();
+        file.read_exact_at(behind, end).unwrap();
+        found
+    }
+
+    pub fn nothing_is_left(&self) {
+        assert_eq!(devices_on(&self.path), [PathBuf::new(); 0]);
+        let mounts = inside_mounts();
+        assert!(mounts.is_empty(), "{mounts:?}");
+        let own = format!("longrun-mount-{}-", std::process::id());
+        let left = fs::read_dir("/run").unwrap().flatten().any(|e| e.file_name().to_string_lossy().starts_with(&own));
+        assert!(!left, "a directory is left in /run");
+    }
+
+    /// By the checker of the file system.
+    pub fn check(&self) {
+        let file = File::open(&self.path).unwrap();
+        let device = LoopDevice::attach(&file, self.start, self.length, true).unwrap();
+        let (program, arguments): (_, &[&str]) = match self.kind {
+            FileSystemKind::Ext4 => ("e2fsck", &["-f", "-n"]),
+            FileSystemKind::Xfs => ("xfs_repair", &["-n"]),
+            FileSystemKind::Btrfs => ("btrfs", &["check", "--readonly"]),
+        };
+        let arguments = arguments.iter().map(AsRef::as_ref).chain([device.path().as_os_str()]);
+        tool::run(program, arguments).unwrap();
+    }
+}
+
+/// A full pass.
+pub fn optimize(target: &Target) {
+    let mut volume = longrun_volume::open(target).unwrap();
+    let scan = volume.scan(&NoProgress).unwrap();
+    let settings = Settings::default();
+    let plan = plan(scan, &settings, &NoProgress).unwrap();
+    let (report, _) = carry_out(&mut volume, plan, Instant::now(), &settings, &mut Unobserved).unwrap();
+    assert!(report.moved > Bytes(0), "{report:?}");
+}
+
+/// Another process that has the image for itself, and the volume mounted to write.
+pub struct Child(std::process::Child);
+
+const VARIABLE: &str = "LONGRUN_INSIDE_CHILD";
+
+impl Child {
+    /// Returns when it has done its work. `alone`: in a mount namespace of its own.
+    pub fn start(image: &Image, work: &str, alone: bool) -> Self {
+        let own = std::env::current_exe().unwrap();
+        let mut command = if alone {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_longrun-lab-alone"));
+            command.arg(own);
+            command
+        } else {
+            Command::new(own)
+        };
+        let ready = image.path.with_extension("ready");
+        let told = [
+            work.to_owned(),
+            image.path.display().to_string(),
+            image.start.0.to_string(),
+            image.length.0.to_string(),
+            image.probed().to_owned(),
+            ready.display().to_string(),
+        ];
+        command.args(["--exact", "loop_child_that_is_killed", "--nocapture"]).env(VARIABLE, told.join("\n"));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        wait_for("the work of the child", || {
+            assert_eq!(child.try_wait().unwrap(), None, "it ended");
+            ready.exists()
+        });
+        Self(child)
+    }
+
+    /// With kill -9.
+    pub fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// What the other process does; nothing in a process that is none.
+pub fn be_the_child() {
+    let Ok(told) = std::env::var(VARIABLE) else { return };
+    let told: Vec<&str> = told.split('\n').collect();
+    let [work, path, start, length, kind, ready] = told[..] else { panic!("{told:?}") };
+    let number = |text: &str| Bytes(text.parse().unwrap());
+    let _image = open_image(Path::new(path), Access::Write).unwrap();
+    let mount = PrivateMount::new(Path::new(path), number(start), number(length), kind, Access::Write).unwrap();
+    let target = Target::resolve(mount.point()).unwrap();
+    if work == "optimize" {
+        optimize(&target);
+    }
+    fs::write(ready, "").unwrap();
+    // Until it is killed.
+    _ = std::io::read_to_string(std::io::stdin());
+}

@@ -1,0 +1,171 @@
+//! Disk images, and disks with partitions: the volumes on them.
+//!
+//! Owns which parts of a disk are volumes, and the target of each. Never changes anything itself.
+
+use crate::inside::PrivateMount;
+use crate::probe::{self, Content};
+use crate::target::{Inside, Subject};
+use crate::{Target, ntfs};
+use longrun_engine::VolumeError;
+use longrun_image::{Access, Disk, Format, ImageError, Part, open_image, read_partitions};
+use longrun_layout::Bytes;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open disk with the volumes on it.
+pub struct DiskImage {
+    /// As the user gave it.
+    pub path: PathBuf,
+    /// How it is stored.
+    pub format: Format,
+    /// Snapshots inside the image: they keep what is moved or freed.
+    pub snapshots: u32,
+    /// Who else has it open, when it is only read.
+    pub in_use: Option<String>,
+    /// In the order of the disk's table; one without a number when there is no table.
+    pub volumes: Vec<VolumeOnDisk>,
+    disk: Arc<dyn Disk>,
+    access: Access,
+}
+
+/// A part of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeOnDisk {
+    /// The partition; `None` where the volume is the whole disk.
+    pub number: Option<u32>,
+    /// What it is called in the partition table, or what it is for.
+    pub name: String,
+    /// Its first byte.
+    pub start: Bytes,
+    /// Its size.
+    pub length: Bytes,
+    /// What is on it.
+    pub content: Content,
+}
+
+/// The target of a volume on a disk, for as long as it is worked on.
+pub struct Opened {
+    /// The target.
+    pub target: Target,
+    // Unmounted after everything that has it open.
+    _mount: Option<PrivateMount>,
+}
+
+/// Whether `path` is an image in a format of virtual machines, or has a partition table: then the volumes are on it, and it is none
+/// itself. What cannot be read is no image.
+#[must_use]
+pub fn is_disk(path: &Path) -> bool {
+    let is_candidate = std::fs::metadata(path).is_ok_and(|meta| {
+        use std::os::unix::fs::FileTypeExt;
+        meta.is_file() || meta.file_type().is_block_device()
+    });
+    if !is_candidate {
+        return false;
+    }
+    match std::fs::File::open(path).and_then(|file| probe::identify(&file)) {
+        Ok(Content::FileSystem(_)) | Err(_) => return false,
+        Ok(Content::Container(name)) if name.contains("image") => return true,
+        Ok(Content::Container(_) | Content::Unknown) => {}
+    }
+    // Formats without a signature at the beginning, and partition tables.
+    let Ok(found) = open_image(path, Access::Read) else { return false };
+    found.format != Format::Raw || read_partitions(&*found.disk).is_ok_and(|partitions| !partitions.is_empty())
+}
+
+impl DiskImage {
+    /// Opens a disk, and finds the volumes on it. To write, nobody else may have it open.
+    ///
+    /// # Errors
+    /// [`VolumeError::Image`]: it cannot be opened, or its partition table contradicts itself.
+    pub fn open(path: &Path, access: Access) -> Result<Self, VolumeError> {
+        let image = |error: ImageError| VolumeError::Image(Box::new(error));
+        let found = open_image(path, access).map_err(image)?;
+        let partitions = read_partitions(&*found.disk).map_err(image)?;
+        let io = |source| VolumeError::Io { path: path.to_owned(), act: "reading the disk", source };
+        let volume = |number, name, start, length| {
+            let content = content(&found.disk, start, length).map_err(io)?;
+            Ok(VolumeOnDisk { number, name, start, length, content })
+        };
+        let volumes = if partitions.is_empty() {
+            vec![volume(None, String::new(), Bytes(0), found.disk.length())?]
+        } else {
+            let of = |p: longrun_image::Partition| {
+                let name = if p.name.is_empty() { p.kind.to_string() } else { p.name };
+                volume(Some(p.number), name, p.start, p.length)
+            };
+            partitions.into_iter().map(of).collect::<Result<_, VolumeError>>()?
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            format: found.format,
+            snapshots: found.snapshots,
+            in_use: found.in_use,
+            volumes,
+            disk: found.disk,
+            access,
+        })
+    }
+
+    /// The target of one of its volumes. NTFS is worked on as it lies there; ext4, XFS and btrfs are mounted where nobody else
+    /// sees them.
+    ///
+    /// # Errors
+    /// [`VolumeError::Unsupported`] for everything else, and as [`PrivateMount::new`].
+    pub fn target(&self, volume: &VolumeOnDisk) -> Result<Opened, VolumeError> {
+        let given = self.name(volume);
+        let unsupported = |what: &str| VolumeError::Unsupported { path: given.clone(), what: what.to_owned() };
+        let kind = match volume.content {
+            Content::FileSystem(kind) => kind,
+            Content::Container(what) => return Err(unsupported(what)),
+            Content::Unknown => return Err(unsupported("what is on it, which has no known signature,")),
+        };
+        if kind == probe::NTFS {
+            let part = Part::new(Arc::clone(&self.disk), volume.start, volume.length);
+            let disk: Arc<dyn Disk> = Arc::new(part.ok_or_else(|| unsupported("a partition outside of the disk"))?);
+            let journal = ntfs::journal_of(&self.path, volume.number);
+            let target = Target {
+                given,
+                subject: Subject::Image,
+                device: self.path.clone(),
+                device_number: None,
+                mount: None,
+                inside: Some(Inside { disk, journal }),
+            };
+            return Ok(Opened { target, _mount: None });
+        }
+        if self.format != Format::Raw {
+            let what = format!(
+                "{kind} inside of a {} image (convert it to raw first, with qemu-img convert -O raw, or run Longrun in the \
+                 virtual machine)",
+                self.format
+            );
+            return Err(unsupported(&what));
+        }
+        let mount = PrivateMount::new(&self.path, volume.start, volume.length, kind, self.access)?;
+        let mut target = Target::resolve(mount.point())?;
+        target.given = given;
+        Ok(Opened { target, _mount: Some(mount) })
+    }
+
+    /// What a volume is called: the image, and the number of its partition.
+    #[must_use]
+    pub fn name(&self, volume: &VolumeOnDisk) -> PathBuf {
+        let Some(number) = volume.number else { return self.path.clone() };
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!("#{number}"));
+        name.into()
+    }
+}
+
+/// What the part of a disk begins with.
+fn content(disk: &Arc<dyn Disk>, start: Bytes, length: Bytes) -> io::Result<Content> {
+    let read = |at: u64, buffer: &mut [u8]| {
+        let end = at.checked_add(buffer.len() as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
+        if end > length.0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        disk.read(start + Bytes(at), buffer)
+    };
+    probe::identify_with(read)
+}

@@ -48,17 +48,27 @@ pub enum Command {
     /// a single directory or file, it asks the kernel for the extents of each file (FIEMAP); of the free space it then
     /// knows only the size. Nothing is changed.
     Analyze(AnalyzeArgs),
-    /// Defragment files and free space while the volume is in use
+    /// Defragment files and free space while the volume is in use, or the volumes of a virtual disk that is not
     ///
     /// Needs root and a mounted ext4, XFS or btrfs volume. Files keep their content, times, owners and attributes. The
     /// kernel makes each move atomically and through its journal, so that after a power cut each file is at its old or
     /// its new place. Files that are busy or must not move stay in place and are counted in the report. On SIGINT,
     /// SIGTERM and SIGHUP it stops after the current move and gives back all space that it holds.
+    ///
+    /// NTFS volumes are optimized while they are not mounted, directories and $MFT included, on devices and in disk images
+    /// (raw, qcow2, VMDK, VHDX, VHD, VDI) of virtual machines that are shut down. A journal beside the image makes each
+    /// step atomic: after a power cut run the same command again. Of an image with partitions each volume is optimized;
+    /// IMAGE#2 names one of them.
     Optimize(OptimizeArgs),
     /// Draw a map of a volume, or name the owner of a block
     ///
     /// Reads the block device, which usually needs root. Nothing is changed.
     Map(MapArgs),
+    /// List the disk images in a directory, with how fragmented the volumes on them are
+    ///
+    /// Reads each image, in whatever format it is. NTFS volumes are read as they are; for ext4, XFS and btrfs it needs root.
+    /// Nothing is changed.
+    Images(ImagesArgs),
     /// Make fragmentation on purpose, for tests
     ///
     /// Makes either one file with a given number of fragments, or an aged volume: a seeded recipe fills the volume,
@@ -111,6 +121,20 @@ pub enum Command {
     },
 }
 
+/// Arguments of `images`.
+#[derive(Debug, Args)]
+pub struct ImagesArgs {
+    /// The directory with the images
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub directory: PathBuf,
+    /// Look into the directories below, too
+    #[arg(long)]
+    pub recursive: bool,
+    /// Print a JSON array instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `analyze`.
 #[derive(Debug, Args)]
 pub struct AnalyzeArgs {
@@ -142,7 +166,7 @@ pub struct ReadingArgs {
 /// Arguments of `optimize`.
 #[derive(Debug, Args)]
 pub struct OptimizeArgs {
-    /// Mount point or block device of a mounted volume, or a directory or file on it
+    /// Mount point or block device of a mounted volume, a directory or file on it, or a disk image
     #[arg(value_hint = ValueHint::AnyPath)]
     pub target: PathBuf,
     /// Choose what is optimized; by default "files" for a directory or file, and for a volume what gains enough: "full",

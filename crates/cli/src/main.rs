@@ -45,6 +45,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Analyze(args) => commands::analyze::run(args),
         Command::Optimize(args) => commands::optimize::run(args),
         Command::Map(args) => commands::map::run(args),
+        Command::Images(args) => commands::images::run(args),
         Command::Fragment(args) => commands::fragment::run(args),
         Command::Prevent(args) => commands::prevent::run(args),
         Command::Bench(benchmark) => commands::bench::run(benchmark),

@@ -58,6 +58,15 @@ impl Opened {
         }
     }
 
+    /// As [`crate::Volume::was_interrupted`].
+    #[must_use]
+    pub fn was_interrupted(&self) -> bool {
+        match self {
+            Self::Placed(volume) => volume.was_interrupted(),
+            Self::Relocated(volume) => volume.was_interrupted(),
+        }
+    }
+
     /// Reads how the volume is now.
     ///
     /// # Errors

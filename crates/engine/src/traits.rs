@@ -77,6 +77,11 @@ pub trait Volume {
     /// What it is.
     fn info(&self) -> VolumeInfo;
 
+    /// Whether opening it had to complete what an interrupted run had begun.
+    fn was_interrupted(&self) -> bool {
+        false
+    }
+
     /// Reads how the volume is now. Blocks that we own show as obstacles, not as free.
     ///
     /// # Errors

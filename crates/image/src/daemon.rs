@@ -1,6 +1,7 @@
 //! A process of `qemu-storage-daemon` that shows an image as a file.
 //!
-//! Owns its start and its end: it ends when this is dropped, and with us however we end. Never reads or writes the content.
+//! Owns its start and its end: it ends when this is dropped, and with us however we end. Never reads or writes the
+//! content.
 
 use crate::private::PrivateDirectory;
 use rustix::process::{Pid, Signal, kill_process};
@@ -54,6 +55,9 @@ impl Daemon {
         // A group of its own: what is typed at the terminal to end us must not end it before us.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages).env("LC_ALL", "C").process_group(0);
         longrun_sys::end_with_us(&mut command);
+        // The signal to end only makes a note, which is read after the next event. When it comes just before the daemon
+        // begins to wait for one, there might be none ever. QEMU takes this signal for an event without a meaning.
+        longrun_sys::wake_every_second(&mut command);
         let (stop, stopped) = mpsc::channel();
         let (started, start) = mpsc::channel();
         let ready = directory.ready();

@@ -28,8 +28,8 @@ impl Export {
     /// Shows the content of `image`, which is of this format. To write, nobody else may have it open.
     ///
     /// # Errors
-    /// [`ImageError::NoDaemon`] when the program is missing, [`ImageError::InUse`] when somebody else has the image, others when the
-    /// daemon cannot be started or does not accept the image.
+    /// [`ImageError::NoDaemon`] when the program is missing, [`ImageError::InUse`] when somebody else has the image,
+    /// others when the daemon cannot be started or does not accept the image.
     pub(crate) fn open(image: FileDisk, format: Format) -> Result<Self, ImageError> {
         let path = image.path().to_owned();
         let directory = |source| ImageError::Directory { path: path.clone(), source };

@@ -13,8 +13,8 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Many programs have an image or a device for a moment only, to look what it is: udev, losetup, qemu-img; and a child of ours that is
-/// being started has what we had. Only who has it longer than this uses it.
+/// Many programs have an image or a device for a moment only, to look what it is: udev, losetup, qemu-img; and a child
+/// of ours that is being started has what we had. Only who has it longer than this uses it.
 const TRIES: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -43,8 +43,9 @@ pub struct FileDisk {
 impl FileDisk {
     /// Opens a regular file or a block device.
     ///
-    /// To write, it must be unused: not mounted, no device made of it, no loop device on it, locked by no virtual machine, and
-    /// open for writing in no other process. Until it is closed, a program that looks for these finds it in use.
+    /// To write, it must be unused: not mounted, no device made of it, no loop device on it, locked by no virtual
+    /// machine, and open for writing in no other process. Until it is closed, a program that looks for these finds it
+    /// in use.
     ///
     /// # Errors
     /// [`ImageError::InUse`] when somebody uses it; others when it cannot be opened or examined.
@@ -121,8 +122,8 @@ impl FileDisk {
         Ok(())
     }
 
-    /// Who may write to it at the moment: a virtual machine, a mount, another program. What is read meanwhile may be old and
-    /// new at the same time.
+    /// Who may write to it at the moment: a virtual machine, a mount, another program. What is read meanwhile may be
+    /// old and new at the same time.
     ///
     /// Whoever is not root does not learn of the programs of others that take no lock.
     #[must_use]
@@ -189,7 +190,8 @@ fn use_of(identity: Identity) -> String {
 impl Drop for FileDisk {
     fn drop(&mut self) {
         if self.access == Access::Write {
-            // A child that is being started still has the descriptor, and would keep the locks. If this fails, they end with it.
+            // A child that is being started still has the descriptor, and would keep the locks. If this fails, they end
+            // with it.
             _ = longrun_sys::unlock_bytes(self.file.file(), ByteRange::ALL);
         }
     }

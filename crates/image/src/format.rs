@@ -1,7 +1,7 @@
 //! The formats of disk images, by their signatures, and what of their headers matters before they are opened.
 //!
-//! Owns the refusal of images that lead elsewhere: whoever can write to an image (a guest, to a raw one) could have us read or
-//! write any file of the host. Never maps a block: that is QEMU's work.
+//! Owns the refusal of images that lead elsewhere: whoever can write to an image (a guest, to a raw one) could have us
+//! read or write any file of the host. Never maps a block: that is QEMU's work.
 
 use crate::bytes::{be32, be64, le32, le64};
 use crate::{Disk, ImageError};
@@ -42,8 +42,8 @@ impl Format {
         }
     }
 
-    /// Whether the image gets smaller by what is discarded. In the other formats only a conversion makes it smaller, and only
-    /// when the space was zeroed before.
+    /// Whether the image gets smaller by what is discarded. In the other formats only a conversion makes it smaller,
+    /// and only when the space was zeroed before.
     #[must_use]
     pub fn frees(self) -> bool {
         matches!(self, Self::Raw | Self::Qcow2)

@@ -27,8 +27,8 @@ pub struct OpenImage {
 
 /// Opens a disk image or a block device, whatever its format. To write, nobody else may use it: see [`FileDisk::open`].
 ///
-/// An image that others have as their backing file does not say so, and they are spoiled by any change to it: do not open
-/// one for writing.
+/// An image that others have as their backing file does not say so, and they are spoiled by any change to it: do not
+/// open one for writing.
 ///
 /// # Errors
 /// [`ImageError`], each with the act that failed. Nothing was written then.
@@ -61,8 +61,8 @@ fn part(file: FileDisk, length: longrun_layout::Bytes) -> Result<Arc<dyn Disk>, 
     Ok(Arc::new(part))
 }
 
-/// Checks that an image leads only to files and devices of this machine, and they in turn. What QEMU takes for the name of a protocol
-/// does not.
+/// Checks that an image leads only to files and devices of this machine, and they in turn. What QEMU takes for the name
+/// of a protocol does not.
 fn check_chain(path: &Path, backing: &Path) -> Result<(), ImageError> {
     const LONGEST: usize = 32;
     // QEMU looks beside the image, by the name that it is given. That of the first has no links any more.

@@ -1,7 +1,7 @@
 //! The partitions of a disk: which kind of table it has, and what every table must fulfil.
 //!
-//! Owns the types and the rules: all inside the disk, nothing overlaps, no number is trusted. Never writes, and knows of file
-//! systems only the signatures that tell a volume at the start of a disk from a partition table.
+//! Owns the types and the rules: all inside the disk, nothing overlaps, no number is trusted. Never writes, and knows
+//! of file systems only the signatures that tell a volume at the start of a disk from a partition table.
 
 use crate::bytes::le32;
 use crate::{Disk, ImageError, gpt, mbr};
@@ -71,8 +71,8 @@ pub enum TableFault {
     NoValidHeader,
 }
 
-/// The partitions of a disk, in the order of their numbers. Empty when there is no partition table: the whole disk is one volume then, or
-/// nothing that is known.
+/// The partitions of a disk, in the order of their numbers. Empty when there is no partition table: the whole disk is
+/// one volume then, or nothing that is known.
 ///
 /// # Errors
 /// [`ImageError::Table`] when the table contradicts itself, [`ImageError::Read`] when the disk cannot be read.
@@ -99,7 +99,8 @@ impl From<TableFault> for Failure {
 fn find(disk: &dyn Disk) -> Result<Vec<Partition>, Failure> {
     let Some(first) = read(disk, Bytes(0), mbr::RECORD)? else { return Ok(Vec::new()) };
     let Some(entries) = mbr::entries(&first) else { return Ok(Vec::new()) };
-    // A GPT counts before a file system: tools that make one keep the old boot code, and the signature that stands in it.
+    // A GPT counts before a file system: tools that make one keep the old boot code, and the signature that stands in
+    // it.
     if entries.iter().any(|entry| entry.kind == mbr::PROTECTIVE && entry.start == 1) {
         return gpt::read(disk);
     }
@@ -127,7 +128,8 @@ fn begins_with_a_volume(disk: &dyn Disk, first: &[u8]) -> Result<bool, Failure> 
     if IN_FIRST.iter().any(|(at, mark)| first.get(*at..).is_some_and(|rest| rest.starts_with(mark))) {
         return Ok(true);
     }
-    // The mark of ext4 is two bytes, which a boot loader behind the MBR may have by chance: look at the block size, too.
+    // The mark of ext4 is two bytes, which a boot loader behind the MBR may have by chance: look at the block size,
+    // too.
     let is_ext4 = |superblock: Vec<u8>| {
         superblock.get(56..58) == Some(b"\x53\xef") && le32(&superblock, 24).is_some_and(|log2| log2 <= 6)
     };

@@ -17,7 +17,8 @@ const LOCK: &str = "lock";
 /// In it: the content of the image, a mount point of its own.
 const CONTENT: &str = "content";
 
-/// A directory that only we may look into. It goes when this is dropped, or, should we be killed, when the next one is made.
+/// A directory that only we may look into. It goes when this is dropped, or, should we be killed, when the next one is
+/// made.
 pub(crate) struct PrivateDirectory {
     directory: TempDir,
     _lock: LockFile,

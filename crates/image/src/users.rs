@@ -1,6 +1,7 @@
 //! Who else uses a disk image or a block device.
 //!
-//! Owns looking: at loop devices, mounts, other devices, open files, and the locks of QEMU. Takes no lock, and keeps nobody away.
+//! Owns looking: at loop devices, mounts, other devices, open files, and the locks of QEMU. Takes no lock, and keeps
+//! nobody away.
 
 use longrun_layout::Bytes;
 use longrun_sys::{BlockDevice, ByteRange, DeviceNumber, Mount, are_bytes_locked, loop_devices_on, volume_members};
@@ -13,8 +14,8 @@ const fn bytes(start: u64, length: u64) -> ByteRange {
     ByteRange { start: Bytes(start), length: Bytes(length) }
 }
 
-/// What QEMU locks of an image: from byte 100 on what it does with it (read, write, write without change, resize), from byte 200 on
-/// what it does not allow others. There is room for one more of each.
+/// What QEMU locks of an image: from byte 100 on what it does with it (read, write, write without change, resize), from
+/// byte 200 on what it does not allow others. There is room for one more of each.
 pub(crate) const QEMU_LOCKS: [ByteRange; 2] = [bytes(100, 5), bytes(200, 5)];
 /// Of these, locked by everybody who may write.
 const QEMU_WRITES: ByteRange = bytes(101, 3);

@@ -1,4 +1,5 @@
-//! Disk images as QEMU makes them, and everybody who may use them besides us. QEMU, sfdisk, sgdisk and the kernel judge.
+//! Disk images as QEMU makes them, and everybody who may use them besides us. QEMU, sfdisk, sgdisk and the kernel
+//! judge.
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 
 #[path = "images/tables.rs"]
@@ -18,6 +19,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use tools::{Daemon, Guarded, MIB, check, content_by_qemu, content_of, create, run, scratch, wait_for};
 
 /// Writes pieces of random length at random places, to the disk and to the model of it.
@@ -158,6 +160,31 @@ fn loop_a_daemon_that_is_killed_gives_errors_and_no_hang_and_leaves_nothing() {
     let content = content_by_qemu(&path, "qcow2", &scratch);
     assert!(content[..4096].iter().all(|byte| *byte == 1), "what was flushed is lost");
     open_image(&path, Access::Write).unwrap();
+}
+
+/// The signal to end makes a daemon only note that it is to end, and it reads the note after the next event. Without
+/// events it would run on for ever when the signal came just before it began to wait.
+#[test]
+fn loop_a_daemon_that_has_nothing_to_do_looks_every_second_whether_it_is_to_end() {
+    let scratch = scratch();
+    let path = scratch.path().join("image");
+    create(&path, "vhdx", 4);
+    let opened = open_image(&path, Access::Read).unwrap();
+    let daemon = Daemon::only(&path);
+    let waits = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.id.as_raw_nonzero())).unwrap();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        count.trim().parse::<u64>().unwrap()
+    };
+    // What came of opening is over by then.
+    let mut before = 0;
+    wait_for("a daemon without requests", || {
+        std::thread::sleep(Duration::from_millis(200));
+        std::mem::replace(&mut before, waits()) == before
+    });
+    wait_for("what wakes the daemon", || waits() >= before + 2);
+    opened.disk.read(Bytes(0), &mut [0]).unwrap();
+    assert!(daemon.runs());
 }
 
 /// Where [`loop_holds_an_image_for_another_test`] finds what it is to hold.

@@ -29,7 +29,8 @@ fn figures(image: &Path) -> (usize, usize) {
 
 #[test]
 fn loop_an_ntfs_image_is_optimized_and_only_places_change() {
-    for spec in [Spec::small(), Spec::small().clusters(512), Spec::small().clusters(65536), Spec::small().sectors(4096)] {
+    for spec in [Spec::small(), Spec::small().clusters(512), Spec::small().clusters(65536), Spec::small().sectors(4096)]
+    {
         let fixture = Fixture::make(spec).unwrap();
         let image = fixture.image();
         let before = Inventory::of(&image).unwrap();
@@ -43,7 +44,8 @@ fn loop_an_ntfs_image_is_optimized_and_only_places_change() {
         assert!(!oracle::is_dirty(&image).unwrap());
         assert!(excess > 100 && after == 0, "{spec:?}: {excess} -> {after}: {report}");
         assert!(left <= 22, "{spec:?}: {pieces} -> {left}: {report}");
-        let names: Vec<_> = fs::read_dir(image.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let names: Vec<_> =
+            fs::read_dir(image.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert!(!names.iter().any(|name| name.to_string_lossy().contains("journal")), "{names:?}");
         oracle::then_usable(&image).unwrap();
     }

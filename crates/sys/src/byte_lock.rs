@@ -1,7 +1,7 @@
 //! Locks on single bytes of a file that belong to an open file (OFD locks): how QEMU marks an image that is in use.
 //!
-//! Owns the kernel's record of them. Never waits, never knows what a byte stands for. Locks that belong to a process (POSIX) conflict
-//! with these.
+//! Owns the kernel's record of them. Never waits, never knows what a byte stands for. Locks that belong to a process
+//! (POSIX) conflict with these.
 
 use crate::ByteRange;
 use crate::raw::{last_errno, offset};

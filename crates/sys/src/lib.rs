@@ -44,6 +44,7 @@ mod space;
 mod superblock;
 mod trusted;
 mod wait;
+mod wake;
 mod xfs;
 mod xfs_space;
 
@@ -100,6 +101,7 @@ pub use space::{
 pub use superblock::{InodeChunks, Superblock, format_uuid, read_superblock};
 pub use trusted::{list_trusted_directory, open_trusted, open_trusted_directory};
 pub use wait::{Bell, wait_for_change};
+pub use wake::wake_every_second;
 pub use xfs::{
     ExtendedAttributes, extended_attributes, inherited_size_hint, open_without_times, open_xfs_by_id,
     set_inherited_size_hint,

@@ -120,7 +120,7 @@ impl DiskImage {
             Content::Container(what) => return Err(unsupported(what)),
             Content::Unknown => return Err(unsupported("what is on it, which has no known signature,")),
         };
-        if kind == probe::NTFS {
+        if kind == probe::NTFS || kind == probe::BITLOCKER {
             let part = Part::new(Arc::clone(&self.disk), volume.start, volume.length);
             let disk: Arc<dyn Disk> = Arc::new(part.ok_or_else(|| unsupported("a partition outside of the disk"))?);
             let journal = ntfs::journal_of(&self.path, volume.number);

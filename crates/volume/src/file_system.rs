@@ -11,9 +11,9 @@ pub(crate) trait FileSystem: Sync {
     /// The kernel's names of it.
     fn names(&self) -> &'static [&'static str];
 
-    /// By what [`crate::probe`] knows a volume of it that is not mounted, when such a one can be read.
-    fn signature(&self) -> Option<&'static str> {
-        None
+    /// By what [`crate::probe`] knows a volume of it that is not mounted, when such a one can be read, or refused with a reason.
+    fn signatures(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Whether a volume of it must be asked file by file, for how it is made.

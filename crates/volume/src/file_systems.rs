@@ -31,7 +31,7 @@ fn of(target: &Target) -> Option<&'static dyn FileSystem> {
         Ok(probe::Content::FileSystem(name)) => name,
         _ => probe::EXT4,
     };
-    let with = |name| ALL.iter().copied().find(|known| known.signature() == Some(name));
+    let with = |name| ALL.iter().copied().find(|known| known.signatures().contains(&name));
     with(name).or_else(|| with(probe::EXT4))
 }
 

@@ -17,6 +17,17 @@ pub enum Content {
     Unknown,
 }
 
+impl Content {
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FileSystem(name) | Self::Container(name) => name,
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 struct Signature {
     offset: u64,
     bytes: &'static [u8],
@@ -35,6 +46,8 @@ const fn container(offset: u64, bytes: &'static [u8], name: &'static str) -> Sig
 pub const EXT4: &str = "ext4";
 /// NTFS.
 pub const NTFS: &str = "NTFS";
+/// NTFS that is encrypted as a whole.
+pub const BITLOCKER: &str = "NTFS encrypted by BitLocker";
 
 /// In order: what can stand in front of another's leftovers comes first, the boot sector's mark last.
 const SIGNATURES: &[Signature] = &[
@@ -47,6 +60,7 @@ const SIGNATURES: &[Signature] = &[
     container(512, b"LABELONE", "an LVM physical volume"),
     file_system(0, b"XFSB", "XFS"),
     file_system(3, b"NTFS    ", NTFS),
+    file_system(3, b"-FVE-FS-", BITLOCKER),
     file_system(3, b"EXFAT   ", "exFAT"),
     file_system(1080, b"\x53\xef", EXT4),
     file_system(0x10040, b"_BHRfS_M", "btrfs"),

@@ -1,6 +1,6 @@
 //! `analyze`: the figures of a volume, a directory or a file.
 
-use super::disk;
+use super::disk::Disk;
 use crate::args::AnalyzeArgs;
 use crate::exit::Failure;
 use crate::progress::{Unit, Watch};
@@ -25,8 +25,8 @@ use std::time::Instant;
 
 /// Analyzes and prints.
 pub fn run(args: &AnalyzeArgs) -> Result<(), Failure> {
-    if disk::is_disk(&args.target) {
-        return disk::on_each(&args.target, Access::Read, args.json, |target, watch| {
+    if let Some(disk) = Disk::find(&args.target) {
+        return disk.on_each(Access::Read, args.json, |target, watch| {
             watch.govern(Governor::new(target.device_number, args.reading.pace.into()));
             watch.phase("reading the volume", Unit::Steps);
             let progress = ScanProgress::new(watch, 0);

@@ -10,11 +10,9 @@ use longrun_engine::VolumeError;
 use longrun_image::Access;
 use longrun_layout::Bytes;
 use longrun_volume::Target;
-use longrun_volume::disk_image::{DiskImage, VolumeOnDisk};
+use longrun_volume::disk_image::{DiskImage, VolumeOnDisk, is_disk};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-
-pub use longrun_volume::disk_image::is_disk;
 
 /// What a command has to say of a volume, and the status that it ends with when the volume is all that it works on.
 pub type Outcome<T> = (T, Result<(), Failure>);
@@ -46,75 +44,96 @@ struct OfVolume<T> {
     result: Option<T>,
 }
 
-/// Does `act` for each volume on the disk `path`, and goes on when it fails for one. Ends with the first failure, or with a
-/// refusal when nothing on the disk is a volume that can be worked on.
-pub fn on_each<T: Serialize>(
-    path: &Path,
-    access: Access,
-    json: bool,
-    mut act: impl FnMut(&Target, &mut Watch) -> Result<Outcome<T>, Failure>,
-) -> Result<(), Failure> {
-    if longrun_sys::is_root() {
-        // What is mounted from the disk nobody else sees, and it goes with us. Only the first thread can do that.
-        longrun_sys::own_mount_namespace().map_err(|error| {
-            let text = format!("{}: making a mount name space of its own failed: {error}", path.display());
-            Failure::new(Status::Failed, text)
-        })?;
+/// A disk image or a disk with partitions, as the user named it.
+pub struct Disk {
+    path: PathBuf,
+    /// The only partition that is meant.
+    only: Option<u32>,
+}
+
+impl Disk {
+    /// The disk that `target` names: its path, or with `#2` behind it one of its partitions. `None` when it is something else.
+    pub fn find(target: &Path) -> Option<Self> {
+        if is_disk(target) {
+            return Some(Self { path: target.to_owned(), only: None });
+        }
+        let (path, number) = target.to_str().filter(|_| !target.exists())?.rsplit_once('#')?;
+        let path = PathBuf::from(path);
+        let only = number.parse().ok()?;
+        is_disk(&path).then_some(Self { path, only: Some(only) })
     }
-    let disk = DiskImage::open(path, access)?;
-    let mut watch = Watch::start()?;
-    if !json {
-        print(&heading(&disk))?;
-    }
-    let (mut told, mut first, mut done) = (Vec::new(), Ok(()), false);
-    for volume in &disk.volumes {
+
+    /// Does `act` for each volume on it, and goes on when it fails for one. Ends with the first failure, or with a
+    /// refusal when nothing on the disk is a volume that can be worked on.
+    pub fn on_each<T: Serialize>(
+        &self,
+        access: Access,
+        json: bool,
+        mut act: impl FnMut(&Target, &mut Watch) -> Result<Outcome<T>, Failure>,
+    ) -> Result<(), Failure> {
+        if longrun_sys::is_root() {
+            // What is mounted from the disk nobody else sees, and it goes with us. Only the first thread can do that.
+            longrun_sys::own_mount_namespace().map_err(|error| {
+                let text = format!("{}: making a mount name space of its own failed: {error}", self.path.display());
+                Failure::new(Status::Failed, text)
+            })?;
+        }
+        let disk = DiskImage::open(&self.path, access)?;
+        let meant = |volume: &&VolumeOnDisk| self.only.is_none() || volume.number == self.only;
+        let mut watch = Watch::start()?;
         if !json {
-            print(&format!("\n{}\n", title(&disk, volume)))?;
+            print(&heading(&disk))?;
         }
-        let mut of = OfVolume {
-            partition: volume.number,
-            name: volume.name.clone(),
-            bytes: volume.length,
-            skipped: None,
-            result: None,
-        };
-        let end = match disk.target(volume) {
-            Err(error @ VolumeError::Unsupported { .. }) => {
-                of.skipped = Some(error.to_string());
-                Ok(())
+        let (mut told, mut first, mut done) = (Vec::new(), Ok(()), false);
+        for volume in disk.volumes.iter().filter(meant) {
+            if !json {
+                print(&format!("\n{}\n", title(&disk, volume)))?;
             }
-            Err(error) => Err(Failure::from(error)),
-            Ok(opened) => act(&opened.target, &mut watch).and_then(|(result, end)| {
-                (of.result, done) = (Some(result), true);
-                end
-            }),
-        };
-        watch.finish();
-        let is_over = matches!(&end, Err(failure) if failure.status == Status::Interrupted);
-        if let Err(failure) = end {
-            if of.result.is_none() {
-                of.skipped = Some(failure.to_string());
+            let mut of = OfVolume {
+                partition: volume.number,
+                name: volume.name.clone(),
+                bytes: volume.length,
+                skipped: None,
+                result: None,
+            };
+            let end = match disk.target(volume) {
+                Err(error @ VolumeError::Unsupported { .. }) => {
+                    of.skipped = Some(error.to_string());
+                    Ok(())
+                }
+                Err(error) => Err(Failure::from(error)),
+                Ok(opened) => act(&opened.target, &mut watch).and_then(|(result, end)| {
+                    (of.result, done) = (Some(result), true);
+                    end
+                }),
+            };
+            watch.finish();
+            let is_over = matches!(&end, Err(failure) if failure.status == Status::Interrupted);
+            if let Err(failure) = end {
+                if of.result.is_none() {
+                    of.skipped = Some(failure.to_string());
+                }
+                first = first.and(Err(failure));
             }
-            first = first.and(Err(failure));
+            if let (Some(why), false) = (&of.skipped, json) {
+                print(&format!("  {}\n", printable(why)))?;
+            }
+            told.push(of);
+            if is_over {
+                break;
+            }
         }
-        if let (Some(why), false) = (&of.skipped, json) {
-            print(&format!("  {}\n", printable(why)))?;
+        if json {
+            let (format, snapshots) = (disk.format.to_string(), disk.snapshots);
+            let in_use = disk.in_use.clone();
+            print_json(&OfDisk { target: disk.path.clone(), format, snapshots, in_use, volumes: told })?;
         }
-        told.push(of);
-        if is_over {
-            break;
+        if first.is_ok() && !done {
+            let text = format!("{}: no volume on it can be worked on", self.path.display());
+            return Err(Failure::new(Status::Refused, text));
         }
+        first
     }
-    if json {
-        let (format, snapshots) = (disk.format.to_string(), disk.snapshots);
-        let in_use = disk.in_use.clone();
-        print_json(&OfDisk { target: disk.path.clone(), format, snapshots, in_use, volumes: told })?;
-    }
-    if first.is_ok() && !done {
-        let text = format!("{}: no volume on it can be worked on", path.display());
-        return Err(Failure::new(Status::Refused, text));
-    }
-    first
 }
 
 fn heading(disk: &DiskImage) -> String {

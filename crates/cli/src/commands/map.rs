@@ -1,5 +1,6 @@
 //! `map`: draws a volume, or names the owner of a block.
 
+use super::disk::Disk;
 use crate::args::MapArgs;
 use crate::exit::{Failure, Status};
 use crate::fresh;
@@ -14,6 +15,7 @@ use crate::text::{counted, printable_path, size};
 use longrun_engine::NoProgress;
 use longrun_engine::ScanProgress;
 use longrun_governor::Governor;
+use longrun_image::Access;
 use longrun_layout::{Blocks, Extent, FileId, FileIndex, FileView, LogicalBlock, PhysicalBlock};
 use longrun_volume::Target;
 use longrun_volume::survey::{Owner, Part};
@@ -30,11 +32,16 @@ const LINES_AROUND: usize = 16;
 
 /// Draws the map or names the owner.
 pub fn run(args: &MapArgs) -> Result<(), Failure> {
-    let target = Target::resolve(&args.target)?;
-    let mut watch = Watch::start()?;
+    if let Some(disk) = Disk::find(&args.target) {
+        return disk.on_each(Access::Read, false, |target, watch| Ok((on_volume(args, target, watch)?, Ok(()))));
+    }
+    on_volume(args, &Target::resolve(&args.target)?, &mut Watch::start()?)
+}
+
+fn on_volume(args: &MapArgs, target: &Target, watch: &mut Watch) -> Result<(), Failure> {
     watch.govern(Governor::new(target.device_number, args.reading.pace.into()));
     watch.phase("reading the volume", Unit::Steps);
-    let survey = Survey::read(&target, &ScanProgress::new(&mut watch, 0));
+    let survey = Survey::read(target, &ScanProgress::new(watch, 0));
     watch.finish();
     let survey = survey?;
     if let Some(block) = args.at {

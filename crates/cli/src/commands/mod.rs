@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod disk;
 pub mod fragment;
 pub mod generated;
+pub mod images;
 pub mod map;
 pub mod optimize;
 pub mod prevent;

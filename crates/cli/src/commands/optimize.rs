@@ -2,7 +2,7 @@
 
 mod scope;
 
-use super::disk::{self, Outcome};
+use super::disk::{Disk, Outcome};
 use crate::args::OptimizeArgs;
 use crate::exit::{Failure, Status};
 use crate::progress::{Unit, Watch};
@@ -33,9 +33,9 @@ const WORST_SHOWN: usize = 10;
 
 /// Optimizes, or prints the plan only.
 pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
-    if disk::is_disk(&args.target) {
+    if let Some(disk) = Disk::find(&args.target) {
         let access = if args.dry_run { Access::Read } else { Access::Write };
-        return disk::on_each(&args.target, access, args.json, |target, watch| on_volume(args, target, watch));
+        return disk.on_each(access, args.json, |target, watch| on_volume(args, target, watch));
     }
     let target = Target::resolve(&args.target)?;
     let (output, end) = on_volume(args, &target, &mut Watch::start()?)?;
@@ -60,6 +60,10 @@ fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch) -> Result<
     watch.refuse_stops()?;
     // The lock comes first, so that no other optimizer changes the volume that is planned for.
     let mut volume = longrun_volume::open(target)?;
+    let recovered = volume.was_interrupted();
+    if recovered && !args.json {
+        print("An earlier run was interrupted. What it had begun is completed; nothing is lost.\n")?;
+    }
     let outcome = job.run(&mut volume, watch);
     drop(volume);
     watch.finish();
@@ -69,7 +73,7 @@ fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch) -> Result<
         let rounds = if args.explain { optimization.rounds() } else { String::new() };
         print(&(optimization.text() + &rounds))?;
     }
-    Ok((Output::Done(Box::new(optimization)), conclude(target, report.stop)))
+    Ok((Output::Done(Box::new(Done { recovered, optimization })), conclude(target, report.stop)))
 }
 
 /// What is printed as JSON.
@@ -77,7 +81,16 @@ fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch) -> Result<
 #[serde(untagged)]
 enum Output {
     DryRun(Box<DryRun>),
-    Done(Box<Optimization>),
+    Done(Box<Done>),
+}
+
+#[derive(Serialize)]
+struct Done {
+    #[serde(flatten)]
+    optimization: Optimization,
+    /// Whether an interrupted run had to be completed first.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    recovered: bool,
 }
 
 /// What a dry run prints as JSON.

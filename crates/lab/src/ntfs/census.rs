@@ -150,17 +150,17 @@ impl Census {
     /// When a tool fails or a record cannot be understood; says which.
     pub fn of(image: &Path) -> Result<Self> {
         let mut census = Self::geometry(image)?;
-        let mft = content(image, 0)?;
+        let mft = content_of(image, 0, AttributeKind::DATA)?;
         for (number, record) in mft.chunks_exact(census.record_bytes).enumerate() {
             census.add(number as u64, record).with_context(|| format!("MFT record {number}"))?;
         }
         census.order()?;
         // The content of a bitmap may be longer than the volume.
-        census.free = free_ranges(&content(image, 6)?, census.clusters);
+        census.free = free_ranges(&content_of(image, 6, AttributeKind::DATA)?, census.clusters);
         Ok(census)
     }
 
-    fn geometry(image: &Path) -> Result<Self> {
+    pub(super) fn geometry(image: &Path) -> Result<Self> {
         let text = tool::run("ntfsinfo", ["--force".as_ref(), "--mft".as_ref(), image.as_os_str()])?;
         let number = |label: &str| -> Result<u64> {
             let line = text.lines().find_map(|line| line.trim().strip_prefix(label)?.strip_prefix(": "));
@@ -299,7 +299,7 @@ impl Record {
     }
 }
 
-fn decode(mut pairs: &[u8], mut vcn: u64) -> Result<Vec<StoredRun>> {
+pub(super) fn decode(mut pairs: &[u8], mut vcn: u64) -> Result<Vec<StoredRun>> {
     let (mut lcn, mut runs) = (0_i64, Vec::new());
     loop {
         let header = byte_at(pairs, 0)?;
@@ -325,10 +325,10 @@ fn signed(bytes: &[u8]) -> i64 {
     bytes.iter().rev().fold(start, |number, byte| number << 8 | i64::from(*byte))
 }
 
-/// The content of a file of NTFS itself.
-fn content(image: &Path, record: u64) -> Result<Vec<u8>> {
+/// The value of an attribute, without a name, of a file of NTFS itself.
+pub(super) fn content_of(image: &Path, record: u64, kind: AttributeKind) -> Result<Vec<u8>> {
     let mut command = Command::new("ntfscat");
-    command.args(["--force", "--inode", &record.to_string()]).arg(image);
+    command.args(["--force", "--inode", &record.to_string(), "--attribute", &kind.0.to_string()]).arg(image);
     let output = tool::output(&mut command)?;
     // Standard output is the content: it does not belong into a message.
     ensure!(
@@ -355,12 +355,12 @@ fn free_ranges(bitmap: &[u8], clusters: u64) -> Vec<(u64, u64)> {
     free
 }
 
-fn utf16(bytes: &[u8]) -> String {
+pub(super) fn utf16(bytes: &[u8]) -> String {
     let units = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
     char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
 }
 
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N]> {
+pub(super) fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N]> {
     let found = bytes.get(at..).and_then(<[u8]>::first_chunk);
     found.copied().with_context(|| format!("it ends before byte {}", at + N))
 }
@@ -369,15 +369,15 @@ fn byte_at(bytes: &[u8], at: usize) -> Result<u8> {
     array::<1>(bytes, at).map(|[byte]| byte)
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Result<u16> {
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> Result<u16> {
     array(bytes, at).map(u16::from_le_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
     array(bytes, at).map(u32::from_le_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Result<u64> {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> Result<u64> {
     array(bytes, at).map(u64::from_le_bytes)
 }
 

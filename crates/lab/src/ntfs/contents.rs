@@ -31,6 +31,8 @@ pub struct Contents {
     pub directories: usize,
     /// Fragments of $MFT.
     pub mft_fragments: usize,
+    /// Records that $MFT needs besides its first one: it has an attribute list then.
+    pub mft_extension_records: usize,
     /// Attributes with more than one fragment, those of NTFS's own files included.
     pub fragmented_attributes: usize,
     /// Sum over all attributes of (fragments − 1), those of NTFS's own files included.
@@ -101,8 +103,11 @@ impl Contents {
                 contents.add(record);
             }
         }
-        let mft = census.records.get(&0).and_then(|mft| mft.attributes.get(&AttributeName::content()));
-        contents.mft_fragments = mft.map_or(0, StoredAttribute::fragments);
+        if let Some(mft) = census.records.get(&0) {
+            let content = mft.attributes.get(&AttributeName::content());
+            contents.mft_fragments = content.map_or(0, StoredAttribute::fragments);
+            contents.mft_extension_records = mft.extension_records;
+        }
         contents
     }
 

@@ -48,6 +48,8 @@ pub mod places {
 pub enum Recipe {
     /// Some hundreds of files; small enough to be copied a thousand times.
     Small,
+    /// As small, with some thousands of files, and $MFT in so many fragments that it has an attribute list.
+    FragmentedMft,
     /// More than 13,000 files, and $MFT in at least 20 fragments.
     Full,
     /// A few large files; nine tenths of the space are used.
@@ -74,6 +76,12 @@ impl Spec {
     #[must_use]
     pub const fn small() -> Self {
         Self::of(Recipe::Small, 32 << 20)
+    }
+
+    /// [`Recipe::FragmentedMft`]: 32 MiB.
+    #[must_use]
+    pub const fn fragmented_mft() -> Self {
+        Self::of(Recipe::FragmentedMft, 32 << 20)
     }
 
     /// [`Recipe::Full`]: 512 MiB.

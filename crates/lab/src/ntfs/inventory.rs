@@ -186,7 +186,7 @@ fn attribute(path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let mut value = vec![0; LARGEST];
     match rustix::fs::lgetxattr(path, name, &mut value) {
         // Not there, or not known for such a file.
-        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM) => Ok(None),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
         Err(error) => Err(error).with_context(|| format!("{name} cannot be read")),
         Ok(length) => {
             value.truncate(length);

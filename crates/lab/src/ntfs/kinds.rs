@@ -375,15 +375,18 @@ pub(super) fn missing(contents: &Contents, spec: &Spec) -> Vec<&'static str> {
     // Holes are larger on a volume whose files are: what is small needs not be fragmented there.
     let (files, mft, index) = match spec.recipe {
         Recipe::Small => (200, 2, 3),
+        Recipe::FragmentedMft => (3_000, 201, 5),
         Recipe::Full => (13_001, 20, 40),
         Recipe::NearlyFull => (200, 1, 1),
     };
     let compressed = usize::from(spec.compresses());
+    let mft_records = usize::from(spec.recipe == Recipe::FragmentedMft);
     // In a larger record the list is the first to leave.
     let small_records = usize::from(contents.record_bytes == 1024);
     let least = [
         ("files", contents.files, files),
         ("fragments of $MFT", contents.mft_fragments, mft),
+        ("extension records of $MFT", contents.mft_extension_records, mft_records),
         ("fragments of an index", contents.most_index_fragments, index),
         ("attributes with more than 200 fragments", contents.attributes_with_many_fragments, 3),
         ("resident attribute lists", contents.resident_attribute_lists, small_records),

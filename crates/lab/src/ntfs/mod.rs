@@ -6,6 +6,7 @@
 mod census;
 mod contents;
 mod cuts;
+mod faults;
 mod fixture;
 mod inventory;
 mod kinds;
@@ -17,6 +18,7 @@ pub(crate) use census::fragments_of;
 pub use census::{AttributeKind, AttributeName, Census, Record, StoredAttribute, StoredRun};
 pub use contents::Contents;
 pub use cuts::{Cut, Cuts, Lands, Tally};
+pub(crate) use faults::check as check_records;
 pub use fixture::{Fixture, Recipe, Spec, places};
 pub use inventory::{Inventory, Item};
 pub use mount::{Access, Mounted};

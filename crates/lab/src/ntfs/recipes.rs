@@ -32,8 +32,7 @@ const MFT_STEP: u64 = 16;
 struct Amounts {
     /// Ordinary files before and after the space is fragmented.
     ordinary: (usize, usize),
-    /// How often $MFT grows while the space is fragmented, into up to four fragments each time. ntfs-3g cannot give it
-    /// an attribute list, and reports a full volume when its record is full.
+    /// How often $MFT grows while the space is fragmented, into up to four fragments each time.
     mft_steps: u64,
     /// Files that leave their MFT records to later ones, so that $MFT does not grow any more.
     spare_records: usize,
@@ -60,9 +59,9 @@ impl Amounts {
         // What fills a record of 1 KiB with mapping pairs leaves one of 4 KiB half empty.
         let appends = if spec.sector_bytes > 512 { 1100 } else { 300 };
         match spec.recipe {
-            Recipe::Small => Self {
+            Recipe::Small | Recipe::FragmentedMft => Self {
                 ordinary: (140, 60),
-                mft_steps: 8,
+                mft_steps: if spec.recipe == Recipe::Small { 8 } else { 200 },
                 spare_records: 900,
                 removed_one_in: 3,
                 writers: (3, 4),

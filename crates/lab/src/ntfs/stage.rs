@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 pub struct Stage {
     directory: PathBuf,
     path: PathBuf,
-    file: File,
     /// What the file holds; nothing is known when others have written to it.
     shown: Option<MemoryImage>,
 }
@@ -27,20 +26,20 @@ impl Stage {
     pub fn new() -> Result<Self> {
         let directory = cleanup::fresh_directory()?;
         let made = Self::mount(&directory).inspect_err(|_| cleanup::take_down(&directory));
-        let (path, file) = made.context("cannot mount a file system in memory")?;
-        Ok(Self { directory, path, file, shown: None })
+        let path = made.context("cannot mount a file system in memory")?;
+        Ok(Self { directory, path, shown: None })
     }
 
-    fn mount(directory: &Path) -> Result<(PathBuf, File)> {
+    fn mount(directory: &Path) -> Result<PathBuf> {
         let mount_point = directory.join(cleanup::DISK);
         fs::create_dir(&mount_point)?;
         let arguments = ["-t", "tmpfs", "-o", "size=90%,mode=700", "longrun-lab"].map(AsRef::as_ref);
         tool::run("mount", arguments.into_iter().chain([mount_point.as_os_str()]))?;
         let path = mount_point.join("image");
-        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        File::create_new(&path)?;
         // As for a modelled disk: volumes whose image lies here are taken down before it is.
         symlink(&path, directory.join(format!("{}0", cleanup::BACKING)))?;
-        Ok((path, file))
+        Ok(path)
     }
 
     /// Shows the present content of a disk, and tells where. Tools that only read may use it until the next call; before
@@ -50,19 +49,21 @@ impl Stage {
     /// When the memory does not suffice.
     pub fn show(&mut self, disk: &MemoryDisk) -> Result<&Path> {
         let image = disk.image();
+        // Not kept open: a busy file system cannot be unmounted.
+        let file = File::options().write(true).open(&self.path)?;
         let mut written = Ok(());
         let known = self.shown.take().is_some_and(|shown| {
             image.differences(&shown, |at, page| {
                 if written.is_ok() {
-                    written = self.file.write_all_at(page, at.0);
+                    written = file.write_all_at(page, at.0);
                 }
             })
         });
         if !known {
-            self.file.set_len(0)?;
+            file.set_len(0)?;
             let content = image.content();
-            self.file.set_len(content.len() as u64)?;
-            written = write_used(&self.file, &content);
+            file.set_len(content.len() as u64)?;
+            written = write_used(&file, &content);
         }
         written.with_context(|| format!("cannot write {}", self.path.display()))?;
         self.shown = Some(image);

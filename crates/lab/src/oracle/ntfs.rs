@@ -2,7 +2,7 @@
 //!
 //! Owns calling them and understanding what they print. [`check`] and the questions never write; [`then_usable`] does.
 
-use crate::ntfs::{Access, AttributeKind, AttributeName, Mounted, fragments_of};
+use crate::ntfs::{Access, AttributeKind, AttributeName, Mounted, check_records, fragments_of};
 use crate::tool;
 use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
@@ -31,6 +31,8 @@ pub enum Place<'a> {
 pub fn check(image: &Path) -> Result<()> {
     judge("ntfsresize", &["--info", "--force", "--no-progress-bar"], image)?;
     judge("ntfsfix", &["--no-action"], image)?;
+    // What follows finds damage that they do not look for.
+    check_records(image)?;
     // Part of ntfsprogs-plus, which no distribution of ours packages.
     if installed("ntfsck") {
         judge("ntfsck", &["-n"], image)?;

@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -30,15 +31,15 @@ pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// All files; of a directory that the kernel makes for each mount nothing can be said.
+/// All files.
 pub fn dump_of(root: &Path) -> Dump {
     dump(root).unwrap()
 }
 
-/// The mounts of this crate's product that this process sees.
-pub fn inside_mounts() -> Vec<PathBuf> {
-    let mounts = read_mounts().unwrap().into_iter().map(|mount| mount.point);
-    mounts.filter(|point| point.to_string_lossy().contains("/longrun-mount-")).collect()
+/// Whether the kernel takes a write. It lets root open what is read-only.
+pub fn can_be_written(device: &Path) -> bool {
+    let opened = File::options().write(true).open(device);
+    opened.is_ok_and(|file| file.write_at(&[0; 512], 0).and_then(|_| file.sync_all()).is_ok())
 }
 
 pub fn devices_on(file: &Path) -> Vec<PathBuf> {
@@ -62,10 +63,10 @@ impl Image {
         let length = fs::metadata(volume.image()).unwrap().len();
         let (before, behind) = (5 * MIB, 9 * MIB);
         File::create(&path).unwrap().set_len(before + length + behind).unwrap();
-        let second = format!("2:{}:+{}", before / 512, length / 512 - 1);
+        let second = format!("2:{}:{}", before / 512, (before + length) / 512 - 1);
         tool::run(
             "sgdisk",
-            ["--clear", "--new", "1:2048:+2047", "--new", &second, "--new", "3:0:0"]
+            ["--clear", "--new", "1:2048:4095", "--new", &second, "--new", "3:0:0"]
                 .map(AsRef::as_ref)
                 .into_iter()
                 .chain([path.as_os_str()]),
@@ -120,13 +121,15 @@ impl Image {
         found
     }
 
+    /// The mounts of it that this process sees.
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        let devices = devices_on(&self.path);
+        let mounts = read_mounts().unwrap().into_iter().filter(|mount| devices.contains(&mount.source));
+        mounts.map(|mount| mount.point).collect()
+    }
+
     pub fn nothing_is_left(&self) {
         assert_eq!(devices_on(&self.path), [PathBuf::new(); 0]);
-        let mounts = inside_mounts();
-        assert!(mounts.is_empty(), "{mounts:?}");
-        let own = format!("longrun-mount-{}-", std::process::id());
-        let left = fs::read_dir("/run").unwrap().flatten().any(|e| e.file_name().to_string_lossy().starts_with(&own));
-        assert!(!left, "a directory is left in /run");
     }
 
     /// By the checker of the file system.
@@ -143,6 +146,25 @@ impl Image {
     }
 }
 
+/// Closes it, and looks whether it is gone.
+pub fn close(mount: PrivateMount) {
+    let directory = mount.point().parent().unwrap().to_owned();
+    assert!(directory.to_string_lossy().contains("/longrun-mount-"));
+    mount.close().unwrap();
+    assert!(!directory.exists());
+}
+
+/// Each run removes what killed ones left: a test of that must be alone.
+static TURN: RwLock<()> = RwLock::new(());
+
+pub fn beside_others() -> RwLockReadGuard<'static, ()> {
+    TURN.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A full pass.
 pub fn optimize(target: &Target) {
     let mut volume = longrun_volume::open(target).unwrap();
@@ -150,7 +172,7 @@ pub fn optimize(target: &Target) {
     let settings = Settings::default();
     let plan = plan(scan, &settings, &NoProgress).unwrap();
     let (report, _) = carry_out(&mut volume, plan, Instant::now(), &settings, &mut Unobserved).unwrap();
-    assert!(report.moved > Bytes(0), "{report:?}");
+    assert!(report.moves > 0, "{report:?}");
 }
 
 /// Another process that has the image for itself, and the volume mounted to write.

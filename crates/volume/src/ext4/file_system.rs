@@ -21,8 +21,8 @@ impl FileSystem for Ext4 {
         &["ext4"]
     }
 
-    fn signature(&self) -> Option<&'static str> {
-        Some(crate::probe::EXT4)
+    fn signatures(&self) -> &'static [&'static str] {
+        &[crate::probe::EXT4]
     }
 
     /// From the device or image.

@@ -60,7 +60,7 @@ impl Attribute {
         let mut found = Vec::new();
         while le32(bytes, 0) != kind::END {
             let length = le32(bytes, 4) as usize;
-            let parts = bytes.split_at_checked(length).filter(|_| length >= LEAST_RESIDENT && length % 8 == 0);
+            let parts = bytes.split_at_checked(length).filter(|_| length >= LEAST_RESIDENT && length.is_multiple_of(8));
             let Some((attribute, rest)) = parts else { return damaged("an attribute has a length that is not valid") };
             found.push(Self::parse(attribute, clusters)?);
             if rest.len() < 4 {
@@ -289,7 +289,7 @@ pub(super) mod tests {
         #[test]
         fn no_bytes_make_the_reader_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0usize..8) {
             if bytes.len() > 64 {
-                let length = (bytes.len() / 2 & !7) as u32;
+                let length = ((bytes.len() / 2) & !7) as u32;
                 bytes[4..8].copy_from_slice(&length.to_le_bytes());
                 bytes[8] = (at % 2) as u8;
             }

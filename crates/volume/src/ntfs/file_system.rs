@@ -6,7 +6,7 @@ use super::fault::Fault;
 use super::names::Paths;
 use super::reader::Reader;
 use super::scan::{NtfsScan, scan};
-use crate::Target;
+use crate::{Target, probe};
 use crate::file_system::FileSystem;
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
 use crate::target::Inside;
@@ -29,8 +29,8 @@ impl FileSystem for Ntfs {
         &["ntfs"]
     }
 
-    fn signature(&self) -> Option<&'static str> {
-        Some(crate::probe::NTFS)
+    fn signatures(&self) -> &'static [&'static str] {
+        &[probe::NTFS, probe::BITLOCKER]
     }
 
     fn survey(&self, source: Source<'_>, progress: &dyn Progress) -> Result<Box<dyn Survey>, VolumeError> {

@@ -45,8 +45,6 @@ pub(super) fn stream_of(inode: InodeNumber) -> u16 {
 pub(super) struct NtfsScan {
     /// Each stream that does not stand in a record is a file of the model, and so is a file that has none.
     pub(super) layout: VolumeLayout,
-    /// Clusters that are marked as in use and belong to nobody.
-    pub(super) leaked: Blocks,
     /// The record of the file that keeps a hibernated system, if there is one.
     pub(super) hibernation: Option<u64>,
     /// Whether there are shadow copies.
@@ -202,24 +200,21 @@ impl Collector<'_> {
         }
         let free = clusters.free();
         self.claims.sort_unstable();
-        let (mut end, mut claimed, mut pieces) = (0, 0, free.iter().peekable());
+        let (mut end, mut pieces) = (0, free.iter().peekable());
         for (start, length) in &self.claims {
             if *start < end {
                 return damaged(format!("cluster {start} belongs to two files"));
             }
             end = start + length;
-            claimed += length;
             while pieces.next_if(|piece| piece.end().0 <= *start).is_some() {}
             if pieces.peek().is_some_and(|piece| piece.start.0 < end) {
                 return damaged(format!("a cluster from {start} on is in use and marked as free"));
             }
         }
-        let free_clusters: u64 = free.iter().map(|piece| piece.length.0).sum();
-        let leaked = Blocks(self.reader.geometry.clusters.saturating_sub(free_clusters).saturating_sub(claimed));
         free.into_iter().for_each(|piece: Extent| self.builder.push_free(piece));
         let layout = self.builder.build().map_err(|error| Fault::Damaged(error.to_string()))?;
         let has_shadow_copies = self.volume_information.is_some_and(|at| self.shadow_parents.contains(&at));
-        Ok(NtfsScan { layout, leaked, hibernation: self.hibernation, has_shadow_copies, clusters, records })
+        Ok(NtfsScan { layout, hibernation: self.hibernation, has_shadow_copies, clusters, records })
     }
 }
 

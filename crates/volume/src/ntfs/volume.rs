@@ -55,12 +55,6 @@ impl NtfsVolume {
         Ok(Self { state: Some(state), owned: ExtentSet::new(), info, buffer: Vec::new(), was_interrupted })
     }
 
-    /// Whether an interrupted run had to be completed.
-    #[must_use]
-    pub fn was_interrupted(&self) -> bool {
-        self.was_interrupted
-    }
-
     fn state(&mut self) -> Result<&mut State, VolumeError> {
         self.state.as_mut().ok_or(VolumeError::Interrupted)
     }
@@ -82,6 +76,10 @@ impl Volume for NtfsVolume {
 
     fn info(&self) -> VolumeInfo {
         self.info.clone()
+    }
+
+    fn was_interrupted(&self) -> bool {
+        self.was_interrupted
     }
 
     fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {

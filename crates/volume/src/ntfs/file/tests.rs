@@ -1,0 +1,142 @@
+//! A file is written over several records and read again: with records in memory.
+
+use super::super::attribute::tests::data;
+use super::super::record::tests::empty;
+use super::super::runs::Segment;
+use super::*;
+use longrun_layout::{Blocks, LogicalBlock, PhysicalBlock, Run};
+use proptest::prelude::*;
+use std::cell::RefCell;
+
+const CLUSTERS: u64 = 1 << 30;
+const BASE: u64 = 64;
+
+/// Records in memory, as a volume would have them.
+#[derive(Default)]
+struct Shelf(RefCell<BTreeMap<u64, Vec<u8>>>);
+
+impl Records for Shelf {
+    fn record(&self, number: u64) -> Read<Record> {
+        let found = self.0.borrow().get(&number).cloned();
+        found.map_or_else(|| damaged("no such record"), |bytes| Record::decode(number, bytes))
+    }
+
+    fn content(&self, _: &Map, _: u64) -> Read<Vec<u8>> {
+        damaged("no list lies in clusters here")
+    }
+
+    fn clusters(&self) -> u64 {
+        CLUSTERS
+    }
+}
+
+impl Shelf {
+    fn put(&self, composed: &Composed) {
+        for record in composed.records.iter().chain(&composed.freed) {
+            self.0.borrow_mut().insert(record.number, record.encode());
+        }
+    }
+
+    fn in_use(&self) -> Vec<u64> {
+        let is_in_use = |number: &u64| self.record(*number).is_ok_and(|record| record.is_in_use());
+        self.0.borrow().keys().copied().filter(is_in_use).collect()
+    }
+}
+
+fn resident(kind: u8, bytes: usize) -> Attribute {
+    let mut raw = vec![0; 0x18];
+    raw[0] = kind;
+    raw[4] = 0x18;
+    raw[0x14] = 0x18;
+    raw.extend([0xff; 4]);
+    let attribute = Attribute::parse_all(&raw, CLUSTERS).unwrap().remove(0);
+    attribute.with_value(&vec![kind; bytes])
+}
+
+fn scattered(count: u64, step: u64) -> Map {
+    let mut map = Map::default();
+    (0..count).for_each(|n| map.push(Segment { vcn: n, lcn: Some(7 + n * step % 999_983), length: 1 }));
+    map
+}
+
+/// A file of one record with $DATA in these clusters.
+fn file(clusters: &Map) -> NtfsFile {
+    let base = Record::decode(BASE, empty(BASE as u32)).unwrap();
+    let attributes = [resident(0x10, 0x48), resident(0x30, 0x60), data(clusters.segments())];
+    let members = attributes.into_iter().map(|attribute| Member { at: 0, attribute }).collect();
+    NtfsFile { records: vec![base], members, list: None }
+}
+
+fn composed(file: &NtfsFile, shelf: &Shelf) -> Option<Composed> {
+    let mut next = 100;
+    file.compose(&mut || {
+        while shelf.0.borrow().contains_key(&next) && shelf.in_use().contains(&next) {
+            next += 1;
+        }
+        next += 1;
+        Some(shelf.record(next - 1).unwrap_or_else(|_| Record::blank(next - 1, 1024)))
+    })
+}
+
+fn described(file: &NtfsFile) -> Vec<(Name, Vec<u8>, Option<Map>)> {
+    let of = |a: &Attribute| (a.of.clone(), a.value().to_vec(), a.outside.clone());
+    file.members.iter().map(|member| of(&member.attribute)).collect()
+}
+
+#[test]
+fn a_file_grows_over_several_records_and_comes_back_into_one() {
+    let shelf = Shelf::default();
+    let large = file(&scattered(300, 70_001));
+    let written = composed(&large, &shelf).unwrap();
+    shelf.put(&written);
+    assert!(shelf.in_use().len() > 2, "{:?}", shelf.in_use());
+    let mut again = NtfsFile::read(&shelf, BASE).unwrap();
+    assert_eq!(described(&again), described(&large));
+    assert!(again.list.is_some() && again.map(0).is_some());
+    again.map_mut(0).unwrap().put(LogicalBlock(0), PhysicalBlock(5000), Blocks(300));
+    let written = composed(&again, &shelf).unwrap();
+    shelf.put(&written);
+    assert_eq!(shelf.in_use(), [BASE]);
+    let whole = NtfsFile::read(&shelf, BASE).unwrap();
+    assert_eq!(whole.map(0).unwrap().runs().collect::<Vec<_>>(), [Run::new(0, 5000, 300)]);
+    assert!(whole.list.is_none());
+}
+
+#[test]
+fn without_a_record_to_spare_nothing_is_written() {
+    assert!(file(&scattered(300, 70_001)).compose(&mut || None).is_none());
+    assert!(file(&scattered(20, 70_001)).compose(&mut || None).is_some());
+}
+
+#[test]
+fn a_list_that_contradicts_the_records_is_found() {
+    let shelf = Shelf::default();
+    shelf.put(&composed(&file(&scattered(300, 70_001)), &shelf).unwrap());
+    let others: Vec<u64> = shelf.in_use().into_iter().filter(|number| *number != BASE).collect();
+    let freed = shelf.record(others[0]).unwrap().freed();
+    shelf.0.borrow_mut().insert(freed.number, freed.encode());
+    let error = format!("{:?}", NtfsFile::read(&shelf, BASE).unwrap_err());
+    assert!(error.contains("listed in record 64 and not of it"), "{error}");
+}
+
+proptest! {
+    /// Whatever moves: what was written is read again, and every record has room for what it holds.
+    #[test]
+    fn what_is_composed_is_read_again(moves in proptest::collection::vec((0u64..250, 1u64..60, 0u64..CLUSTERS - 999), 1..12), count in 1u64..250) {
+        let shelf = Shelf::default();
+        let mut current = file(&scattered(count, 70_001));
+        shelf.put(&composed(&current, &shelf).unwrap());
+        for (at, length, target) in moves {
+            current = NtfsFile::read(&shelf, BASE).unwrap();
+            let length = length.min(count.saturating_sub(at));
+            if length == 0 { continue }
+            current.map_mut(0).unwrap().put(LogicalBlock(at), PhysicalBlock(target), Blocks(length));
+            let written = composed(&current, &shelf).unwrap();
+            prop_assert!(written.records.iter().all(|record| record.encode().len() == 1024));
+            shelf.put(&written);
+            let again = NtfsFile::read(&shelf, BASE).unwrap();
+            prop_assert_eq!(described(&again), described(&current));
+            prop_assert_eq!(again.records.len(), shelf.in_use().len(), "no record is lost");
+        }
+    }
+}

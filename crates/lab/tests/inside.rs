@@ -6,6 +6,7 @@
 mod bench;
 
 use bench::{Child, Image, alone, beside_others, can_be_written, close, devices_on, dump_of, optimize, wait_for};
+use longrun_ageing::Recipe;
 use longrun_engine::VolumeError;
 use longrun_image::{Access, ImageError, open_image};
 use longrun_lab::oracle::{compare, filefrag};
@@ -21,13 +22,19 @@ use std::os::unix::fs::FileExt as _;
 fn spec(kind: FileSystemKind) -> VolumeSpec {
     match kind {
         FileSystemKind::Ext4 => VolumeSpec::ext4(128).mkfs(&["-b", "4096"]),
-        FileSystemKind::Xfs => VolumeSpec::xfs(512),
+        FileSystemKind::Xfs => VolumeSpec::xfs(384),
         FileSystemKind::Btrfs => VolumeSpec::btrfs(256),
     }
 }
 
 /// A volume with fragmented files, unmounted.
 fn fragmented(kind: FileSystemKind) -> (LoopVolume, bench::Files) {
+    if kind == FileSystemKind::Xfs {
+        let (volume, _) = LoopVolume::aged(&spec(kind), Recipe::Churn, 9).unwrap();
+        let files = dump_of(&volume.mount_point());
+        volume.unmount().unwrap();
+        return (volume, files);
+    }
     let volume = LoopVolume::create(&spec(kind)).unwrap();
     let directory = volume.mount_point().join("directory");
     fs::create_dir(&directory).unwrap();

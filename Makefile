@@ -156,11 +156,12 @@ crash: ## Optimizers cut off at random moments on each file system, everything c
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) crash $(ARGS)
 
-fuzz: ## The ext4 parser against damaged volumes, 5 minutes (ARGS="-max_total_time=3600"; installs cargo-fuzz when missing)
+fuzz: ## The ext4 and NTFS parsers against damaged volumes, 5 minutes each (ARGS="-max_total_time=3600"; installs cargo-fuzz when missing)
 	@scripts/prepare.sh test
 	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 	fuzz/make-seeds
 	RUSTC_BOOTSTRAP=1 cargo fuzz run ext4_scan -- $(or $(ARGS),-max_total_time=300)
+	RUSTC_BOOTSTRAP=1 cargo fuzz run ntfs_open -- $(or $(ARGS),-max_total_time=300)
 
 install: build ## Binary, manual pages, completions under PREFIX (/usr/local), and the unit of the service (it is not started)
 	$(as_root) install -D -m 755 $(longrun) $(DESTDIR)$(PREFIX)/bin/longrun

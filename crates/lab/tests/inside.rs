@@ -116,7 +116,7 @@ fn loop_a_volume_whose_journal_has_to_be_replayed_is_refused_and_not_changed() {
         let options = if kind == FileSystemKind::Xfs { "" } else { "commit=600" };
         let volume = LoopVolume::create(&spec(kind).mount(options)).unwrap();
         let file = File::create(volume.mount_point().join("file")).unwrap();
-        // btrfs commits, and needs no log, when it makes room for the first data.
+        // btrfs commits, and writes no log, when it makes room for the first data.
         for round in 0..5 {
             longrun_sys::sync_volume(&file).unwrap();
             file.write_all_at(&[7; 100_000], round * 100_000).unwrap();

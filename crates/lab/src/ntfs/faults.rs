@@ -93,7 +93,7 @@ fn add(
     let mut at = usize::from(u16_at(record, 0x14)?);
     while u32_at(record, at)? != u32::MAX {
         let length = u32_at(record, at + 4)? as usize;
-        ensure!(length >= 24 && length % 8 == 0, "an attribute has {length} bytes");
+        ensure!(length >= 24 && length.is_multiple_of(8), "an attribute has {length} bytes");
         let raw = record.get(at..at + length).context("an attribute is cut off")?;
         group.add(number, raw, image, cluster_bytes).with_context(|| format!("attribute at byte {at}"))?;
         at += length;

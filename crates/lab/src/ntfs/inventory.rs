@@ -187,6 +187,8 @@ fn attribute(path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     match rustix::fs::lgetxattr(path, name, &mut value) {
         // Not there, or not known for such a file.
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        // The root directory must not even be asked for an alias.
+        Err(Errno::PERM) if name.ends_with("dos_name") => Ok(None),
         Err(error) => Err(error).with_context(|| format!("{name} cannot be read")),
         Ok(length) => {
             value.truncate(length);

@@ -63,15 +63,7 @@ impl Image {
         let length = fs::metadata(volume.image()).unwrap().len();
         let (before, behind) = (5 * MIB, 9 * MIB);
         File::create(&path).unwrap().set_len(before + length + behind).unwrap();
-        let second = format!("2:{}:{}", before / 512, (before + length) / 512 - 1);
-        tool::run(
-            "sgdisk",
-            ["--clear", "--new", "1:2048:4095", "--new", &second, "--new", "3:0:0"]
-                .map(AsRef::as_ref)
-                .into_iter()
-                .chain([path.as_os_str()]),
-        )
-        .unwrap();
+        // Before anything else: sgdisk syncs all volumes of the machine, and a btrfs has no log any more.
         let arguments = [
             format!("if={}", volume.image().display()),
             format!("of={}", path.display()),
@@ -81,6 +73,15 @@ impl Image {
             "status=none".to_owned(),
         ];
         tool::run("dd", arguments).unwrap();
+        let second = format!("2:{}:{}", before / 512, (before + length) / 512 - 1);
+        tool::run(
+            "sgdisk",
+            ["--clear", "--new", "1:2048:4095", "--new", &second, "--new", "3:0:0"]
+                .map(AsRef::as_ref)
+                .into_iter()
+                .chain([path.as_os_str()]),
+        )
+        .unwrap();
         let disk = open_image(&path, Access::Read).unwrap().disk;
         let partitions = read_partitions(&*disk).unwrap();
         let partition = partitions.iter().find(|partition| partition.number == 2).unwrap();

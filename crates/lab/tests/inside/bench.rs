@@ -130,7 +130,7 @@ impl Image {
     }
 
     pub fn nothing_is_left(&self) {
-        assert_eq!(devices_on(&self.path), [PathBuf::new(); 0]);
+        assert_eq!(devices_on(&self.path), Vec::<PathBuf>::new());
     }
 
     /// By the checker of the file system.
@@ -155,7 +155,8 @@ pub fn close(mount: PrivateMount) {
     assert!(!directory.exists());
 }
 
-/// Each run removes what killed ones left: a test of that must be alone.
+/// Each run removes what killed ones left, and a mount namespace keeps the volumes of other tests mounted: tests of these must be
+/// alone.
 static TURN: RwLock<()> = RwLock::new(());
 
 pub fn beside_others() -> RwLockReadGuard<'static, ()> {
@@ -166,14 +167,14 @@ pub fn alone() -> RwLockWriteGuard<'static, ()> {
     TURN.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A full pass.
-pub fn optimize(target: &Target) {
+/// A full pass; how many moves it made.
+pub fn optimize(target: &Target) -> u64 {
     let mut volume = longrun_volume::open(target).unwrap();
     let scan = volume.scan(&NoProgress).unwrap();
     let settings = Settings::default();
     let plan = plan(scan, &settings, &NoProgress).unwrap();
     let (report, _) = carry_out(&mut volume, plan, Instant::now(), &settings, &mut Unobserved).unwrap();
-    assert!(report.moves > 0, "{report:?}");
+    report.moves
 }
 
 /// Another process that has the image for itself, and the volume mounted to write.
@@ -182,7 +183,7 @@ pub struct Child(std::process::Child);
 const VARIABLE: &str = "LONGRUN_INSIDE_CHILD";
 
 impl Child {
-    /// Returns when it has done its work. `alone`: in a mount namespace of its own.
+    /// Returns when it has done its work, or begins with it. `alone`: in a mount namespace of its own.
     pub fn start(image: &Image, work: &str, alone: bool) -> Self {
         let own = std::env::current_exe().unwrap();
         let mut command = if alone {
@@ -193,6 +194,7 @@ impl Child {
             Command::new(own)
         };
         let ready = image.path.with_extension("ready");
+        _ = fs::remove_file(&ready);
         let told = [
             work.to_owned(),
             image.path.display().to_string(),
@@ -226,7 +228,10 @@ pub fn be_the_child() {
     let _image = open_image(Path::new(path), Access::Write).unwrap();
     let mount = PrivateMount::new(Path::new(path), number(start), number(length), kind, Access::Write).unwrap();
     let target = Target::resolve(mount.point()).unwrap();
-    if work == "optimize" {
+    if work == "begin" {
+        fs::write(ready, "").unwrap();
+    }
+    if work != "hold" {
         optimize(&target);
     }
     fs::write(ready, "").unwrap();

@@ -181,7 +181,8 @@ fn superblock(file: &File, place: &Place, filesystem: FileSystem, length: Bytes)
     let from = place.start.checked_add(at).filter(|_| end <= length.0).ok_or_else(missing)?;
     let mut raw = vec![0; size];
     file.read_exact_at(&mut raw, from).map_err(|source| match source.kind() {
-        io::ErrorKind::UnexpectedEof => missing(),
+        // The kernel has no offsets as large as the second.
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => missing(),
         _ => VolumeError::Io { path: place.path.clone(), act: "reading the superblock", source },
     })?;
     Ok(raw)

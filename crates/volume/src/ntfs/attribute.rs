@@ -157,32 +157,28 @@ impl Attribute {
     }
 
     /// The extent of the stream that begins at `vcn` and takes at most `room` bytes of a record, and the cluster behind it.
-    /// `None` when not even a part fits. An extent behind the first knows no sizes.
+    /// `None` when not even a part fits.
     pub(super) fn extent(&self, vcn: u64, room: usize) -> Option<(Self, u64)> {
         let map = self.outside.as_ref()?;
-        let (pairs, mapped) = map.encode(vcn, room.checked_sub(self.head.len())? & !7);
+        let (_, mapped) = map.encode(vcn, room.checked_sub(self.head.len())? & !7);
         let end = vcn + mapped;
-        let empty = map.segments().is_empty();
-        if mapped == 0 && !empty || (self.head.len() + pairs.len()).next_multiple_of(8) > room {
-            return None;
-        }
+        let part = self.part(vcn, end)?;
+        let is_some = mapped > 0 || map.segments().is_empty();
+        (is_some && part.encoded_len() <= room).then_some((part, end))
+    }
+
+    /// The extent of the stream from `vcn` up to `end`. One behind the first knows no sizes.
+    pub(super) fn part(&self, vcn: u64, end: u64) -> Option<Self> {
         let mut part = self.clone();
         part.lowest = vcn;
-        part.outside = Some(Map::default());
-        for segment in map.segments().iter().filter(|segment| segment.vcn < end && segment.end() > vcn) {
-            let (from, to) = (segment.vcn.max(vcn), segment.end().min(end));
-            let lcn = segment.lcn.map(|lcn| lcn + (from - segment.vcn));
-            part.outside
-                .iter_mut()
-                .for_each(|map| map.push(super::runs::Segment { vcn: from, lcn, length: to - from }));
-        }
+        part.outside = Some(self.outside.as_ref()?.part(vcn, end));
         if vcn > 0 {
             part.set(0x28, &[0; 24]);
             if part.has_compressed_size() {
                 part.set(0x40, &[0; 8]);
             }
         }
-        Some((part, end))
+        Some(part)
     }
 
     /// As it stands in a record.

@@ -43,6 +43,14 @@ struct Member {
     /// Which of the records.
     at: usize,
     attribute: Attribute,
+    /// The other extents of a stream: in which of the records each stands, and the first cluster that it maps.
+    more: Vec<(usize, u64)>,
+}
+
+impl Member {
+    fn new(at: usize, attribute: Attribute) -> Self {
+        Self { at, attribute, more: Vec::new() }
+    }
 }
 
 /// A file as it shall be written.
@@ -85,7 +93,7 @@ impl NtfsFile {
         let own = Attribute::parse_all(base.attributes(), records.clusters())?;
         let (lists, attributes): (Vec<_>, Vec<_>) = own.into_iter().partition(|a| a.of.kind == kind::ATTRIBUTE_LIST);
         let Some(list) = lists.into_iter().next() else {
-            let members = merged(attributes.into_iter().map(|attribute| Member { at: 0, attribute }).collect())?;
+            let members = merged(attributes.into_iter().map(|attribute| Member::new(0, attribute)).collect())?;
             return Ok(Self { records: vec![base], members, list: None });
         };
         let entries = Entry::parse_all(&match &list.outside {
@@ -118,7 +126,7 @@ impl NtfsFile {
             let (Some(at), Some(attribute)) = (at, attribute) else {
                 return damaged(format!("the attribute list of file record {number} names what is not there"));
             };
-            members.push(Member { at, attribute: attribute.clone() });
+            members.push(Member::new(at, attribute.clone()));
         }
         if members.len() != total {
             return damaged(format!("the attribute list of file record {number} is not complete"));
@@ -173,8 +181,8 @@ impl NtfsFile {
         }
     }
 
-    /// The file as it shall be written: in its base record alone when that has room for everything, else in as many as
-    /// it takes, new ones by `spare`. `None` when there is no room.
+    /// The file as it shall be written: in its base record alone when that has room for everything; else with every extent in the
+    /// record where it is; else in as many records as it takes, new ones by `spare`. `None` when there is no room.
     pub(super) fn compose(&self, spare: &mut dyn FnMut() -> Option<Record>) -> Option<Composed> {
         let (base, others) = self.records.split_first()?;
         let needed: usize = self.members.iter().map(|member| member.attribute.encoded_len()).sum();
@@ -184,6 +192,9 @@ impl NtfsFile {
             let vacated = self.list.as_ref().and_then(|list| list.outside.clone()).unwrap_or_default();
             let freed = others.iter().map(Record::freed).collect();
             return Some(Composed { records: vec![written(slot, None)], freed, list: None, vacated });
+        }
+        if let Some(composed) = self.list.as_ref().and_then(|list| compose_listed(self.as_they_are(list)?, list)) {
+            return Some(composed);
         }
         // Every reader must find the records of $MFT before it knows where records lie: they are not distributed anew.
         if base.number == MFT {
@@ -211,6 +222,29 @@ impl NtfsFile {
         None
     }
 
+    fn slots(&self) -> Vec<Slot> {
+        let slot = |record: &Record| Slot { record: record.clone(), used: 0, content: Vec::new(), is_new: false };
+        self.records.iter().map(slot).collect()
+    }
+
+    /// Every extent where it is on the disk: what has moved together has fewer pieces than before. `None` when one does not fit.
+    fn as_they_are(&self, list: &Attribute) -> Option<Vec<Slot>> {
+        let mut slots = self.slots();
+        slots.first_mut()?.used += list.encoded_len();
+        for (number, member) in self.members.iter().enumerate() {
+            let Some(map) = &member.attribute.outside else {
+                slots.get_mut(member.at)?.take(number, member.attribute.clone());
+                continue;
+            };
+            let starts = std::iter::once((member.at, 0)).chain(member.more.iter().copied());
+            let ends = member.more.iter().map(|(_, lowest)| *lowest).chain([map.end()]);
+            for ((at, start), end) in starts.zip(ends) {
+                slots.get_mut(at)?.take(number, member.attribute.part(start, end)?);
+            }
+        }
+        slots.iter().all(|slot| slot.used <= slot.record.room()).then_some(slots)
+    }
+
     /// Puts every attribute into a record: what is resident stays where it is; streams go into the base record as far
     /// as they fit there, the shortest first, and the others into those that extend it.
     fn distribute(
@@ -219,8 +253,7 @@ impl NtfsFile {
         entries: usize,
         spare: &mut dyn FnMut() -> Option<Record>,
     ) -> Option<Vec<Slot>> {
-        let slot = |record: &Record| Slot { record: record.clone(), used: 0, content: Vec::new(), is_new: false };
-        let mut slots: Vec<Slot> = self.records.iter().map(slot).collect();
+        let mut slots = self.slots();
         let own = if list.is_resident() { list.with_value(&vec![0; entries]) } else { list.clone() };
         slots.first_mut()?.used += own.encoded_len();
         let mut streams = Vec::new();
@@ -349,6 +382,7 @@ fn merged(members: Vec<Member>) -> Read<Vec<Member>> {
                     return damaged("the extents of an attribute do not follow each other");
                 };
                 map.segments().iter().for_each(|segment| joined.push(*segment));
+                first.more.push((member.at, member.attribute.lowest));
             }
             None => return damaged("the first extent of an attribute is missing"),
         }
@@ -359,7 +393,7 @@ fn merged(members: Vec<Member>) -> Read<Vec<Member>> {
 /// The attributes of a file, collected from all its records in any order, with each stream as one.
 pub(super) fn joined(mut attributes: Vec<Attribute>) -> Read<Vec<Attribute>> {
     attributes.sort_by(|a, b| (&a.of, a.lowest).cmp(&(&b.of, b.lowest)));
-    let members = attributes.into_iter().map(|attribute| Member { at: 0, attribute }).collect();
+    let members = attributes.into_iter().map(|attribute| Member::new(0, attribute)).collect();
     Ok(merged(members)?.into_iter().map(|member| member.attribute).collect())
 }
 

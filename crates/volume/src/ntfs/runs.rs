@@ -97,6 +97,15 @@ impl Map {
         (pairs, mapped)
     }
 
+    /// The range from `vcn` up to `end`.
+    pub(super) fn part(&self, vcn: u64, end: u64) -> Self {
+        let mut part = Self::default();
+        for segment in self.0.iter().filter(|segment| segment.vcn < end && segment.end() > vcn) {
+            part.push(segment.part(segment.vcn.max(vcn), segment.end().min(end)));
+        }
+        part
+    }
+
     /// Adds what follows; joins it where it goes on.
     pub(super) fn push(&mut self, segment: Segment) {
         match self.0.last_mut() {

@@ -63,7 +63,7 @@ fn scattered(count: u64, step: u64) -> Map {
 fn file(clusters: &Map) -> NtfsFile {
     let base = Record::decode(BASE, empty(BASE as u32)).unwrap();
     let attributes = [resident(0x10, 0x48), resident(0x30, 0x60), data(clusters.segments())];
-    let members = attributes.into_iter().map(|attribute| Member { at: 0, attribute }).collect();
+    let members = attributes.into_iter().map(|attribute| Member::new(0, attribute)).collect();
     NtfsFile { records: vec![base], members, list: None }
 }
 

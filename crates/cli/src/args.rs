@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod prevent;
+pub mod reclaim;
 pub mod sensor;
 pub mod service;
 pub mod trace;
@@ -55,6 +56,12 @@ pub enum Command {
     /// its new place. Files that are busy or must not move stay in place and are counted in the report. On SIGINT,
     /// SIGTERM and SIGHUP it stops after the current move and gives back all space that it holds.
     Optimize(OptimizeArgs),
+    /// Give the free space of a volume back to the thin storage, image or SSD below
+    ///
+    /// Needs root and a mounted ext4, XFS or btrfs volume whose device accepts discards. The kernel decides what is free, slice by
+    /// slice, so that no file can lose data (FITRIM, as fstrim does). It gives way to other I/O between two slices. On SIGINT,
+    /// SIGTERM and SIGHUP it stops after the current slice; the next run goes on from there.
+    Reclaim(reclaim::ReclaimArgs),
     /// Draw a map of a volume, or name the owner of a block
     ///
     /// Reads the block device, which usually needs root. Nothing is changed.
@@ -367,6 +374,9 @@ mod tests {
             "longrun fragment FILE",
             "longrun fragment FILE --fragments 5 --volume /mnt --recipe aged",
             "longrun prevent",
+            "longrun reclaim",
+            "longrun reclaim /mnt --rate fast",
+            "longrun reclaim /mnt --min-extent 0",
             "longrun trace",
             "longrun trace /mnt --duration 0",
             "longrun trace /mnt --pid x",

@@ -13,6 +13,7 @@ mod file_systems;
 pub mod mend;
 mod mounted;
 pub mod probe;
+pub mod reclaim;
 mod remap;
 pub mod survey;
 pub mod target;
@@ -20,4 +21,5 @@ pub mod walk;
 pub mod xfs;
 
 pub use file_systems::{is_readable_as_a_whole, mend_file, open, survey, survey_mounted};
+pub use reclaim::Reclaim;
 pub use target::Target;

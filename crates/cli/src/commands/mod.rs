@@ -9,6 +9,7 @@ pub mod generated;
 pub mod map;
 pub mod optimize;
 pub mod prevent;
+pub mod reclaim;
 pub mod report;
 pub mod status;
 pub mod trace;

@@ -22,7 +22,7 @@ use longrun_volume::target::Subject;
 use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How many files of a plan are listed.
 const FILES_SHOWN: usize = 10;
@@ -43,21 +43,33 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
         let (before, plan) = job.foresee(&mut watch)?;
         return if args.json { print_json(&DryRun { before, plan }) } else { Ok(()) };
     }
-    watch.refuse_stops()?;
-    // The lock comes first, so that no other optimizer changes the volume that is planned for.
-    let mut volume = longrun_volume::open(&target)?;
-    let outcome = job.run(&mut volume, &mut watch);
-    drop(volume);
-    watch.finish();
-    let Outcome { before, plan, report, after } = outcome?;
-    let optimization = Optimization::new(before, after, plan, &report, watch.loads());
+    let optimization = job.carry_out(&mut watch)?;
     if args.json {
         print_json(&optimization)?;
     } else {
         let rounds = if args.explain { optimization.rounds() } else { String::new() };
         print(&(optimization.text() + &rounds))?;
     }
-    conclude(&target, report.stop)
+    conclude(&target, optimization.stop())
+}
+
+/// What `optimize --mode full` does with the volume of `target`, within `deadline`. With `is_told` the plan is printed as text.
+pub(super) fn consolidate(
+    target: &Target,
+    deadline: Option<Duration>,
+    is_told: bool,
+    watch: &mut Watch,
+) -> Result<Optimization, Failure> {
+    whole(target, deadline, is_told).carry_out(watch)
+}
+
+/// The plan of that. Changes nothing.
+pub(super) fn foresee_consolidation(target: &Target, is_told: bool, watch: &mut Watch) -> Result<Told, Failure> {
+    whole(target, None, is_told).foresee(watch).map(|(_, plan)| plan)
+}
+
+fn whole(target: &Target, deadline: Option<Duration>, is_told: bool) -> Job<'_> {
+    Job { target, settings: Settings { deadline, ..Settings::default() }, asked: Some(Mode::Full), is_told }
 }
 
 /// What a dry run prints as JSON.
@@ -105,6 +117,18 @@ struct Outcome {
 }
 
 impl Job<'_> {
+    /// Plans, and does what was planned.
+    fn carry_out(&self, watch: &mut Watch) -> Result<Optimization, Failure> {
+        watch.refuse_stops()?;
+        // The lock comes first, so that no other optimizer changes the volume that is planned for.
+        let mut volume = longrun_volume::open(self.target)?;
+        let outcome = self.run(&mut volume, watch);
+        drop(volume);
+        watch.finish();
+        let Outcome { before, plan, report, after } = outcome?;
+        Ok(Optimization::new(before, after, plan, &report, watch.loads()))
+    }
+
     /// Analyzes the volume and plans as a run would. Changes nothing.
     fn foresee(&self, watch: &mut Watch) -> Result<(Analysis, Told), Failure> {
         watch.phase("reading the volume", Unit::Steps);

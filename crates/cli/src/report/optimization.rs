@@ -229,6 +229,11 @@ impl Optimization {
         text
     }
 
+    /// Why it ended early, if so.
+    pub fn stop(&self) -> Option<Stop> {
+        self.stopped
+    }
+
     /// The rounds one by one.
     pub fn rounds(&self) -> String {
         rounds::text(&self.by_round)

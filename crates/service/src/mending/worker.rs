@@ -323,6 +323,7 @@ fn is_for_good(error: &VolumeError) -> bool {
         // A file whose data could not be put back is one too many.
         VolumeError::Unwritten { rescued, .. } => !matches!(**rescued, Rescued::PutBack),
         VolumeError::NotWritable { .. }
+        | VolumeError::NoDiscards { .. }
         | VolumeError::InUse { .. }
         | VolumeError::NotPermitted { .. }
         | VolumeError::TooFull { .. }

@@ -1,0 +1,201 @@
+//! The way through the address space of a volume: slice by slice, each byte once, beginning where the last run was stopped.
+//!
+//! Pure. Never decides how long a slice is to be.
+
+use longrun_layout::Bytes;
+use longrun_sys::ByteRange;
+use std::collections::VecDeque;
+
+/// What one call is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The range of the call.
+    pub range: ByteRange,
+    /// How much of the course it is.
+    pub length: Bytes,
+}
+
+/// The areas of a volume that are left to do.
+#[derive(Clone, Debug)]
+pub struct Course {
+    first: Option<Slice>,
+    left: VecDeque<Part>,
+    unit: Bytes,
+    total: Bytes,
+    done: Bytes,
+}
+
+/// A part of an area, never empty.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    start: u64,
+    end: u64,
+    /// Nothing lies behind it. What the volume has grown by meanwhile belongs to it.
+    is_last: bool,
+}
+
+impl Course {
+    /// Over all `areas`, which ascend and do not overlap. Cuts are made at multiples of `unit` from the start of an area. It
+    /// begins at the last possible cut that is not behind `from`, and ends there.
+    #[must_use]
+    pub fn new(areas: &[ByteRange], unit: Bytes, from: Bytes) -> Self {
+        let unit = Bytes(unit.0.max(1));
+        let last = areas.last().map(end);
+        let (mut left, mut before) = (VecDeque::new(), Vec::new());
+        for area in areas {
+            let (start, end) = (area.start.0, end(area));
+            let inside = from.0.clamp(start, end) - start;
+            let cut = if start + inside == end { end } else { start + inside / unit.0 * unit.0 };
+            let part = |start, to| Part { start, end: to, is_last: Some(to) == last };
+            before.extend((start < cut).then(|| part(start, cut)));
+            left.extend((cut < end).then(|| part(cut, end)));
+        }
+        left.extend(before);
+        let total = Bytes(left.iter().map(|part| part.end - part.start).sum());
+        Self { first: None, left, unit, total, done: Bytes(0) }
+    }
+
+    /// The same with this slice before all others, whatever is in it.
+    #[must_use]
+    pub fn beginning_with(self, first: Option<Slice>) -> Self {
+        let length = first.map_or(Bytes(0), |slice| slice.length);
+        Self { first, total: self.total + length, ..self }
+    }
+
+    /// The next slice: about as long as `length`, but at least one unit, where that much is left of an area.
+    #[must_use]
+    pub fn next(&self, length: Bytes) -> Option<Slice> {
+        if self.first.is_some() {
+            return self.first;
+        }
+        let part = self.left.front()?;
+        let whole = part.end - part.start;
+        let length = (length.0 / self.unit.0 * self.unit.0).max(self.unit.0).min(whole);
+        let asked = if part.is_last && length == whole { u64::MAX } else { length };
+        let range = ByteRange { start: Bytes(part.start), length: Bytes(asked) };
+        Some(Slice { range, length: Bytes(length) })
+    }
+
+    /// Notes that the slice of [`Self::next`] is done.
+    pub fn pass(&mut self, slice: Slice) {
+        self.done += slice.length;
+        if self.first.take().is_some() {
+            return;
+        }
+        if let Some(part) = self.left.front_mut() {
+            part.start += slice.length.0;
+            if part.start >= part.end {
+                self.left.pop_front();
+            }
+        }
+    }
+
+    /// Where the next slice begins; `None` when all is done.
+    #[must_use]
+    pub fn position(&self) -> Option<Bytes> {
+        self.left.front().map(|part| Bytes(part.start))
+    }
+
+    /// Whether the next slice is the one before all others, whose length says nothing about its time.
+    #[must_use]
+    pub fn is_at_first(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// How much is done.
+    #[must_use]
+    pub fn done(&self) -> Bytes {
+        self.done
+    }
+
+    /// How much there is in all.
+    #[must_use]
+    pub fn total(&self) -> Bytes {
+        self.total
+    }
+}
+
+fn end(area: &ByteRange) -> u64 {
+    area.start.0.saturating_add(area.length.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn range(start: u64, length: u64) -> ByteRange {
+        ByteRange { start: Bytes(start), length: Bytes(length) }
+    }
+
+    /// All slices, each about `length` long; the open end of the last one is closed again.
+    fn slices(mut course: Course, length: u64) -> Vec<ByteRange> {
+        let mut found = Vec::new();
+        while let Some(slice) = course.next(Bytes(length)) {
+            course.pass(slice);
+            found.push(ByteRange { length: slice.length, ..slice.range });
+        }
+        assert_eq!((course.done(), course.position()), (course.total(), None));
+        found
+    }
+
+    #[test]
+    fn it_goes_round_from_where_it_begins() {
+        let areas = [range(10, 25), range(100, 20)];
+        let of = |from, length| slices(Course::new(&areas, Bytes(10), Bytes(from)), length);
+        assert_eq!(of(0, 20), [range(10, 20), range(30, 5), range(100, 20)]);
+        assert_eq!(of(29, 10), [range(20, 10), range(30, 5), range(100, 10), range(110, 10), range(10, 10)]);
+        assert_eq!(of(50, 100), [range(100, 20), range(10, 25)], "from a gap");
+        assert_eq!(of(9999, 100), [range(10, 25), range(100, 20)], "from behind the end");
+    }
+
+    #[test]
+    fn the_end_of_the_last_area_is_open_because_a_volume_can_grow() {
+        let mut course = Course::new(&[range(0, 25)], Bytes(10), Bytes(20));
+        let last = course.next(Bytes(10)).unwrap();
+        assert_eq!((last.range, last.length), (range(20, u64::MAX), Bytes(5)));
+        course.pass(last);
+        assert_eq!(course.next(Bytes(10)).unwrap().range, range(0, 10));
+        assert_eq!(course.position(), Some(Bytes(0)));
+    }
+
+    #[test]
+    fn a_first_slice_comes_before_all_others_and_counts() {
+        let first = Slice { range: range(1 << 60, 1), length: Bytes(7) };
+        let mut course = Course::new(&[range(0, 25)], Bytes(10), Bytes(0)).beginning_with(Some(first));
+        assert_eq!((course.next(Bytes(10)), course.total(), course.is_at_first()), (Some(first), Bytes(32), true));
+        course.pass(first);
+        assert_eq!((course.done(), course.position(), course.is_at_first()), (Bytes(7), Some(Bytes(0)), false));
+    }
+
+    proptest! {
+        #[test]
+        fn each_byte_is_in_exactly_one_slice(
+            gaps in prop::collection::vec((0u64..50, 1u64..300), 0..6),
+            unit in 1u64..60,
+            from in 0u64..2000,
+            length in 0u64..200,
+        ) {
+            let mut at = 0;
+            let areas: Vec<ByteRange> = gaps.iter().map(|(gap, length)| {
+                let start = at + gap;
+                at = start + length;
+                range(start, *length)
+            }).collect();
+            let found = slices(Course::new(&areas, Bytes(unit), Bytes(from)), length);
+            let mut times = vec![0; 2200];
+            for slice in &found {
+                let (start, end) = (slice.start.0 as usize, (slice.start.0 + slice.length.0) as usize);
+                times[start..end].iter_mut().for_each(|times| *times += 1);
+            }
+            for (byte, times) in times.into_iter().enumerate() {
+                let expected = areas.iter().any(|area| (area.start.0..end(area)).contains(&(byte as u64)));
+                prop_assert_eq!(times, u64::from(expected), "byte {}", byte);
+            }
+            for slice in found {
+                let area = areas.iter().find(|area| (area.start.0..end(area)).contains(&slice.start.0)).unwrap();
+                prop_assert_eq!((slice.start.0 - area.start.0) % unit, 0, "cut where it must not be");
+            }
+        }
+    }
+}

@@ -9,7 +9,8 @@ mod several_devices;
 use longrun_ageing::Recipe;
 use longrun_lab::oracle::{compare, dump};
 use longrun_lab::{
-    FileSystemKind, Finished, LoopVolume, Optimizer, Running, TortureSettings, VolumeSpec, longrun_binary, tool, torture,
+    FileSystemKind, Finished, LoopVolume, Optimizer, Running, TortureSettings, VolumeSpec, longrun_binary, tool,
+    torture,
 };
 use serde_json::Value;
 use several_devices::SeveralDevices;
@@ -102,6 +103,11 @@ fn settled(mount: &Path) {
     }
 }
 
+/// The kernel's name of the device.
+fn name(volume: &LoopVolume) -> String {
+    volume.device().file_name().unwrap().to_str().unwrap().to_owned()
+}
+
 /// The image has what the volume uses, and 2 % more at most.
 #[track_caller]
 fn assert_shrunk(volume: &LoopVolume, report: &Value) {
@@ -123,7 +129,9 @@ fn loop_all_free_space_goes_back_to_the_image_and_no_file_changes() {
         let shrunk = full - allocated(&volume);
         let told = report["storage_reclaimed_bytes"].as_u64().unwrap();
         assert!(told.abs_diff(shrunk) < shrunk / 50, "{} MiB, told {}", shrunk / MIB, told / MIB);
-        assert!(report["reclaimed_bytes"].as_u64().unwrap() >= shrunk, "{report:#}");
+        let counted = report["reclaimed_bytes"].as_u64();
+        assert_eq!(counted.is_none(), kind == FileSystemKind::Xfs, "{report:#}");
+        assert!(counted.is_none_or(|bytes| bytes >= shrunk), "{report:#}");
         assert!(report["next_bytes"].is_null() && report["stopped"].is_null(), "{report:#}");
         assert_eq!(report["covered_bytes"], report["total_bytes"]);
         // A peer finds nothing that was left.
@@ -142,11 +150,11 @@ fn loop_every_kind_of_writer_keeps_every_byte_beside_reclaiming() {
     common::build();
     for spec in [VolumeSpec::ext4(768), VolumeSpec::xfs(768), VolumeSpec::btrfs(1024)] {
         let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, 7).unwrap();
-        let settings = TortureSettings { seed: 7, alone: Duration::from_secs(1), beside: Duration::from_secs(8) };
+        let settings = TortureSettings { seed: 7, alone: Duration::from_secs(1), beside: Duration::from_secs(12) };
         let report = torture(&volume, &Optimizer::longrun_reclaiming().unwrap(), &settings).unwrap();
         eprintln!("{report:#?}");
         assert!(report.unexpected_errors.is_empty(), "users saw errors: {:#?}", report.unexpected_errors);
-        assert!(report.passes > 3, "{report:?}");
+        assert!(report.passes > 1, "{report:?}");
     }
 }
 
@@ -171,7 +179,7 @@ fn loop_short_pieces_that_an_earlier_trim_left_are_not_forgotten_on_ext4() {
     let volume = LoopVolume::create(&VolumeSpec::ext4(1024)).unwrap();
     let mount = volume.mount_point();
     write_and_delete(&mount, 6000, 128, 2);
-    let note = Path::new("/sys/fs/ext4").join(volume.device().file_name().unwrap()).join("last_trim_minblks");
+    let note = Path::new("/sys/fs/ext4").join(name(&volume)).join("last_trim_minblks");
     let told = || fs::read_to_string(&note).unwrap().trim().to_owned();
     let full = allocated(&volume);
     let before = reclaim(&mount, &["--min-extent", "1M"]);
@@ -271,27 +279,38 @@ fn loop_consolidating_first_gets_back_what_lies_in_small_pieces() {
 }
 
 #[test]
-fn loop_a_btrfs_on_several_devices_gives_back_on_all_of_them_and_names_one_that_cannot() {
-    let several = SeveralDevices::create("raid1", 2, 768);
-    let mount = several.first.mount_point();
-    write_and_delete(&mount, 100, 4096, 4);
-    let deaf = several.others().next().unwrap();
-    let both = || [&several.first, deaf].map(allocated);
-    let full = both();
-    let name = |volume: &LoopVolume| volume.device().file_name().unwrap().to_str().unwrap().to_owned();
-    let limit = Path::new("/sys/block").join(name(deaf)).join("queue/discard_max_bytes");
-    let most = fs::read_to_string(&limit).unwrap();
-    fs::write(&limit, "0").unwrap();
+fn loop_a_btrfs_on_several_devices_gives_back_on_all_of_them() {
+    for profile in ["raid1", "raid0", "single"] {
+        let several = SeveralDevices::create(profile, 2, 768);
+        let mount = several.first.mount_point();
+        write_and_delete(&mount, 100, 4096, 4);
+        let both = || std::iter::once(&several.first).chain(several.others()).map(allocated).collect::<Vec<_>>();
+        let full: u64 = both().iter().sum();
+        let report = reclaim(&mount, &[]);
+        let (left, copies) = (both(), if profile == "raid1" { 2 } else { 1 });
+        // A quarter of the data stays, and what the trees take.
+        let most = copies * 110 * MIB;
+        assert!(left.iter().sum::<u64>() <= most && full > copies * 350 * MIB, "{full}, then {left:?}: {report:#}");
+        tool::run("fstrim", [&mount]).unwrap();
+        assert!(both().iter().sum::<u64>() + MIB > left.iter().sum(), "fstrim gave back more: {left:?}");
+        several.first.unmount().unwrap();
+    }
+}
+
+#[test]
+fn loop_a_device_of_several_that_accepts_no_discards_is_named() {
+    let deaf = LoopVolume::create_without_discards(&VolumeSpec::btrfs(256)).unwrap();
+    deaf.unmount().unwrap();
+    let words = ["-d", "raid1", "-m", "raid1", deaf.device().to_str().unwrap()];
+    let volume = LoopVolume::create(&VolumeSpec::btrfs(256).mkfs(&words)).unwrap();
+    let mount = volume.mount_point();
+    write_and_delete(&mount, 20, 4096, 4);
+    let full = allocated(&volume);
     let report = reclaim(&mount, &[]);
-    let after = both();
-    assert!(after[0] + 250 * MIB < full[0] && after[1] + MIB > full[1], "{full:?} {after:?}: {report:#}");
+    assert!(allocated(&volume) + 50 * MIB < full, "{report:#}");
     let text = ended(&mount, &["--dry-run"]).stdout;
-    assert!(text.contains(&format!("{} accepts no discards: nothing on it is given back", name(deaf))), "{text}");
-    fs::write(&limit, most.trim()).unwrap();
-    let report = reclaim(&mount, &[]);
-    let after = both();
-    assert!(after[1] + 250 * MIB < full[1], "{full:?} {after:?}: {report:#}");
-    several.first.unmount().unwrap();
+    assert!(text.contains(&format!("{} accepts no discards: nothing on it is given back", name(&deaf))), "{text}");
+    volume.unmount().unwrap();
 }
 
 #[test]
@@ -301,15 +320,12 @@ fn loop_what_cannot_be_given_back_is_refused_with_the_reason() {
     refused(&mount, &["--min-extent", "1G"], 3, "no free piece of this volume is longer than");
     fs::create_dir(mount.join("directory")).unwrap();
     refused(&mount.join("directory"), &[], 2, "name its mount point");
-    refused(Path::new("/proc"), &[], 2, "on a file system without a block device of its own");
+    refused(Path::new("/proc"), &[], 3, "proc is not supported");
 
-    let device = volume.device().file_name().unwrap();
-    let limit = Path::new("/sys/block").join(device).join("queue/discard_max_bytes");
-    let most = fs::read_to_string(&limit).unwrap();
-    fs::write(&limit, "0").unwrap();
-    refused(&mount, &[], 3, "accepts no discards");
-    refused(&mount, &["--dry-run"], 3, "accepts no discards");
-    fs::write(&limit, most.trim()).unwrap();
+    let deaf = LoopVolume::create_without_discards(&VolumeSpec::ext4(32)).unwrap();
+    for more in [&[][..], &["--dry-run"], &["--consolidate"]] {
+        refused(&deaf.mount_point(), more, 3, &format!("{} accepts no discards", name(&deaf)));
+    }
 
     let again = |options: &str| {
         tool::run("mount", [OsStr::new("-o"), OsStr::new(options), mount.as_os_str()]).unwrap();
@@ -317,7 +333,7 @@ fn loop_what_cannot_be_given_back_is_refused_with_the_reason() {
     again("remount,ro");
     refused(&mount, &[], 3, "is mounted read-only");
     again("remount,rw");
-    fs::write(Path::new("/sys/fs/ext4").join(device).join("trigger_fs_error"), "a test").unwrap();
+    fs::write(Path::new("/sys/fs/ext4").join(name(&volume)).join("trigger_fs_error"), "a test").unwrap();
     refused(&mount, &[], 3, "the file system is damaged");
     volume.unmount().unwrap();
     refused(volume.device(), &[], 3, "is not mounted");
@@ -327,7 +343,8 @@ fn loop_what_cannot_be_given_back_is_refused_with_the_reason() {
 #[test]
 fn loop_other_file_systems_and_other_users_are_refused() {
     let volume = LoopVolume::create(&VolumeSpec::ext4(64).mkfs(&["-t", "ext3"])).unwrap();
-    let kind = tool::run("findmnt", [OsStr::new("-no"), OsStr::new("FSTYPE"), volume.mount_point().as_os_str()]).unwrap();
+    let kind =
+        tool::run("findmnt", [OsStr::new("-no"), OsStr::new("FSTYPE"), volume.mount_point().as_os_str()]).unwrap();
     assert_eq!(kind.trim(), "ext3");
     refused(&volume.mount_point(), &[], 3, "ext3 is not supported");
     let volume = LoopVolume::create(&VolumeSpec::ext4(64)).unwrap();

@@ -101,6 +101,8 @@ mod tests {
         let pipe = std::fs::File::open("/proc/self/status").unwrap();
         assert!(trim(&pipe, ByteRange::ALL, Bytes(0)).is_err());
         let nothing = DeviceNumber { major: 0, minor: 0 };
-        assert!(discards_of(nothing).is_err() && size_of_device(nothing).is_err() && shows_whole_file(nothing).is_err());
+        assert!(
+            discards_of(nothing).is_err() && size_of_device(nothing).is_err() && shows_whole_file(nothing).is_err()
+        );
     }
 }

@@ -60,7 +60,11 @@ pub fn run(args: &ReclaimArgs) -> Result<(), Failure> {
     let after = volume.space(args.min_extent.unwrap_or_default(), &ScanProgress::new(&mut watch, 0).to_the_end())?;
     watch.finish();
     let report = Reclamation::new(about, &ready, &after, &done, consolidation, begun.elapsed(), watch.loads());
-    if args.json { print_json(&report)? } else { print(&report.text())? }
+    if args.json {
+        print_json(&report)?
+    } else {
+        print(&report.text())?
+    }
     conclude(&target, done)
 }
 
@@ -109,9 +113,9 @@ impl Run<'_> {
 
 /// Whether much of the free space cannot be given back as it is. Where that is not known, it may be so.
 fn gains(space: &Space) -> bool {
-    space.pieces.is_none_or(|pieces| {
-        u128::from(pieces.reclaimable.0) * 100 < u128::from(space.free.0) * u128::from(ENOUGH)
-    })
+    space
+        .pieces
+        .is_none_or(|pieces| u128::from(pieces.reclaimable.0) * 100 < u128::from(space.free.0) * u128::from(ENOUGH))
 }
 
 /// A run that was stopped by a signal, or that failed on the way, has not done its work.
@@ -119,6 +123,7 @@ fn conclude(target: &Target, done: Reclaimed) -> Result<(), Failure> {
     if let Some(error) = done.failure {
         let text = match done.bytes {
             Bytes(0) => error.to_string(),
+            _ if !done.is_counted => error.to_string(),
             bytes => format!("{error} ({} had been given back before that)", size(bytes)),
         };
         return Err(Failure::from(error).with_message(text));

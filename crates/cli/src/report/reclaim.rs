@@ -101,7 +101,8 @@ impl Volume {
         line("free", size(Bytes(before.free_bytes)) + &pieces.unwrap_or_default());
         let granules = format!("in blocks of {}", size(Bytes(self.granularity_bytes)));
         let least = self.min_extent_bytes.map(|least| format!(", from pieces of at least {}", size(Bytes(least))));
-        let known = before.reclaimable_bytes.map_or_else(|| "not known on several devices".to_owned(), |b| size(Bytes(b)));
+        let known =
+            before.reclaimable_bytes.map_or_else(|| "not known on several devices".to_owned(), |b| size(Bytes(b)));
         line("can be given back", format!("{known}, {granules}{}", least.unwrap_or_default()));
         let files: Vec<&str> = self.devices.iter().filter_map(|device| device.file.as_deref()).collect();
         let allocated = match before.allocated_bytes {
@@ -161,7 +162,7 @@ pub struct Reclamation {
     about: Volume,
     consolidation: Option<Box<Optimization>>,
     after: SpaceFigures,
-    reclaimed_bytes: u64,
+    reclaimed_bytes: Option<u64>,
     storage_reclaimed_bytes: Option<u64>,
     skipped_bytes: u64,
     covered_bytes: u64,
@@ -192,8 +193,8 @@ impl Reclamation {
     ) -> Self {
         let (ready, after) = (SpaceFigures::from(ready), SpaceFigures::from(after));
         let was_needless = matches!(consolidation, Consolidation::NotNeeded);
-        let complete = done.stop.is_none() && done.failure.is_none() && about.skips.is_some();
-        let expected = ready.reclaimable_bytes.filter(|_| complete).unwrap_or(0);
+        let is_complete = done.stop.is_none() && done.failure.is_none();
+        let expected = ready.reclaimable_bytes.filter(|_| is_complete && about.skips.is_some()).unwrap_or(0);
         let allocated = about.before.allocated_bytes.zip(after.allocated_bytes);
         let seconds = |time: Duration| (time.as_secs_f64() * 1e4).round() / 1e4;
         Self {
@@ -203,7 +204,7 @@ impl Reclamation {
                 Consolidation::NotAsked | Consolidation::NotNeeded => None,
             },
             after,
-            reclaimed_bytes: done.bytes.0,
+            reclaimed_bytes: done.is_counted.then_some(done.bytes.0),
             storage_reclaimed_bytes: allocated.map(|(before, after)| before.saturating_sub(after)),
             skipped_bytes: expected.saturating_sub(done.bytes.0),
             covered_bytes: done.covered.0,
@@ -226,10 +227,14 @@ impl Reclamation {
             text.push_str("The free space was not consolidated: nearly all of it can be given back as it is.\n");
         }
         let time = |seconds: f64| duration(Duration::from_secs_f64(seconds.max(0.0)));
+        let what = match self.reclaimed_bytes {
+            Some(0) if self.skipped_bytes > 0 => "Nothing new was given back".to_owned(),
+            Some(reclaimed) => format!("{} given back", size(Bytes(reclaimed))),
+            None => format!("Free space given back (how much, {} does not tell)", printable(&self.about.filesystem)),
+        };
         _ = writeln!(
             text,
-            "{} given back in {}, {}, the longest of which took {}.",
-            size(Bytes(self.reclaimed_bytes)),
+            "{what} in {}, {}, the longest of which took {}.",
             time(self.seconds),
             counted(self.calls, "call", "calls"),
             time(self.longest_call_seconds),
@@ -304,6 +309,7 @@ mod tests {
     fn reclamation(bytes: u64, stop: Option<Stop>) -> Reclamation {
         let done = Reclaimed {
             bytes: Bytes(bytes * MIB),
+            is_counted: true,
             covered: Bytes(1024 * MIB),
             total: Bytes(4096 * MIB),
             calls: 8,
@@ -338,7 +344,10 @@ mod tests {
     #[test]
     fn nothing_given_back_is_explained_where_the_file_system_remembers_it() {
         let text = reclamation(0, None).text();
+        assert!(text.contains("Nothing new was given back in"), "{text}");
         assert!(text.contains("156 MiB were not given back again: ext4 skips what it has trimmed."), "{text}");
+        let uncounted = Reclamation { reclaimed_bytes: None, skipped_bytes: 0, ..reclamation(0, None) }.text();
+        assert!(uncounted.contains("Free space given back (how much, ext4 does not tell) in"), "{uncounted}");
         let stopped = reclamation(0, Some(Stop::Deadline)).text();
         assert!(!stopped.contains("again") && stopped.contains("The run was stopped at the deadline"), "{stopped}");
     }

@@ -35,6 +35,7 @@ pub(super) fn trimming(target: &Target) -> Result<Trimming, VolumeError> {
         unit: group,
         first: None,
         longest: Some(group),
+        is_counted: true,
         memory: Memory::open(settings.join("last_trim_minblks")),
     })
 }

@@ -168,6 +168,14 @@ mod tests {
         assert_eq!((course.done(), course.position(), course.is_at_first()), (Bytes(7), Some(Bytes(0)), false));
     }
 
+    #[test]
+    fn areas_that_must_not_be_cut_come_one_by_one_and_whole() {
+        let areas = [range(10, 25), range(35, 20), range(100, 5)];
+        let of = |from, length| slices(Course::new(&areas, Bytes(u64::MAX), Bytes(from)), length);
+        assert_eq!(of(0, 1000), areas);
+        assert_eq!(of(54, 1), [areas[1], areas[2], areas[0]]);
+    }
+
     proptest! {
         #[test]
         fn each_byte_is_in_exactly_one_slice(

@@ -43,9 +43,8 @@ impl FreePieces {
         let size = granules.bytes.0.max(1);
         let long_enough = |piece: &&Extent| self.block_size.to_bytes(piece.length) >= least;
         let whole = |piece: &Extent| {
-            let [start, end] = [piece.start, piece.end()].map(|block| {
-                self.block_size.to_bytes(Blocks(block.0)).0.saturating_add(granules.offset.0)
-            });
+            let [start, end] = [piece.start, piece.end()]
+                .map(|block| self.block_size.to_bytes(Blocks(block.0)).0.saturating_add(granules.offset.0));
             (end / size * size).saturating_sub(start.div_ceil(size).saturating_mul(size))
         };
         Bytes(self.pieces.iter().filter(long_enough).map(whole).sum())

@@ -40,6 +40,8 @@ pub(crate) struct Trimming {
     pub(crate) first: Option<Slice>,
     /// The longest piece that it can find, where that is bounded.
     pub(crate) longest: Option<Bytes>,
+    /// Whether it tells how much it has trimmed; else what it tells is a bound from above.
+    pub(crate) is_counted: bool,
     /// What has to be put right between slices.
     pub(crate) memory: Option<Memory>,
 }
@@ -117,8 +119,8 @@ impl Reclaim {
     /// How the file system is mounted, if it gives space back by itself as soon as it is freed.
     #[must_use]
     pub fn online_discard(&self) -> Option<&str> {
-        let options = self.mount.options.iter().map(String::as_str);
-        options.filter(|option| *option == "discard" || option.starts_with("discard=")).next_back()
+        let mut options = self.mount.options.iter().map(String::as_str);
+        options.rfind(|option| *option == "discard" || option.starts_with("discard="))
     }
 
     /// What of the free space the file system skips, where it remembers what it has given back.
@@ -134,7 +136,7 @@ impl Reclaim {
     pub fn space(&self, least: Bytes, progress: &dyn Progress) -> Result<Space, VolumeError> {
         longrun_sys::sync_volume(&self.root).map_err(io(&self.path, "syncing the volume"))?;
         let found = self.filesystem.free_pieces(&self.root, &self.path, progress)?;
-        let allocated = self.storage.allocated_at_rest();
+        let allocated = self.storage.allocated();
         let Some(found) = found else {
             let capacity = longrun_sys::capacity(&self.root).map_err(io(&self.path, "reading how full it is"))?;
             let free = capacity.block_size.to_bytes(capacity.free);
@@ -164,15 +166,16 @@ impl Reclaim {
         let place = Place(lock.note(&self.root, &self.path, place::NAME)?);
         // What was freed before counts as free only when that is committed.
         longrun_sys::sync_volume(&self.root).map_err(io(&self.path, "syncing the volume"))?;
-        let mut course =
-            Course::new(&trimming.areas, trimming.unit, place.read()).beginning_with(trimming.first);
+        let mut course = Course::new(&trimming.areas, trimming.unit, place.read()).beginning_with(trimming.first);
         let mut giver = Fitrim { root: &self.root, path: &self.path, least, memory: trimming.memory };
         let mut done = carry_out(&mut giver, &mut course, limits, begun, observer);
+        self.storage.settle();
         if done.calls == 0
             && let Some(error) = done.failure.take()
         {
             return Err(error);
         }
+        done.is_counted = trimming.is_counted;
         // Where that cannot be noted, the next run begins at the start.
         if place.note(done.next).is_err() {
             done.next = done.next.map(|_| Bytes(0));

@@ -28,7 +28,7 @@ pub trait GiveBack {
 /// What one call gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// So much, as the file system says.
+    /// So much, as the file system says; at most so much, where it does not count.
     pub bytes: Bytes,
     /// How long it took.
     pub time: Duration,
@@ -46,8 +46,10 @@ pub struct Limits {
 /// What came of a run.
 #[derive(Debug, Default)]
 pub struct Reclaimed {
-    /// Given back, as the file system says.
+    /// Given back, as the file system says: at most so much, where it does not count.
     pub bytes: Bytes,
+    /// Whether it counts.
+    pub is_counted: bool,
     /// So much of the volume was gone through.
     pub covered: Bytes,
     /// So much there was to go through.

@@ -35,7 +35,7 @@ pub struct Device {
 /// Between two looks at what a file has allocated.
 const LOOK: Duration = Duration::from_millis(20);
 /// Discards that are under way when the last call returns are waited for, but not longer than this.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Storage {
     /// What lies below the volume on `device`, which errors call `path`.
@@ -80,19 +80,17 @@ impl Storage {
         self.devices.iter().map(of).sum()
     }
 
-    /// The same when discards that are still under way are done: XFS does not wait for its own.
-    pub(super) fn allocated_at_rest(&self) -> Option<Bytes> {
-        let begun = Instant::now();
-        let mut allocated = self.allocated()?;
-        while begun.elapsed() < PATIENCE {
+    /// Returns when discards that are still under way are done: XFS does not wait for its own.
+    pub(super) fn settle(&self) {
+        let (begun, mut last) = (Instant::now(), self.allocated());
+        while last.is_some() && begun.elapsed() < PATIENCE {
             sleep(LOOK);
-            let now = self.allocated()?;
-            if now == allocated {
+            let now = self.allocated();
+            if now == last {
                 break;
             }
-            allocated = now;
+            last = now;
         }
-        Some(allocated)
     }
 }
 
@@ -102,9 +100,9 @@ impl Device {
         let device = BlockDevice::numbered(number).map_err(failed("looking at its device"))?;
         let discards = longrun_sys::discards_of(number).map_err(failed("reading what its device can discard"))?;
         let file = match &device.kind {
-            BlockDeviceKind::Loop { backing } => longrun_sys::shows_whole_file(number)
-                .is_ok_and(|whole| whole)
-                .then(|| backing.clone()),
+            BlockDeviceKind::Loop { backing } => {
+                longrun_sys::shows_whole_file(number).is_ok_and(|whole| whole).then(|| backing.clone())
+            }
             _ => None,
         };
         Ok(Self {
@@ -118,7 +116,8 @@ impl Device {
 
 /// The lowest layer below `device` that accepts no discards, and what to do about it.
 fn without_discards(device: &BlockDevice) -> (String, &'static str) {
-    let deaf = |layer: &&&BlockDevice| longrun_sys::discards_of(layer.number).is_ok_and(|discards| discards.most.0 == 0);
+    let deaf =
+        |layer: &&&BlockDevice| longrun_sys::discards_of(layer.number).is_ok_and(|discards| discards.most.0 == 0);
     let layers = device.layers();
     let lowest = layers.iter().rev().find(deaf).copied().unwrap_or(device);
     (lowest.name.clone(), advice(&lowest.kind))
@@ -130,7 +129,9 @@ const fn advice(kind: &BlockDeviceKind) -> &'static str {
             "for encryption allow them (cryptsetup refresh --allow-discards, or \"discard\" in /etc/crypttab); other kinds of \
              mapped devices pass them on where their table allows it"
         }
-        BlockDeviceKind::Loop { .. } => "its file lies on a file system that cannot punch holes: move the file to another one",
+        BlockDeviceKind::Loop { .. } => {
+            "its file lies on a file system that cannot punch holes: move the file to another one"
+        }
         BlockDeviceKind::Joined => "a RAID passes them on only where all its disks and its level do",
         BlockDeviceKind::Disk | BlockDeviceKind::Partition | BlockDeviceKind::Paths => {
             "of a virtual disk allow them in the hypervisor (discard='unmap'); of an array turn thin provisioning on; a hard \

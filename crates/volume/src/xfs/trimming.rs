@@ -26,7 +26,8 @@ pub(super) fn trimming(root: &File, target: &Target) -> Result<Trimming, VolumeE
     let unit = if version(&release).is_some_and(|version| version >= KNOWS_PARTS) { PART } else { group };
     // The realtime device, if there is one, lies behind the end of the last slice, which is open.
     let all = ByteRange { start: Bytes(0), length: bytes(geometry.total) };
-    Ok(Trimming { areas: vec![all], unit, first: None, longest: Some(group), memory: None })
+    // It answers with the length of the range (measured on Linux 6.18).
+    Ok(Trimming { areas: vec![all], unit, first: None, longest: Some(group), is_counted: false, memory: None })
 }
 
 /// The first two numbers of a kernel's release.

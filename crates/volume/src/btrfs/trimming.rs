@@ -6,7 +6,7 @@ use super::trees::Trees;
 use super::{chunks, free};
 use crate::Target;
 use crate::mounted::io;
-use crate::reclaim::{FreePieces, Slice, Trimming};
+use crate::reclaim::{Cuts, FreePieces, Slice, Trimming};
 use longrun_engine::{NoProgress, Progress, VolumeError};
 use longrun_layout::{Bytes, Extent, ExtentSet};
 use longrun_sys::{ByteRange, btrfs_info};
@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// No slice is cut: the kernel leaves out a block group that begins before the range, also where the range begins within it
 /// (measured on Linux 6.18).
-const NO_CUT: Bytes = Bytes(u64::MAX);
+const NO_CUT: Cuts = Cuts::each(Bytes(u64::MAX));
 
 /// An address that no block group has. Each call trims what belongs to none, whatever range it is for: a call for this one does
 /// nothing else.
@@ -39,7 +39,7 @@ pub(super) fn trimming(root: &File, target: &Target) -> Result<Trimming, VolumeE
     let unallocated: Bytes = map.devices.iter().map(|device| device.unallocated).sum();
     let least = u64::from(info.block_size.bytes());
     let first = Slice { range: ByteRange { start: NOWHERE, length: Bytes(least) }, length: unallocated };
-    Ok(Trimming { areas, unit: NO_CUT, first: Some(first), longest: None, is_counted: true, memory: None })
+    Ok(Trimming { areas, cuts: NO_CUT, first: Some(first), longest: None, is_counted: true, memory: None })
 }
 
 /// The free space of the only device: in block groups, in each of their copies, and outside. None of several devices.

@@ -5,7 +5,7 @@
 
 use super::scan::{Access, Ext4Reader, Refusal};
 use crate::Target;
-use crate::reclaim::{Memory, Trimming};
+use crate::reclaim::{Cuts, Memory, Trimming};
 use longrun_engine::VolumeError;
 use longrun_layout::Blocks;
 use longrun_sys::ByteRange;
@@ -32,7 +32,7 @@ pub(super) fn trimming(target: &Target) -> Result<Trimming, VolumeError> {
     let group = bytes(geometry.blocks_per_group);
     Ok(Trimming {
         areas: vec![all],
-        unit: group,
+        cuts: Cuts { origin: start, unit: group },
         first: None,
         longest: Some(group),
         is_counted: true,

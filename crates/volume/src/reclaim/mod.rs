@@ -11,7 +11,7 @@ mod place;
 mod run;
 mod storage;
 
-pub use course::{Course, Slice};
+pub use course::{Course, Cuts, Slice};
 pub use granules::{FreePieces, Granules};
 pub(crate) use memory::Memory;
 pub use run::{GiveBack, Given, Limits, Reclaimed, carry_out};
@@ -34,8 +34,8 @@ use std::time::Instant;
 pub(crate) struct Trimming {
     /// The parts of the address space that it takes ranges of, ascending.
     pub(crate) areas: Vec<ByteRange>,
-    /// Cuts between slices are made at multiples of this from the start of an area.
-    pub(crate) unit: Bytes,
+    /// Where slices are cut within an area.
+    pub(crate) cuts: Cuts,
     /// A call that comes before all others, if there is something that no range is.
     pub(crate) first: Option<Slice>,
     /// The longest piece that it can find, where that is bounded.
@@ -166,7 +166,7 @@ impl Reclaim {
         let place = Place(lock.note(&self.root, &self.path, place::NAME)?);
         // What was freed before counts as free only when that is committed.
         longrun_sys::sync_volume(&self.root).map_err(io(&self.path, "syncing the volume"))?;
-        let mut course = Course::new(&trimming.areas, trimming.unit, place.read()).beginning_with(trimming.first);
+        let mut course = Course::new(&trimming.areas, trimming.cuts, place.read()).beginning_with(trimming.first);
         let mut giver = Fitrim { root: &self.root, path: &self.path, least, memory: trimming.memory };
         let mut done = carry_out(&mut giver, &mut course, limits, begun, observer);
         self.storage.settle();

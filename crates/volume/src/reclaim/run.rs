@@ -202,6 +202,7 @@ impl Stride {
 
 #[cfg(test)]
 mod tests {
+    use super::super::course::Cuts;
     use super::*;
     use longrun_engine::{Permission, Turn, Unobserved};
     use std::path::PathBuf;
@@ -275,7 +276,7 @@ mod tests {
 
     fn course(size: u64, from: u64) -> Course {
         let all = ByteRange { start: Bytes(0), length: Bytes(size) };
-        Course::new(&[all], Bytes(16 * MIB), Bytes(from))
+        Course::new(&[all], Cuts::each(Bytes(16 * MIB)), Bytes(from))
     }
 
     fn run(storage: &mut Storage, course: &mut Course, limits: Limits, observer: &mut dyn Observer) -> Reclaimed {

@@ -33,9 +33,11 @@ pub struct Device {
 }
 
 /// Between two looks at what a file has allocated.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(50);
+/// After so many looks without a change for the less nothing is under way any more.
+const LOOKS: u32 = 2;
 /// Discards that are under way when the last call returns are waited for, but not longer than this.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Storage {
     /// What lies below the volume on `device`, which errors call `path`.
@@ -82,13 +84,12 @@ impl Storage {
 
     /// Returns when discards that are still under way are done: XFS does not wait for its own.
     pub(super) fn settle(&self) {
-        let (begun, mut last) = (Instant::now(), self.allocated());
-        while last.is_some() && begun.elapsed() < PATIENCE {
+        let (begun, mut last, mut unchanged) = (Instant::now(), self.allocated(), 0);
+        while last.is_some() && unchanged < LOOKS && begun.elapsed() < PATIENCE {
             sleep(LOOK);
             let now = self.allocated();
-            if now == last {
-                break;
-            }
+            // What others write meanwhile is nothing to wait for.
+            unchanged = if now < last { 0 } else { unchanged + 1 };
             last = now;
         }
     }

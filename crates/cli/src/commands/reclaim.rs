@@ -44,10 +44,10 @@ pub fn run(args: &ReclaimArgs) -> Result<(), Failure> {
         print(&(about.text() + "\n"))?;
     }
     let consolidation = run.consolidation(&before, &mut watch)?;
-    if let Consolidation::Done(done) = &consolidation {
-        if !args.json {
-            print(&(done.text() + "\n"))?;
-        }
+    if let Consolidation::Done(done) = &consolidation
+        && !args.json
+    {
+        print(&(done.text() + "\n"))?;
     }
     let ready = if matches!(consolidation, Consolidation::Done(_)) { run.space(&mut watch)? } else { before };
     let limits = Limits { deadline: args.deadline, rate: args.rate };

@@ -258,7 +258,7 @@ mod tests {
     impl Observer for Gentle {
         fn permission(&mut self, _next: Bytes) -> Permission {
             self.questions += 1;
-            if self.questions % 2 == 0 { Permission::Go } else { Permission::Wait(Duration::from_millis(10)) }
+            if self.questions.is_multiple_of(2) { Permission::Go } else { Permission::Wait(Duration::from_millis(10)) }
         }
 
         fn turn(&self) -> Turn {

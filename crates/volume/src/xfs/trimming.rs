@@ -1,8 +1,8 @@
-//! How FITRIM goes over XFS: by parts of allocation groups, never by a whole one.
+//! How FITRIM goes over XFS: by parts of allocation groups, never by whole ones.
 //!
-//! Owns the slices of XFS. For a whole group the kernel goes from the longest free piece to the shortest, a hundred at a time, and on
-//! Linux 6.18 it ends after the first of these times where many pieces are of the same length: `fstrim` leaves most of them. For a
-//! part of a group it goes from place to place, and finds all. Never writes to the volume.
+//! Owns the slices of XFS. One call for a whole volume left most of its free pieces out on Linux 6.18 (628 of 650 MiB stayed
+//! allocated where 357 were in use: 3000 pieces of one length), calls for halves of groups none. Why is not known: for a whole
+//! group the kernel goes by the length of the pieces, for a part of one by their place. Never writes to the volume.
 
 use crate::Target;
 use crate::mounted::io;

@@ -33,7 +33,7 @@ run: ## The demo (ARGS=--once ends after it), or VOLUME=/mnt/data for a real vol
 # Most tests wait, for volumes, for modelled disks, for files to be quiet: more of them at a time than there are processors.
 test_threads := $(or $(RUST_TEST_THREADS),$(shell echo $$((2 * $$(nproc)))))
 # What moves, mends or prevents on volumes: done on both media, because ext4 and btrfs allocate otherwise on disks that do not rotate.
-both_media := -p longrun-lab --test ext4_mover --test xfs --test btrfs --test mend --test full --test pressure \
+both_media := -p longrun-lab --test ext4_mover --test xfs --test btrfs --test mend --test full --test pressure --test reclaim \
 	-p longrun-prevention --test loop_hints --test loop_preallocated --test loop_runways --test sensor \
 	-p longrun-service --test loop_mending
 

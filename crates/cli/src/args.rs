@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod prevent;
+pub mod reclaim;
 pub mod sensor;
 pub mod service;
 pub mod trace;
@@ -60,6 +61,12 @@ pub enum Command {
     /// step atomic: after a power cut run the same command again. Of an image with partitions each volume is optimized;
     /// IMAGE#2 names one of them.
     Optimize(OptimizeArgs),
+    /// Give the free space of a volume back to the thin storage, image or SSD below
+    ///
+    /// Needs root and a mounted ext4, XFS or btrfs volume whose device accepts discards. The kernel decides what is free, slice by
+    /// slice, so that no file can lose data (FITRIM, as fstrim does). It gives way to other I/O between two slices. On SIGINT,
+    /// SIGTERM and SIGHUP it stops after the current slice; the next run goes on from there.
+    Reclaim(reclaim::ReclaimArgs),
     /// Draw a map of a volume, or name the owner of a block
     ///
     /// Reads the block device, which usually needs root. Nothing is changed.
@@ -194,6 +201,9 @@ pub struct OptimizeArgs {
     /// Print what each round of the run planned, moved and left, and why it ended
     #[arg(long, conflicts_with = "dry_run")]
     pub explain: bool,
+    /// Confirm that the virtual machine of a disk image is shut down, where that cannot be seen (btrfs)
+    #[arg(long)]
+    pub machine_is_off: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -391,6 +401,9 @@ mod tests {
             "longrun fragment FILE",
             "longrun fragment FILE --fragments 5 --volume /mnt --recipe aged",
             "longrun prevent",
+            "longrun reclaim",
+            "longrun reclaim /mnt --rate fast",
+            "longrun reclaim /mnt --min-extent 0",
             "longrun trace",
             "longrun trace /mnt --duration 0",
             "longrun trace /mnt --pid x",

@@ -106,6 +106,7 @@ impl From<VolumeError> for Failure {
             VolumeError::NotAVolume { .. } => Status::Usage,
             VolumeError::Unsupported { .. }
             | VolumeError::NotWritable { .. }
+            | VolumeError::NoDiscards { .. }
             | VolumeError::Damaged { .. }
             | VolumeError::Image(_)
             | VolumeError::Unfinished { .. }

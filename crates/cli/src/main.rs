@@ -44,6 +44,7 @@ fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Analyze(args) => commands::analyze::run(args),
         Command::Optimize(args) => commands::optimize::run(args),
+        Command::Reclaim(args) => commands::reclaim::run(args),
         Command::Map(args) => commands::map::run(args),
         Command::Images(args) => commands::images::run(args),
         Command::Fragment(args) => commands::fragment::run(args),

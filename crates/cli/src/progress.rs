@@ -47,11 +47,16 @@ pub struct Watch {
 impl Watch {
     /// Catches the signals that end work. Shows nothing until there is a phase.
     pub fn start() -> Result<Self, Failure> {
+        Self::start_for(&MOVES)
+    }
+
+    /// The same for work that is not moving data: `answers` are what is said to the first such signal, and to later ones.
+    pub fn start_for(answers: &'static [&'static str; 2]) -> Result<Self, Failure> {
         let on_terminal = io::stderr().is_terminal();
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         let stop = Arc::new(AtomicBool::new(false));
         let (flag, shown) = (Arc::clone(&stop), bar.clone());
-        signals::on_end(move || shown.suspend(|| say(answer(&flag)))).map_err(Failure::signals)?;
+        signals::on_end(move || shown.suspend(|| say(answer(&flag, answers)))).map_err(Failure::signals)?;
         let now = Instant::now();
         let shown = Shown { name: String::new(), unit: Unit::Steps, round: 0, started: now, last_line: now };
         Ok(Self { bar, on_terminal, stop, shown: Mutex::new(shown), governor: None })
@@ -159,6 +164,7 @@ impl Observer for Watch {
             Phase::Capture => ("obtaining free space", Unit::Bytes),
             Phase::Move => ("moving", Unit::Bytes),
             Phase::Wait => ("waiting for free space", Unit::Bytes),
+            Phase::Reclaim => ("giving free space back", Unit::Bytes),
         };
         let is_new = {
             let shown = self.lock();
@@ -234,13 +240,15 @@ fn line(name: &str, unit: Unit, done: u64, total: u64, spent: Duration) -> Strin
     text
 }
 
+/// What is said to signals while data is moved.
+const MOVES: [&str; 2] = [
+    "stopping; the current move is completed, then all held space is given back",
+    "still giving back the held space; please wait",
+];
+
 /// The first signal asks the work to stop. Later ones only tell the user to wait.
-fn answer(stop: &AtomicBool) -> &'static str {
-    if stop.swap(true, Ordering::Relaxed) {
-        "still giving back the held space; please wait"
-    } else {
-        "stopping; the current move is completed, then all held space is given back"
-    }
+fn answer(stop: &AtomicBool, [first, later]: &[&'static str; 2]) -> &'static str {
+    if stop.swap(true, Ordering::Relaxed) { later } else { first }
 }
 
 /// Writes a line about the work. If that fails, the work continues all the same.

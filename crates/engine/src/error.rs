@@ -25,7 +25,7 @@ pub enum VolumeError {
         what: String,
     },
     /// The volume is mounted read-only or not mounted at all.
-    #[error("{path} is {state}; mount it read-write to optimize it")]
+    #[error("{path} is {state}; mount it read-write first")]
     NotWritable {
         /// The volume.
         path: PathBuf,
@@ -42,6 +42,16 @@ pub enum VolumeError {
     Unfinished {
         /// The volume.
         path: PathBuf,
+    },
+    /// What lies below the volume cannot take free space back.
+    #[error("{path}: {device} accepts no discards, so that no free space can be given back; {advice}")]
+    NoDiscards {
+        /// The volume.
+        path: PathBuf,
+        /// The device that accepts none.
+        device: String,
+        /// What to do.
+        advice: &'static str,
     },
     /// The on-disk structures contradict themselves.
     #[error(

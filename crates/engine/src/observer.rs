@@ -20,6 +20,8 @@ pub enum Phase {
     Move,
     /// Waiting for others to give free space back.
     Wait,
+    /// Giving free space back to the storage below.
+    Reclaim,
 }
 
 /// The progress of a pass.

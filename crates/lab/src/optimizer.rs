@@ -54,6 +54,15 @@ impl Optimizer {
         Ok(Self { name: format!("longrun {mode}"), program: longrun_binary()?, arguments, ours: true })
     }
 
+    /// Longrun giving free space back: it moves nothing, and is to change as little for those who use the files.
+    ///
+    /// # Errors
+    /// As [`Self::longrun`].
+    pub fn longrun_reclaiming() -> Result<Self> {
+        let arguments = ["reclaim", "--json", "--pace", "fast"].map(OsString::from).into();
+        Ok(Self { name: "longrun reclaim".to_owned(), program: longrun_binary()?, arguments, ours: true })
+    }
+
     /// Longrun in efficient mode with at most `budget` to move, called `name`.
     ///
     /// # Errors

@@ -20,6 +20,8 @@ pub(crate) enum Power {
     Stays,
     /// A write cache that is lost.
     CanBeCut,
+    /// The image is in memory (ramfs), where no holes can be punched: the device accepts no discards.
+    WithoutDiscards,
 }
 
 /// The file system below the image.

@@ -41,6 +41,8 @@ pub struct LoopVolume {
     spec: VolumeSpec,
     /// Below the image, where the power can be cut.
     plug: Option<Plug>,
+    /// Its image is in memory.
+    in_memory: bool,
     /// In place of an image of its own: a modelled disk, and which of its clients this is.
     disk: Option<(Arc<ModelledDisk>, usize)>,
 }
@@ -52,6 +54,21 @@ impl LoopVolume {
     /// When a tool fails; needs root.
     pub fn create(spec: &VolumeSpec) -> Result<Self> {
         let volume = Self::attach(spec, Power::Stays, |image| {
+            File::create_new(image)?.set_len(spec.bytes)?;
+            Ok(())
+        })?;
+        volume.format()?;
+        volume.mount()?;
+        Ok(volume)
+    }
+
+    /// Makes, formats and mounts a small volume whose device accepts no discards. (To forbid them to a loop device by
+    /// `discard_max_bytes` would be for ever: Linux 6.18 takes no other value afterwards.)
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_without_discards(spec: &VolumeSpec) -> Result<Self> {
+        let volume = Self::attach(spec, Power::WithoutDiscards, |image| {
             File::create_new(image)?.set_len(spec.bytes)?;
             Ok(())
         })?;
@@ -95,7 +112,7 @@ impl LoopVolume {
     fn over(disk: &Arc<ModelledDisk>, client: usize, spec: &VolumeSpec) -> Result<Self> {
         let (device, directory) = (disk.device(client)?.to_owned(), cleanup::fresh_directory()?);
         let disk = Some((Arc::clone(disk), client));
-        let volume = Self { directory, device, spec: spec.clone(), plug: None, disk };
+        let volume = Self { directory, device, spec: spec.clone(), plug: None, in_memory: false, disk };
         fs::create_dir(volume.mount_point())?;
         Ok(volume)
     }
@@ -204,9 +221,16 @@ impl LoopVolume {
         ensure!(rustix::process::geteuid().is_root(), "loop volumes need root: run this with sudo");
         let directory = cleanup::fresh_directory()?;
         // From here on the value exists, so that an error takes down what is there.
-        let mut volume = Self { directory, device: PathBuf::new(), spec: spec.clone(), plug: None, disk: None };
-        if power == Power::CanBeCut {
-            volume.plug = Some(Plug::new(&volume.directory, spec.bytes)?);
+        let (device, in_memory) = (PathBuf::new(), power == Power::WithoutDiscards);
+        let mut volume = Self { directory, device, spec: spec.clone(), plug: None, in_memory, disk: None };
+        match power {
+            Power::Stays => {}
+            Power::CanBeCut => volume.plug = Some(Plug::new(&volume.directory, spec.bytes)?),
+            Power::WithoutDiscards => {
+                let below = volume.directory.join(cleanup::BELOW);
+                fs::create_dir(&below)?;
+                tool::run("mount", ["-t", "ramfs", "ramfs"].iter().map(AsRef::as_ref).chain([below.as_os_str()]))?;
+            }
         }
         let image = volume.image();
         make_image(&image).with_context(|| format!("cannot make the image {}", image.display()))?;
@@ -217,7 +241,7 @@ impl LoopVolume {
 
     /// Gives the image a loop device: with direct I/O, or where the power can be cut through the cache that is lost then.
     fn connect(&mut self) -> Result<()> {
-        let direct = if self.plug.is_some() { "--direct-io=off" } else { "--direct-io=on" };
+        let direct = if self.plug.is_some() || self.in_memory { "--direct-io=off" } else { "--direct-io=on" };
         let image = self.image();
         let arguments = [direct, "--find", "--show"].map(Path::new);
         let device = tool::run("losetup", arguments.into_iter().chain([&*image]))?;
@@ -273,7 +297,9 @@ impl LoopVolume {
     #[must_use]
     pub fn image(&self) -> PathBuf {
         let on_disk = self.disk.as_ref().and_then(|(disk, client)| disk.backing(*client).ok().map(Path::to_owned));
-        on_disk.or_else(|| self.plug.as_ref().map(Plug::image)).unwrap_or_else(|| self.directory.join("image"))
+        let in_memory = self.in_memory.then(|| self.directory.join(cleanup::BELOW).join("image"));
+        let below = on_disk.or_else(|| self.plug.as_ref().map(Plug::image)).or(in_memory);
+        below.unwrap_or_else(|| self.directory.join("image"))
     }
 
     /// The loop device.

@@ -4,7 +4,7 @@
 //! never retries, never keeps state: one function is one call to the kernel (or one reading of its sysfs). Every
 //! function takes a borrowed descriptor, and returns the kernel's [`Errno`].
 //!
-//! `unsafe` is allowed here because calls that `rustix` does not wrap (FIEMAP, GETFSMAP, MOVE_EXT, file handles,
+//! `unsafe` is allowed here because calls that `rustix` does not wrap (FIEMAP, GETFSMAP, MOVE_EXT, FITRIM, file handles,
 //! ranged write-back, cachestat, shutdown) exist only as untyped entry points. Each block states why it is sound.
 #![allow(unsafe_code)]
 
@@ -42,6 +42,7 @@ mod share;
 mod shutdown;
 mod space;
 mod superblock;
+mod trim;
 mod trusted;
 mod wait;
 mod wake;
@@ -99,6 +100,7 @@ pub use space::{
     set_length, set_length_at, sync_file, sync_file_data, sync_volume, temporary_file,
 };
 pub use superblock::{InodeChunks, Superblock, format_uuid, read_superblock};
+pub use trim::{Discards, discards_of, shows_whole_file, size_of_device, trim};
 pub use trusted::{list_trusted_directory, open_trusted, open_trusted_directory};
 pub use wait::{Bell, wait_for_change};
 pub use wake::wake_every_second;

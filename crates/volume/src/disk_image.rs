@@ -23,6 +23,8 @@ pub struct DiskImage {
     pub snapshots: u32,
     /// Who else has it open, when it is only read.
     pub in_use: Option<String>,
+    /// Whether the user has confirmed that its machine is shut down, for what cannot be seen.
+    pub machine_is_off: bool,
     /// In the order of the disk's table; one without a number when there is no table.
     pub volumes: Vec<VolumeOnDisk>,
     disk: Arc<dyn Disk>,
@@ -101,6 +103,7 @@ impl DiskImage {
             format: found.format,
             snapshots: found.snapshots,
             in_use: found.in_use,
+            machine_is_off: false,
             volumes,
             disk: found.disk,
             access,
@@ -141,6 +144,12 @@ impl DiskImage {
                 self.format
             );
             return Err(unsupported(&what));
+        }
+        // Its superblock is the same whether it was unmounted or its machine was saved.
+        if kind == "btrfs" && self.access == Access::Write && !self.machine_is_off {
+            let what = "btrfs on a disk image, where it cannot be seen whether the machine is only saved (use --machine-is-off when \
+                        it is shut down)";
+            return Err(unsupported(what));
         }
         let mount = PrivateMount::new(&self.path, volume.start, volume.length, kind, self.access)?;
         let mut target = Target::resolve(mount.point())?;

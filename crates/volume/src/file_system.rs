@@ -2,9 +2,14 @@
 
 use crate::Target;
 use crate::mend::{Limits, MendError, Mended, Place};
+use crate::mounted::io;
+use crate::reclaim::{FreePieces, Trimming};
 use crate::survey::{Source, Survey};
 use longrun_engine::{Observer, Opened, Progress, VolumeError};
+use longrun_layout::ExtentSet;
 use longrun_sys::FileHandle;
+use std::fs::File;
+use std::path::Path;
 
 /// What can be done on a file system. What one does not provide is refused in its name.
 pub(crate) trait FileSystem: Sync {
@@ -40,5 +45,31 @@ pub(crate) trait FileSystem: Sync {
     ) -> Result<Mended, MendError> {
         Err(VolumeError::Unsupported { path: place.point.to_owned(), what: "mending on this file system".into() }
             .into())
+    }
+
+    /// How FITRIM goes over the volume of `root`.
+    fn trimming(&self, _root: &File, target: &Target) -> Result<Trimming, VolumeError> {
+        let name = target.mount.as_ref().map_or("", |mount| mount.filesystem.as_str());
+        let what = format!("giving back the free space of {name}");
+        Err(VolumeError::Unsupported { path: target.given.clone(), what })
+    }
+
+    /// What of the free space FITRIM skips, where the file system remembers what it has trimmed; in words.
+    fn skips_when_trimming(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The free space of the mounted volume of `root`, which errors call `path`, by its places on the device; none where it
+    /// lies on several.
+    fn free_pieces(
+        &self,
+        root: &File,
+        path: &Path,
+        _progress: &dyn Progress,
+    ) -> Result<Option<FreePieces>, VolumeError> {
+        let block_size = longrun_sys::capacity(root).map_err(io(path, "reading how full it is"))?.block_size;
+        let pieces = longrun_sys::all_free_extents(root, block_size).map_err(io(path, "reading its free space"))?;
+        let pieces: ExtentSet = pieces.into_iter().collect();
+        Ok(Some(FreePieces { block_size, pieces: pieces.iter().collect() }))
     }
 }

@@ -16,6 +16,7 @@ pub mod mend;
 mod mounted;
 pub mod ntfs;
 pub mod probe;
+pub mod reclaim;
 mod remap;
 pub mod survey;
 pub mod target;
@@ -23,4 +24,5 @@ pub mod walk;
 pub mod xfs;
 
 pub use file_systems::{file_system_name, is_readable_as_a_whole, mend_file, open, survey, survey_mounted};
+pub use reclaim::Reclaim;
 pub use target::Target;

@@ -49,18 +49,25 @@ pub struct Disk {
     path: PathBuf,
     /// The only partition that is meant.
     only: Option<u32>,
+    /// The user says so.
+    machine_is_off: bool,
 }
 
 impl Disk {
     /// The disk that `target` names: its path, or with `#2` behind it one of its partitions. `None` when it is something else.
     pub fn find(target: &Path) -> Option<Self> {
         if is_disk(target) {
-            return Some(Self { path: target.to_owned(), only: None });
+            return Some(Self { path: target.to_owned(), only: None, machine_is_off: false });
         }
         let (path, number) = target.to_str().filter(|_| !target.exists())?.rsplit_once('#')?;
         let path = PathBuf::from(path);
         let only = number.parse().ok()?;
-        is_disk(&path).then_some(Self { path, only: Some(only) })
+        is_disk(&path).then_some(Self { path, only: Some(only), machine_is_off: false })
+    }
+
+    /// The same with what the user says of its machine.
+    pub fn of_machine_that_is_off(self, machine_is_off: bool) -> Self {
+        Self { machine_is_off, ..self }
     }
 
     /// Does `act` for each volume on it, and goes on when it fails for one. Ends with the first failure, or with a
@@ -78,7 +85,8 @@ impl Disk {
                 Failure::new(Status::Failed, text)
             })?;
         }
-        let disk = DiskImage::open(&self.path, access)?;
+        let mut disk = DiskImage::open(&self.path, access)?;
+        disk.machine_is_off = self.machine_is_off;
         let meant = |volume: &&VolumeOnDisk| self.only.is_none() || volume.number == self.only;
         let mut watch = Watch::start()?;
         if !json {

@@ -24,7 +24,7 @@ use longrun_volume::target::Subject;
 use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How many files of a plan are listed.
 const FILES_SHOWN: usize = 10;
@@ -35,6 +35,7 @@ const WORST_SHOWN: usize = 10;
 pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
     if let Some(disk) = Disk::find(&args.target) {
         let access = if args.dry_run { Access::Read } else { Access::Write };
+        let disk = disk.of_machine_that_is_off(args.machine_is_off);
         return disk.on_each(access, args.json, |target, watch| on_volume(args, target, watch));
     }
     let target = Target::resolve(&args.target)?;
@@ -57,23 +58,32 @@ fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch) -> Result<
         let (before, plan) = job.foresee(watch)?;
         return Ok((Output::DryRun(Box::new(DryRun { before, plan })), Ok(())));
     }
-    watch.refuse_stops()?;
-    // The lock comes first, so that no other optimizer changes the volume that is planned for.
-    let mut volume = longrun_volume::open(target)?;
-    let recovered = volume.was_interrupted();
-    if recovered && !args.json {
-        print("An earlier run was interrupted. What it had begun is completed; nothing is lost.\n")?;
-    }
-    let outcome = job.run(&mut volume, watch);
-    drop(volume);
-    watch.finish();
-    let Moved { before, plan, report, after } = outcome?;
-    let optimization = Optimization::new(before, after, plan, &report, watch.loads());
+    let optimization = job.carry_out(watch)?;
     if !args.json {
         let rounds = if args.explain { optimization.rounds() } else { String::new() };
         print(&(optimization.text() + &rounds))?;
     }
-    Ok((Output::Done(Box::new(Done { recovered, optimization })), conclude(target, report.stop)))
+    let end = conclude(target, optimization.stop());
+    Ok((Output::Done(Box::new(optimization)), end))
+}
+
+/// What `optimize --mode full` does with the volume of `target`, within `deadline`. With `is_told` the plan is printed as text.
+pub(super) fn consolidate(
+    target: &Target,
+    deadline: Option<Duration>,
+    is_told: bool,
+    watch: &mut Watch,
+) -> Result<Optimization, Failure> {
+    whole(target, deadline, is_told).carry_out(watch)
+}
+
+/// The plan of that. Changes nothing.
+pub(super) fn foresee_consolidation(target: &Target, is_told: bool, watch: &mut Watch) -> Result<Told, Failure> {
+    whole(target, None, is_told).foresee(watch).map(|(_, plan)| plan)
+}
+
+fn whole(target: &Target, deadline: Option<Duration>, is_told: bool) -> Job<'_> {
+    Job { target, settings: Settings { deadline, ..Settings::default() }, asked: Some(Mode::Full), is_told }
 }
 
 /// What is printed as JSON.
@@ -81,16 +91,7 @@ fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch) -> Result<
 #[serde(untagged)]
 enum Output {
     DryRun(Box<DryRun>),
-    Done(Box<Done>),
-}
-
-#[derive(Serialize)]
-struct Done {
-    #[serde(flatten)]
-    optimization: Optimization,
-    /// Whether an interrupted run had to be completed first.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    recovered: bool,
+    Done(Box<Optimization>),
 }
 
 /// What a dry run prints as JSON.
@@ -138,6 +139,19 @@ struct Moved {
 }
 
 impl Job<'_> {
+    /// Plans, and does what was planned.
+    fn carry_out(&self, watch: &mut Watch) -> Result<Optimization, Failure> {
+        watch.refuse_stops()?;
+        // The lock comes first, so that no other optimizer changes the volume that is planned for.
+        let mut volume = longrun_volume::open(self.target)?;
+        let recovered = volume.was_interrupted();
+        let outcome = self.run(&mut volume, watch);
+        drop(volume);
+        watch.finish();
+        let Moved { before, plan, report, after } = outcome?;
+        Ok(Optimization::new(before, after, plan, &report, watch.loads()).after_completion(recovered))
+    }
+
     /// Analyzes the volume and plans as a run would. Changes nothing.
     fn foresee(&self, watch: &mut Watch) -> Result<(Analysis, Told), Failure> {
         watch.phase("reading the volume", Unit::Steps);

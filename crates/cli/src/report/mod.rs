@@ -8,6 +8,7 @@ pub mod optimization;
 pub mod page;
 pub mod prevention;
 pub mod reasons;
+pub mod reclaim;
 pub mod rounds;
 pub mod trace;
 pub mod verdict;

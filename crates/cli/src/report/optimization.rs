@@ -167,6 +167,9 @@ pub struct Optimization {
     stopped: Option<Stop>,
     seconds: f64,
     governor: Option<Loads>,
+    /// Whether an interrupted run had to be completed first.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    recovered: bool,
     #[serde(skip)]
     figures: (Fragmentation, Fragmentation),
 }
@@ -202,13 +205,22 @@ impl Optimization {
             stopped: report.stop,
             seconds: (report.seconds * 1e4).round() / 1e4,
             governor,
+            recovered: false,
             figures: (report.before.clone(), report.after.clone()),
         }
+    }
+
+    /// The same after what an interrupted run had begun was completed, if it was.
+    pub fn after_completion(self, recovered: bool) -> Self {
+        Self { recovered, ..self }
     }
 
     /// The result for people. After an empty plan there is none: nothing changed, and the plan has said why.
     pub fn text(&self) -> String {
         let mut text = String::new();
+        if self.recovered {
+            text.push_str("An earlier run was interrupted. What it had begun was completed first; nothing is lost.\n");
+        }
         if self.plan.nothing.is_none() || self.moves > 0 {
             self.tell_changes(&mut text);
         }
@@ -227,6 +239,11 @@ impl Optimization {
             _ = writeln!(text, "{missed} more than planned are left, because {why}.");
         }
         text
+    }
+
+    /// Why it ended early, if so.
+    pub fn stop(&self) -> Option<Stop> {
+        self.stopped
     }
 
     /// The rounds one by one.

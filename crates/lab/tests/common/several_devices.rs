@@ -5,7 +5,7 @@ use longrun_lab::{LoopVolume, VolumeSpec};
 /// Mounted where the first device's volume is. The first goes first, so that nothing is mounted when the others go.
 pub struct SeveralDevices {
     pub first: LoopVolume,
-    _others: Vec<LoopVolume>,
+    others: Vec<LoopVolume>,
 }
 
 impl SeveralDevices {
@@ -21,6 +21,12 @@ impl SeveralDevices {
         let devices = others.iter().map(|other| other.device().to_str().unwrap());
         let words: Vec<&str> = ["-f", "-d", profile, "-m", profile].into_iter().chain(devices).collect();
         let first = LoopVolume::create(&VolumeSpec::btrfs(mebibytes).mkfs(&words)).unwrap();
-        Self { first, _others: others }
+        Self { first, others }
+    }
+
+    /// The volumes of the other devices.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub fn others(&self) -> impl Iterator<Item = &LoopVolume> {
+        self.others.iter()
     }
 }

@@ -325,6 +325,7 @@ fn is_for_good(error: &VolumeError) -> bool {
         VolumeError::NotWritable { .. }
         | VolumeError::Image(_)
         | VolumeError::Unfinished { .. }
+        | VolumeError::NoDiscards { .. }
         | VolumeError::InUse { .. }
         | VolumeError::NotPermitted { .. }
         | VolumeError::TooFull { .. }

@@ -1,16 +1,17 @@
 //! The operations that are supported on btrfs.
 
 use super::units::taken_apart;
-use super::{BtrfsScan, BtrfsVolume, Chunk, ChunkKind, DataExtent, Profile, Subvolume, names, scan, unfit};
+use super::{BtrfsScan, BtrfsVolume, Chunk, ChunkKind, DataExtent, Profile, Subvolume, names, scan, trimming, unfit};
 use crate::Target;
 use crate::file_system::FileSystem;
 use crate::mend::{self, Limits, MendError, Mended, Place};
+use crate::reclaim::{FreePieces, Trimming};
 use crate::survey::{DeviceSpace, Names, Owner, Part, Source, Survey, free_piece};
 use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
 use longrun_layout::{Bytes, Extent, FileId, FileIndex, PhysicalBlock, VolumeLayout};
 use longrun_sys::{FileHandle, Mount};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// btrfs.
 pub(crate) struct Btrfs;
@@ -50,6 +51,23 @@ impl FileSystem for Btrfs {
         observer: &mut dyn Observer,
     ) -> Result<Mended, MendError> {
         mend::by_sharing(place, handle, limits, observer)
+    }
+
+    fn trimming(&self, root: &File, target: &Target) -> Result<Trimming, VolumeError> {
+        trimming::trimming(root, target)
+    }
+
+    fn skips_when_trimming(&self) -> Option<&'static str> {
+        Some(trimming::SKIPS)
+    }
+
+    fn free_pieces(
+        &self,
+        root: &File,
+        path: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Option<FreePieces>, VolumeError> {
+        trimming::free_pieces(root, path, progress)
     }
 }
 

@@ -23,6 +23,7 @@ mod sharing;
 mod swap;
 pub mod tail;
 mod trees;
+mod trimming;
 mod units;
 mod volume;
 

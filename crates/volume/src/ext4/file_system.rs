@@ -1,15 +1,17 @@
 //! The operations that are supported on ext4.
 
 use super::scan::{Access, AreaKind, Ext4Reader, Ext4Scan, FreeSpace, ScanOptions};
-use super::{Ext4Volume, one_file};
+use super::{Ext4Volume, one_file, trimming};
 use crate::Target;
 use crate::file_system::FileSystem;
 use crate::mend::{Limits, MendError, Mended, Place};
 use crate::mounted::io;
+use crate::reclaim::Trimming;
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
 use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
 use longrun_layout::{ExtentSet, FileId, InodeNumber, PhysicalBlock, VolumeLayout};
 use longrun_sys::FileHandle;
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -52,6 +54,14 @@ impl FileSystem for Ext4 {
         observer: &mut dyn Observer,
     ) -> Result<Mended, MendError> {
         one_file::mend(place, handle, limits, observer)
+    }
+
+    fn trimming(&self, _root: &File, target: &Target) -> Result<Trimming, VolumeError> {
+        trimming::trimming(target)
+    }
+
+    fn skips_when_trimming(&self) -> Option<&'static str> {
+        Some(trimming::SKIPS)
     }
 }
 

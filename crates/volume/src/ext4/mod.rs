@@ -12,6 +12,7 @@ mod one_file;
 mod pipeline;
 mod rescue;
 pub mod scan;
+mod trimming;
 mod tuning;
 mod volume;
 

@@ -171,7 +171,7 @@ mod tests {
     fn what_is_not_mounted_is_refused_before_anything_else() {
         let mut image = target(|_| {});
         image.mount = None;
-        assert_eq!(refusal(&image, TERMS), "/volume is not mounted; mount it read-write to optimize it");
+        assert_eq!(refusal(&image, TERMS), "/volume is not mounted; mount it read-write first");
     }
 
     #[test]

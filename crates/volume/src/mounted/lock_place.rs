@@ -46,6 +46,14 @@ impl VolumeLock {
         let notice = leave_notice(root, path, FlockOperation::NonBlockingLockShared)?;
         Ok(Self { _notice: notice, _own: own })
     }
+
+    /// A file beside the lock of the volume of `root`: what one run over it tells the next. Only root can have written it, and
+    /// only who has the lock opens it.
+    pub(crate) fn note(&self, root: &File, path: &Path, what: &str) -> Result<File, VolumeError> {
+        let name = name_of(root).map_err(io(path, "reading the UUID of the volume"))?;
+        let file = open_in(Path::new(DIRECTORY), &format!("{name}.{what}"));
+        file.map_err(io(Path::new(DIRECTORY), "opening the note of the last run"))
+    }
 }
 
 fn open_lock(root: &File, path: &Path) -> Result<LockFile, VolumeError> {

@@ -6,10 +6,10 @@ use super::fault::Fault;
 use super::names::Paths;
 use super::reader::Reader;
 use super::scan::{NtfsScan, scan};
-use crate::{Target, probe};
 use crate::file_system::FileSystem;
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
 use crate::target::Inside;
+use crate::{Target, probe};
 use longrun_engine::{Opened, Progress, Scan, VolumeError};
 use longrun_image::{Access, Disk, FileDisk};
 use longrun_layout::{ExtentSet, FileId, PhysicalBlock, VolumeLayout};
@@ -47,9 +47,18 @@ impl FileSystem for Ntfs {
     }
 
     fn open(&self, target: &Target) -> Result<Opened, VolumeError> {
+        Ok(Opened::Placed(Box::new(NtfsVolume::of(target)?)))
+    }
+}
+
+impl NtfsVolume {
+    /// Opens the volume of `target`, alone.
+    ///
+    /// # Errors
+    /// As [`NtfsVolume::open`], and when somebody else uses the device or image.
+    pub fn of(target: &Target) -> Result<Self, VolumeError> {
         let (disk, journal) = opened(&target.device, target.inside.as_ref(), Access::Write)?;
-        let volume = NtfsVolume::open(&target.given, disk, &journal)?;
-        Ok(Opened::Placed(Box::new(volume)))
+        Self::open(&target.given, disk, &journal)
     }
 }
 

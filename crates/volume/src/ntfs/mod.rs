@@ -14,6 +14,7 @@ mod journal;
 mod list;
 mod names;
 mod reader;
+mod reclaim;
 mod record;
 mod runs;
 mod scan;
@@ -21,4 +22,5 @@ mod state;
 mod volume;
 
 pub(crate) use file_system::{Ntfs, journal_of};
+pub use reclaim::GivenBack;
 pub use volume::NtfsVolume;

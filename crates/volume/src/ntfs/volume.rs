@@ -13,9 +13,12 @@ use super::scan::{number_of, scan, stream_of};
 use super::state::{CopyError, State};
 use longrun_engine::{Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
 use longrun_image::Disk;
-use longrun_layout::{Blocks, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
+use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A disk, and ranges of it: the first byte and the length of each.
+type FreeRanges = (Arc<dyn Disk>, Vec<(Bytes, Bytes)>);
 
 /// An NTFS volume that is not mounted, and may be optimized.
 pub struct NtfsVolume {
@@ -53,6 +56,19 @@ impl NtfsVolume {
         let state = State::new(reader, scan.clusters, scan.records, journal, was_interrupted).map_err(on)?;
         let info = VolumeInfo { target: path.to_owned(), device, filesystem: NTFS.into() };
         Ok(Self { state: Some(state), owned: ExtentSet::new(), info, buffer: Vec::new(), was_interrupted })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.info.target
+    }
+
+    /// The disk, and the ranges of it that are free.
+    pub(super) fn free_ranges(&mut self) -> Result<FreeRanges, VolumeError> {
+        self.commit()?;
+        let state = self.state()?;
+        let bytes = |clusters| Bytes(state.reader.geometry.bytes(clusters));
+        let ranges = state.free().iter().map(|piece| (bytes(piece.start.0), bytes(piece.length.0))).collect();
+        Ok((Arc::clone(&state.reader.disk), ranges))
     }
 
     fn state(&mut self) -> Result<&mut State, VolumeError> {

@@ -3,15 +3,17 @@
 use super::admission::{admit, only_files, unfit};
 use super::files::XfsFiles;
 use super::scan::{XfsScan, scan};
-use super::{XfsVolume, names, withhold_anchors};
+use super::{XfsVolume, names, trimming, withhold_anchors};
 use crate::Target;
 use crate::file_by_file::{FileByFile, picture};
 use crate::file_system::FileSystem;
 use crate::mend::{self, Limits, MendError, Mended, Place};
+use crate::reclaim::Trimming;
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
 use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
 use longrun_layout::{FileId, PhysicalBlock, VolumeLayout};
 use longrun_sys::{FileHandle, SpaceOwner};
+use std::fs::File;
 use std::path::PathBuf;
 
 /// XFS.
@@ -48,6 +50,10 @@ impl FileSystem for Xfs {
         observer: &mut dyn Observer,
     ) -> Result<Mended, MendError> {
         mend::by_sharing(place, handle, limits, observer)
+    }
+
+    fn trimming(&self, root: &File, target: &Target) -> Result<Trimming, VolumeError> {
+        trimming::trimming(root, target)
     }
 }
 

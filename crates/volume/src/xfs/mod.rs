@@ -20,6 +20,7 @@ mod paths;
 mod reserve;
 pub mod scan;
 mod sharers;
+mod trimming;
 mod volume;
 
 pub use anchors::withhold_anchors;

@@ -1,0 +1,62 @@
+//! Gives the free clusters of a volume back to what lies below: an image, thin storage.
+//!
+//! Owns which ranges that are. Only a volume is asked whose $Bitmap agrees with what its files have.
+
+use super::NtfsVolume;
+use longrun_engine::{Progress, VolumeError};
+use longrun_layout::Bytes;
+use std::io;
+
+/// What one call gives back at most, so that it can be stopped.
+const SLICE: Bytes = Bytes(64 << 20);
+
+/// What was given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GivenBack {
+    /// The free space of the volume.
+    pub free: Bytes,
+    /// How much of it was asked to be taken back.
+    pub bytes: Bytes,
+    /// Whether the storage keeps what it has, so that the free space was written with zeros: a conversion then leaves it out.
+    pub zeroed: bool,
+    /// Whether it was stopped before everything was done.
+    pub stopped: bool,
+}
+
+impl NtfsVolume {
+    /// Gives the pieces of free space back that have at least `least` bytes.
+    ///
+    /// # Errors
+    /// [`VolumeError::Io`]: the storage failed. What was given back before stays so.
+    pub fn give_back(&mut self, least: Bytes, progress: &dyn Progress) -> Result<GivenBack, VolumeError> {
+        let path = self.path().to_owned();
+        let failed = |source| VolumeError::Io { path: path.clone(), act: "giving free space back", source };
+        let (disk, pieces) = self.free_ranges()?;
+        let mut done = GivenBack { free: pieces.iter().map(|(_, length)| *length).sum(), ..GivenBack::default() };
+        let mut looked_at = Bytes(0);
+        for (start, length) in pieces {
+            let mut at = Bytes(0);
+            while at < length && length >= least {
+                if progress.cancelled() {
+                    done.stopped = true;
+                    break;
+                }
+                progress.give_way();
+                let slice = Bytes((length - at).0.min(SLICE.0));
+                match disk.discard(start + at, slice) {
+                    Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                        disk.zero(start + at, slice).map_err(failed)?;
+                        done.zeroed = true;
+                    }
+                    given => given.map_err(failed)?,
+                }
+                at += slice;
+                done.bytes += slice;
+                progress.at((looked_at + at).0, done.free.0);
+            }
+            looked_at += length;
+        }
+        disk.flush().map_err(failed)?;
+        Ok(done)
+    }
+}

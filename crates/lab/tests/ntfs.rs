@@ -9,12 +9,15 @@ use longrun_engine::{Settings, Unobserved};
 use longrun_image::{Disk, MemoryDisk};
 use longrun_lab::ntfs::{Census, Cuts, Fixture, Inventory, Spec, Stage};
 use longrun_lab::oracle::ntfs as oracle;
+use longrun_lab::{longrun_binary, tool};
 use longrun_layout::Bytes;
 use longrun_planner::Mode;
 use longrun_volume::ntfs::NtfsVolume;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -189,4 +192,53 @@ fn loop_power_lost_at_any_moment_leaves_a_clean_volume_with_every_byte() {
 fn loop_without_the_journal_power_losses_damage_the_volume() {
     let error = format!("{:#}", cut(Spec::small(), false, 400, 4).unwrap_err());
     println!("{error}");
+}
+
+/// What a file takes on its storage.
+fn allocated(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn loop_the_free_space_of_a_virtual_disk_goes_back_and_no_file_changes() {
+    let fixture = Fixture::make(Spec::small()).unwrap();
+    let before = Inventory::of(&fixture.image()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let convert = |from: &Path, format: &str, to: &Path| {
+        tool::run("qemu-img", ["convert".as_ref(), "-O".as_ref(), format.as_ref(), from.as_os_str(), to.as_os_str()])
+            .unwrap();
+    };
+    common::build();
+    for format in ["raw", "qcow2", "vmdk", "vhdx"] {
+        // What was deleted is still there: the whole image has data.
+        let full = directory.path().join("full");
+        let census = Census::of(&fixture.image()).unwrap();
+        let mut content = fixture.read().unwrap();
+        for (first, count) in &census.free {
+            content[(first * 4096) as usize..((first + count) * 4096) as usize].fill(0x77);
+        }
+        fs::write(&full, &content).unwrap();
+        let used = content.len() as u64 - census.free.iter().map(|(_, count)| count * 4096).sum::<u64>();
+        let image = directory.path().join(format!("disk.{format}"));
+        convert(&full, format, &image);
+        let was = allocated(&image);
+        let output =
+            Command::new(longrun_binary().unwrap()).args(["reclaim", "--consolidate"]).arg(&image).output().unwrap();
+        assert!(output.status.success(), "{format}: {}", String::from_utf8_lossy(&output.stderr));
+        let plain = directory.path().join("plain");
+        convert(&image, "raw", &plain);
+        assert_eq!(before.difference(&Inventory::of(&plain).unwrap()), None, "{format}");
+        oracle::check(&plain).unwrap();
+        // Of the formats that keep what they have, a conversion leaves the zeros out.
+        let small = directory.path().join("small");
+        convert(&image, format, &small);
+        let end = if matches!(format, "raw" | "qcow2") { allocated(&image) } else { allocated(&small) };
+        println!("{format}: {was} -> {end}, used {used}");
+        // Besides what is used, a format has tables of its own.
+        assert!(
+            end <= used * 102 / 100 + (1 << 20) + if format == "vhdx" { 8 << 20 } else { 0 },
+            "{format}: {end} of {used}"
+        );
+        assert!(allocated(&image) <= was + (1 << 20), "{format}: the image grew from {was} to {}", allocated(&image));
+    }
 }

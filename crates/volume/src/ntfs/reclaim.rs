@@ -4,11 +4,15 @@
 
 use super::NtfsVolume;
 use longrun_engine::{Progress, VolumeError};
+use longrun_image::Disk;
 use longrun_layout::Bytes;
 use std::io;
 
 /// What one call gives back at most, so that it can be stopped.
 const SLICE: Bytes = Bytes(64 << 20);
+
+/// Where zeros are written, it is done in blocks of this size: as large as those of most formats.
+const BLOCK: u64 = 64 << 10;
 
 /// What was given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +25,22 @@ pub struct GivenBack {
     pub zeroed: bool,
     /// Whether it was stopped before everything was done.
     pub stopped: bool,
+}
+
+/// Writes zeros where there are none. What was never written reads as zeros, and writing there would have the image grow.
+fn zero(disk: &dyn Disk, start: Bytes, length: Bytes) -> io::Result<()> {
+    let mut block = vec![0; BLOCK as usize];
+    let mut at = 0;
+    while at < length.0 {
+        let size = BLOCK.min(length.0 - at);
+        let block = block.get_mut(..size as usize).unwrap_or_default();
+        disk.read(start + Bytes(at), block)?;
+        if block.iter().any(|byte| *byte != 0) {
+            disk.zero(start + Bytes(at), Bytes(size))?;
+        }
+        at += size;
+    }
+    Ok(())
 }
 
 impl NtfsVolume {
@@ -45,7 +65,7 @@ impl NtfsVolume {
                 let slice = Bytes((length - at).0.min(SLICE.0));
                 match disk.discard(start + at, slice) {
                     Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                        disk.zero(start + at, slice).map_err(failed)?;
+                        zero(&*disk, start + at, slice).map_err(failed)?;
                         done.zeroed = true;
                     }
                     given => given.map_err(failed)?,

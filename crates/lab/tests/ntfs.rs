@@ -42,7 +42,7 @@ fn loop_an_ntfs_image_is_optimized_and_only_places_change() {
         let finished = common::longrun("full").run(&image, LIMIT).unwrap();
         let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
         let (after, left) = figures(&image);
-        println!("{spec:?}: excess {excess} -> {after}, pieces {pieces} -> {left}, {}", finished.stdout.len());
+        eprintln!("{spec:?}: excess {excess} -> {after}, pieces {pieces} -> {left}, {}", finished.stdout.len());
         assert_eq!(before.difference(&Inventory::of(&image).unwrap()), None, "{spec:?}");
         oracle::check(&image).unwrap();
         assert!(!oracle::is_dirty(&image).unwrap());
@@ -65,7 +65,7 @@ fn loop_an_ntfs_volume_with_13000_files_ends_with_everything_whole_and_mft_in_on
     let finished = common::longrun("full").run(&image, LIMIT).unwrap();
     let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
     let (excess, pieces) = figures(&image);
-    println!("{was:?} -> {:?}, {} s, {} moved", (excess, pieces), report["seconds"], report["bytes_moved"]);
+    eprintln!("{was:?} -> {:?}, {} s, {} moved", (excess, pieces), report["seconds"], report["bytes_moved"]);
     assert_eq!(before.difference(&Inventory::of(&image).unwrap()), None);
     oracle::check(&image).unwrap();
     assert_eq!(excess, 0, "{report}");
@@ -176,7 +176,7 @@ fn cut(spec: Spec, with_journal: bool, moments: usize, states: usize) -> Result<
         Ok(())
     });
     let tally = tally.with_context(|| format!("seed {seed}"))?;
-    println!("{tally:?} of {} events", disk.events());
+    eprintln!("{tally:?} of {} events", disk.events());
     Ok(number)
 }
 
@@ -191,7 +191,7 @@ fn loop_power_lost_at_any_moment_leaves_a_clean_volume_with_every_byte() {
 #[test]
 fn loop_without_the_journal_power_losses_damage_the_volume() {
     let error = format!("{:#}", cut(Spec::small(), false, 400, 4).unwrap_err());
-    println!("{error}");
+    eprintln!("{error}");
 }
 
 /// What a file takes on its storage.
@@ -233,7 +233,7 @@ fn loop_the_free_space_of_a_virtual_disk_goes_back_and_no_file_changes() {
         let small = directory.path().join("small");
         convert(&image, format, &small);
         let end = if matches!(format, "raw" | "qcow2") { allocated(&image) } else { allocated(&small) };
-        println!("{format}: {was} -> {end}, used {used}");
+        eprintln!("{format}: {was} -> {end}, used {used}");
         // Besides what is used, a format has tables of its own.
         assert!(
             end <= used * 102 / 100 + (1 << 20) + if format == "vhdx" { 8 << 20 } else { 0 },

@@ -128,7 +128,7 @@ fn loop_damaged_ntfs_images_are_told_and_make_nothing_panic() {
     let sound = MemoryDisk::new(whole);
     let directory = tempfile::tempdir().unwrap();
     let (mut random, mut refused, mut accepted) = (fastrand::Rng::with_seed(seed), 0, 0);
-    println!("seed {seed}");
+    eprintln!("seed {seed}");
     for _ in 0..400 {
         let disk = MemoryDisk::from_image(sound.image());
         for _ in 0..random.usize(1..6) {

@@ -11,6 +11,7 @@ use longrun_lab::longrun_binary;
 use longrun_lab::ntfs::{Access, Fixture, Inventory, Mounted, Spec};
 use longrun_lab::oracle::ntfs as oracle;
 use longrun_layout::Bytes;
+use longrun_planner::Mode;
 use longrun_volume::ntfs::NtfsVolume;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -117,6 +118,43 @@ fn loop_an_ntfs_volume_that_windows_has_not_finished_with_is_refused_with_its_re
         assert!(said.contains(reason), "{reason}: {said}");
         assert!(fs::read(&image).unwrap() == before, "{reason}: the image was written to");
         assert_eq!(fs::read_dir(image.parent().unwrap()).unwrap().count(), 1, "{reason}: something was left beside it");
+    }
+}
+
+#[test]
+fn loop_a_mark_that_windows_has_made_since_an_interrupted_run_is_not_taken_for_our_own() {
+    let fixture = Fixture::make(Spec::small()).unwrap();
+    let image = fixture.image();
+    let open = || {
+        let disk = longrun_image::FileDisk::open(&image, longrun_image::Access::Write).unwrap();
+        NtfsVolume::open(&image, Arc::new(disk), &image.with_file_name(".image.longrun-journal"))
+    };
+    // A run that ends without being closed, once before it has marked the volume, and once after.
+    let original = fixture.read().unwrap();
+    for marks in [false, true] {
+        fs::write(&image, &original).unwrap();
+        let mut volume = open().unwrap();
+        if marks {
+            let settings = Settings { mode: Mode::Full, budget: Some(Bytes(1 << 20)), ..Settings::default() };
+            longrun_engine::placed::optimize(&mut volume, &settings, &mut Unobserved).unwrap();
+        }
+        let kept = fs::read(&image).unwrap();
+        let journal = fs::read(image.with_file_name(".image.longrun-journal")).unwrap();
+        drop(volume);
+        fs::write(&image, &kept).unwrap();
+        fs::write(image.with_file_name(".image.longrun-journal"), &journal).unwrap();
+        assert_eq!(oracle::is_dirty(&image).unwrap(), marks);
+        // Windows writes to the record when it marks the volume.
+        change_record(&image, 3, |record| {
+            value_of(record, 0x70)[10] |= 1;
+            record[8] ^= 1;
+        });
+        let (status, said) = told(&image);
+        assert!(status == Some(3) && said.contains("marked as dirty"), "{marks}: {status:?}: {said}");
+        fs::write(&image, &kept).unwrap();
+        let (status, said) = told(&image);
+        assert_eq!(status, Some(0), "{marks}: {said}");
+        assert!(!oracle::is_dirty(&image).unwrap());
     }
 }
 

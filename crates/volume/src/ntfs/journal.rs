@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 const SECTOR: usize = 512;
 const MAGIC: &[u8; 8] = b"LRNTFSJ1";
 /// The header and its checksum take one sector; the body begins behind it.
-const HEADER: usize = 0x2c;
+const HEADER: usize = 0x30;
 /// Of an entry, what stands before its data: phase, place and length.
 const ENTRY: usize = 20;
 
@@ -64,6 +64,9 @@ pub(super) struct Journal {
     path: PathBuf,
     serial: u64,
     length: Bytes,
+    /// The checksum of the record that marks the volume as dirty, as this run or an interrupted one has written it; 0 when none
+    /// has. By it the mark is told from one that Windows has made since.
+    mark: u32,
 }
 
 impl Journal {
@@ -74,7 +77,7 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let journal = Self { file, path: path.to_owned(), serial, length };
+        let mut journal = Self { file, path: path.to_owned(), serial, length, mark: 0 };
         let header = journal.header()?;
         // A header that was never completed belongs to a run that had not written anything yet.
         if let Some(header) = header.as_ref().filter(|header| header.serial != serial || header.length != length)
@@ -82,17 +85,28 @@ impl Journal {
         {
             return Err(JournalError::Another);
         }
+        journal.mark = header.filter(|header| header.serial == serial).map_or(0, |header| header.mark);
         Ok(Some(journal))
     }
 
     /// Makes an empty journal whose name is durable.
     pub(super) fn create(path: &Path, serial: u64, length: Bytes) -> io::Result<Self> {
         let file = options().create(true).truncate(false).open(path)?;
-        let journal = Self { file, path: path.to_owned(), serial, length };
+        let journal = Self { file, path: path.to_owned(), serial, length, mark: 0 };
         journal.put_header(0, 0)?;
         journal.file.sync_all()?;
         journal.sync_directory()?;
         Ok(journal)
+    }
+
+    /// Notes the record that marks the volume as dirty; durable with the next transaction, which writes that record.
+    pub(super) fn set_mark(&mut self, record: &[u8]) {
+        self.mark = crc32c::crc32c(record);
+    }
+
+    /// Whether a run of ours has written this record to mark the volume.
+    pub(super) fn has_marked(&self, record: &[u8]) -> bool {
+        self.mark == crc32c::crc32c(record)
     }
 
     /// Makes a transaction durable. `disk` is asked for what it replaces.
@@ -152,6 +166,7 @@ impl Journal {
         header.extend(self.length.0.to_le_bytes());
         header.extend(body.to_le_bytes());
         header.extend(sum.to_le_bytes());
+        header.extend(self.mark.to_le_bytes());
         header.resize(HEADER - 4, 0);
         header.extend(crc32c::crc32c(&header).to_le_bytes());
         header.resize(SECTOR, 0);
@@ -172,6 +187,7 @@ impl Journal {
             length: Bytes(le64(&bytes, 16)),
             body: le64(&bytes, 24),
             sum: le32(&bytes, 32),
+            mark: le32(&bytes, 36),
         };
         Ok(is_whole.then_some(header))
     }
@@ -190,6 +206,7 @@ struct Header {
     /// Bytes of the transaction; 0 when there is none.
     body: u64,
     sum: u32,
+    mark: u32,
 }
 
 /// A transaction that may be on the volume in part.

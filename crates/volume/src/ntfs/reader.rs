@@ -140,6 +140,13 @@ impl Reader {
         Ok((Bitmap::new(bytes, bits), attribute.outside.clone()))
     }
 
+    /// A record as it lies on the disk.
+    pub(super) fn raw_record(&self, number: u64) -> Read<Vec<u8>> {
+        let mut bytes = vec![0; self.geometry.record as usize];
+        self.read_stream(&self.mft, number.saturating_mul(u64::from(self.geometry.record)), &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// The version of NTFS and the flags of the volume.
     pub(super) fn volume_information(&self) -> Read<VolumeInformation> {
         let file = NtfsFile::read(self, system::VOLUME)?;
@@ -164,9 +171,7 @@ impl Records for Reader {
         if number >= self.count {
             return damaged(format!("file record {number} lies behind the end of $MFT"));
         }
-        let mut bytes = vec![0; self.geometry.record as usize];
-        self.read_stream(&self.mft, number * u64::from(self.geometry.record), &mut bytes)?;
-        Record::decode(number, bytes)
+        Record::decode(number, self.raw_record(number)?)
     }
 
     fn content(&self, map: &Map, bytes: u64) -> Read<Vec<u8>> {

@@ -325,13 +325,13 @@ impl State {
     /// Marks the volume as to be checked, for the case that this run is interrupted and the journal is lost.
     fn mark(&mut self) -> Read<()> {
         if !self.is_marked {
-            self.set_flags(|flags| flags | DIRTY)?;
+            self.set_flags(|flags| flags | DIRTY, true)?;
             self.is_marked = true;
         }
         Ok(())
     }
 
-    fn set_flags(&mut self, change: impl Fn(u16) -> u16) -> Read<()> {
+    fn set_flags(&mut self, change: impl Fn(u16) -> u16, is_mark: bool) -> Read<()> {
         let flags = self.reader.volume_information()?.flags;
         let mut file = NtfsFile::read(&self.reader, system::VOLUME)?;
         let of = Name::unnamed(kind::VOLUME_INFORMATION);
@@ -344,6 +344,9 @@ impl State {
         let mut writes = Vec::new();
         for record in &composed.records {
             self.put_record(record, None, &mut writes)?;
+            if is_mark {
+                self.journal.set_mark(&record.encode());
+            }
         }
         self.write(&writes)
     }
@@ -354,7 +357,7 @@ impl State {
             return Ok(());
         }
         if self.is_marked {
-            self.set_flags(|flags| flags & !DIRTY)?;
+            self.set_flags(|flags| flags & !DIRTY, false)?;
         }
         self.journal.remove()?;
         Ok(())

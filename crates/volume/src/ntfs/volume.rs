@@ -8,7 +8,7 @@ use super::fault::{Fault, NTFS};
 use super::file::MFT;
 use super::journal::Journal;
 use super::names::Paths;
-use super::reader::Reader;
+use super::reader::{Reader, system};
 use super::scan::{number_of, scan, stream_of};
 use super::state::{CopyError, State};
 use longrun_engine::{Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
@@ -41,9 +41,11 @@ impl NtfsVolume {
         let found = recover(path, journal, &*disk, &geometry)?;
         let was_interrupted = found.is_some();
         let reader = Reader::open(disk).map_err(on)?;
+        let mark = reader.raw_record(system::VOLUME).map_err(on)?;
+        let is_marked = found.as_ref().is_some_and(|journal| journal.has_marked(&mark));
         let scan = scan(&reader, &NoProgress).map_err(on)?;
         check_mirror(&reader, &scan.records).map_err(on)?;
-        if let Some(what) = refusals(&reader, &scan, was_interrupted).map_err(on)?.into_iter().next() {
+        if let Some(what) = refusals(&reader, &scan, is_marked).map_err(on)?.into_iter().next() {
             return Err(VolumeError::Unsupported { path: path.to_owned(), what });
         }
         let create = || Journal::create(journal, geometry.serial, reader.disk.length());
@@ -53,7 +55,7 @@ impl NtfsVolume {
             source,
         })?;
         let device = reader.disk.path().to_owned();
-        let state = State::new(reader, scan.clusters, scan.records, journal, was_interrupted).map_err(on)?;
+        let state = State::new(reader, scan.clusters, scan.records, journal, is_marked).map_err(on)?;
         let info = VolumeInfo { target: path.to_owned(), device, filesystem: NTFS.into() };
         Ok(Self { state: Some(state), owned: ExtentSet::new(), info, buffer: Vec::new(), was_interrupted })
     }

@@ -135,7 +135,7 @@ fn loop_a_mark_that_windows_has_made_since_an_interrupted_run_is_not_taken_for_o
         fs::write(&image, &original).unwrap();
         let mut volume = open().unwrap();
         if marks {
-            let settings = Settings { mode: Mode::Full, budget: Some(Bytes(1 << 20)), ..Settings::default() };
+            let settings = Settings { mode: Mode::Full, ..Settings::default() };
             longrun_engine::placed::optimize(&mut volume, &settings, &mut Unobserved).unwrap();
         }
         let kept = fs::read(&image).unwrap();

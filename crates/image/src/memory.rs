@@ -140,9 +140,6 @@ mod tests {
             number += 1;
             number == 2
         });
-        assert_eq!(
-            (second[255], second[256], second[511], second[512], second[1023], second[1024]),
-            (1, 1, 1, 2, 2, 0)
-        );
+        assert_eq!((second[255], second[256], second[511], second[512], second[1023], second[1024]), (1, 1, 1, 2, 2, 0));
     }
 }

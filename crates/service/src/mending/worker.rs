@@ -3,8 +3,8 @@
 //! Owns the synchronization with the threads that offer files, and the consequences of each result for the queue. Runs
 //! at idle I/O priority, holds no lock while it mends, and opens the root of a volume only while it mends one file.
 
-use super::model::{Candidate, Governor, MendEvent, MendSettings, MendSink, MendingSnapshot};
 use super::lasting::{is_for_good, is_passing};
+use super::model::{Candidate, Governor, MendEvent, MendSettings, MendSink, MendingSnapshot};
 use super::queue::{Job, Next, Queue};
 use crate::patience::join_until;
 use longrun_engine::{Observer, Permission, Turn};

@@ -71,7 +71,7 @@ pub fn run_ageing(arguments: &AgeingArguments) -> Result<()> {
 /// The figures of one method.
 fn tell(course: &Course) {
     let last = course.evenings.last().copied().unwrap_or_default();
-    println!(
+    eprintln!(
         "{}: {} excess fragments at the end, {:.1} on average; {:.0} MiB moved, {:.0} MiB written; {:.0} s",
         course.name,
         last.excess_fragments,

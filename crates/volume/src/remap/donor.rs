@@ -118,29 +118,29 @@ impl Donor {
         at: Beside,
         size: Bytes,
     ) -> Result<Option<Self>, Errno> {
-        let file = File::from(longrun_sys::temporary_file(directory)?);
         let length = at.place.length;
         let (shift, anchor) = if at.behind { (Blocks(1), Blocks(0)) } else { (Blocks(0), length) };
+        // Whatever becomes of it, its share of the neighbour goes back when it is dropped.
+        let mut donor =
+            Self { file: File::from(longrun_sys::temporary_file(directory)?), map: FileMap::default(), shift };
         let neighbour = ByteRange::of_blocks(block_size, at.neighbour, Blocks(1));
-        longrun_sys::share_blocks_of(source, neighbour, &file, block_size.to_bytes(anchor))?;
+        longrun_sys::share_blocks_of(source, neighbour, &donor.file, block_size.to_bytes(anchor))?;
         let begin = LogicalBlock(shift.0);
-        match longrun_sys::allocate(&file, ByteRange::of_blocks(block_size, begin, length)) {
+        match longrun_sys::allocate(&donor.file, ByteRange::of_blocks(block_size, begin, length)) {
             Ok(()) => {}
             Err(Errno::NOSPC) => return Ok(None),
             Err(errno) => return Err(errno),
         }
         if at.behind {
             // Where the data ends the file must end.
-            longrun_sys::set_length(&file, block_size.to_bytes(shift) + size)?;
+            longrun_sys::set_length(&donor.file, block_size.to_bytes(shift) + size)?;
         }
-        let extents = longrun_sys::map_file(&file, ByteRange::ALL, Mapping::AsIs)?;
+        let extents = longrun_sys::map_file(&donor.file, ByteRange::ALL, Mapping::AsIs)?;
         let whole = FileMap::new(extents.iter().filter_map(|extent| extent.run(block_size)));
         let copy = LogicalRange { start: begin, length };
-        let map = FileMap::new(whole.within(copy).map(|run| Run { logical: run.logical - shift, ..run }));
-        if map.lies(LogicalBlock(0), at.place.start, length) != length {
-            return Ok(None);
-        }
-        Ok(Some(Self { file, map, shift }))
+        donor.map = FileMap::new(whole.within(copy).map(|run| Run { logical: run.logical - shift, ..run }));
+        let lies = donor.map.lies(LogicalBlock(0), at.place.start, length) == length;
+        Ok(lies.then_some(donor))
     }
 
     /// Where a block of the copy is in the donor's file.

@@ -103,7 +103,8 @@ impl Sharing for Kernel<'_> {
             let directory = directory_of(&subject.file);
             let directory = directory.as_ref().unwrap_or(root);
             let donor = Donor::beside(directory, self.block_size, &subject.file, at, bytes);
-            return donor.map_err(|errno| left_for(errno, SkipReason::Unreadable))?.ok_or(NotMended::NoGain);
+            // Whatever is in the way: the file is mended in the usual way then, which tells the reason if that fails, too.
+            return donor.ok().flatten().ok_or(NotMended::NoGain);
         }
         let first = self.unit.subjects.first().filter(|_| attempt == Attempt::Beside);
         let beside = first.and_then(|subject| directory_of(&subject.file));

@@ -243,3 +243,30 @@ fn what_is_not_quiet_when_its_turn_comes_waits_without_being_noticed_anew() {
     assert_eq!(queue.next(at(10), &settings), Next::Wait(Duration::from_secs(5)));
     assert_eq!(mends(queue.next(at(15), &settings)).since, at(0));
 }
+
+#[test]
+fn a_dear_file_waits_for_cheaper_ones_and_is_mended_at_the_full_price_in_the_end() {
+    let settings = MendSettings { longest_queue: 100, ..settings() };
+    let mut queue = Queue::default();
+    queue.offer(candidate(0, 1, 100, 1), at(0), &settings);
+    let (mut now, mut prices) = (5, Vec::new());
+    loop {
+        let job = mends(queue.next(at(now), &settings));
+        let price = job.price(Bytes(4 << 20));
+        prices.push(price.0 >> 10);
+        if price == Bytes(4 << 20) {
+            break;
+        }
+        queue.dearer(job, at(now), &settings);
+        assert_eq!(queue.waits(at(now)), Waits { dear: 1, ..Waits::default() });
+        now += 5;
+    }
+    assert_eq!((prices, now), (vec![64, 128, 256, 512, 1024, 2048, 4096], 35));
+    // Of two that are ready the one that has not proved dear is first, whatever there is to gain.
+    queue.offer(candidate(0, 2, 100, 1), at(now), &settings);
+    let job = mends(queue.next(at(now + 5), &settings));
+    queue.dearer(job, at(now + 5), &settings);
+    queue.offer(candidate(0, 3, 1, 100), at(now + 5), &settings);
+    assert_eq!(mends(queue.next(at(now + 10), &settings)).candidate.file, key(0, 3));
+    assert_eq!(mends(queue.next(at(now + 10), &settings)).candidate.file, key(0, 2));
+}

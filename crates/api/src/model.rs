@@ -70,10 +70,30 @@ pub struct Mending {
     pub queued: u64,
     /// Excess fragments of these files.
     pub queued_excess: u64,
+    /// What these files wait for.
+    #[serde(default)]
+    pub waiting: Waiting,
     /// Whether a file is being mended now.
     pub at_work: bool,
     /// Whether mending is paused on any volume, because of a configured time without mending or a used-up daily budget.
     pub rests: bool,
+}
+
+/// How many files wait for what before they are mended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Waiting {
+    /// For their turn: they could be mended now.
+    pub turn: u64,
+    /// To be quiet.
+    pub quiet: u64,
+    /// For the next attempt, because the last one came to nothing.
+    pub tried: u64,
+    /// For files that cost less to mend.
+    pub dear: u64,
+    /// Because most files of their kind are soon deleted or written again.
+    pub short_lived: u64,
+    /// Because they fragmented again soon after they were mended.
+    pub again: u64,
 }
 
 /// The state of the history.

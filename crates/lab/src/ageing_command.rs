@@ -4,7 +4,8 @@ use crate::results::Results;
 use crate::{all_unless, file_system};
 use anyhow::{Context, Result};
 use clap::Args;
-use longrun_lab::{AgeingSettings, FileSystemKind, ageing, ageing_report, save_json};
+use longrun_bench::ageing::average_excess;
+use longrun_lab::{AgeingSettings, Course, FileSystemKind, Maintenance, ageing, ageing_report, save_json};
 use std::fs;
 
 /// Arguments of `ageing`.
@@ -16,6 +17,9 @@ pub struct AgeingArguments {
     /// Simulate this many days.
     #[arg(long, default_value_t = 28)]
     days: u32,
+    /// Run only these methods of maintenance, and print their figures without a report.
+    #[arg(long, value_enum)]
+    maintenance: Vec<Maintenance>,
     /// Set the size of each volume in MiB.
     #[arg(long, default_value_t = 2048)]
     mebibytes: u64,
@@ -42,7 +46,12 @@ pub fn run_ageing(arguments: &AgeingArguments) -> Result<()> {
             seed: arguments.to.seed,
         };
         eprintln!("{}", kind.name());
-        let courses = ageing(&settings, &mut |what| eprintln!("{what}"))?;
+        let methods = all_unless(arguments.maintenance.clone(), &Maintenance::ALL);
+        let courses = ageing(&settings, &methods, &mut |what| eprintln!("{what}"))?;
+        if methods.len() < Maintenance::ALL.len() {
+            courses.iter().for_each(tell);
+            continue;
+        }
         let section = format!("ageing-{}", kind.name());
         let name = format!("{section}.svg");
         let (text, picture) = ageing_report(&settings, &courses, &name)?;
@@ -57,4 +66,18 @@ pub fn run_ageing(arguments: &AgeingArguments) -> Result<()> {
         arguments.to.publish(&section, &text)?;
     }
     Ok(())
+}
+
+/// The figures of one method.
+fn tell(course: &Course) {
+    let last = course.evenings.last().copied().unwrap_or_default();
+    eprintln!(
+        "{}: {} excess fragments at the end, {:.1} on average; {:.0} MiB moved, {:.0} MiB written; {:.0} s",
+        course.name,
+        last.excess_fragments,
+        average_excess(&course.evenings),
+        last.moved.mebibytes(),
+        last.written.mebibytes(),
+        course.seconds
+    );
 }

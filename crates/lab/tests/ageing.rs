@@ -51,7 +51,7 @@ fn loop_a_volume_that_is_looked_after_fragments_less_and_judges_agree() {
     common::build();
     let kind = FileSystemKind::Xfs;
     let settings = AgeingSettings { kind, mebibytes: 512, days: 7, full_percent: 40, daily_percent: 4, seed: 3 };
-    let courses = ageing(&settings, &mut |_| {}).unwrap();
+    let courses = ageing(&settings, &Maintenance::ALL, &mut |_| {}).unwrap();
     let [nobody, peer, service, both] = courses.as_slice() else { panic!("{courses:?}") };
     assert_eq!([nobody.maintenance, peer.maintenance, service.maintenance, both.maintenance], Maintenance::ALL);
     for course in &courses {

@@ -93,6 +93,48 @@ fn loop_short_fragments_come_together_beside_long_ones_that_stay_where_they_are(
     }
 }
 
+/// Moving all of a file for one short fragment costs what the long one is long: where there is room beside that, it stays.
+#[test]
+fn loop_on_xfs_short_fragments_go_directly_beside_the_long_one_where_there_is_room() {
+    // A short one in front of a long one, and behind it; with an end inside a block.
+    for (name, lengths) in [("front", [65_536, (4 << 20) + 100]), ("back", [4 << 20, 65_536 + 100])] {
+        let bench = Bench::new(FileSystemKind::Xfs);
+        let path = bench.path(name);
+        let (file, wedge) = (File::create(&path).unwrap(), File::create(bench.path("wedge")).unwrap());
+        let mut at = 0;
+        for (turn, length) in lengths.into_iter().enumerate() {
+            longrun_sys::allocate(&file, bench.range(at, length)).unwrap();
+            file.write_all_at(&content(usize::try_from(length).unwrap(), at), at).unwrap();
+            file.sync_all().unwrap();
+            at += length;
+            if turn == 0 {
+                longrun_sys::allocate(&wedge, bench.range(0, 1 << 20)).unwrap();
+                wedge.sync_all().unwrap();
+            }
+        }
+        assert_eq!(excess_of(&path).unwrap(), 1, "{name}");
+        let (long, before) = (lengths.iter().max().unwrap() & !4095, dump(&path).unwrap());
+        let inside = if name == "front" { bench.range(at & !4095, 4096) } else { bench.range(0, long) };
+        let place = || longrun_sys::map_file(&file, inside, Mapping::AsIs).unwrap().last().unwrap().physical;
+        let was = place();
+        // Not removed: XFS frees the blocks of a removed file some time later.
+        longrun_sys::punch(&wedge, bench.range(0, 1 << 20)).unwrap();
+        longrun_sys::sync_volume(File::open(bench.volume.mount_point()).unwrap()).unwrap();
+        let dear = Limits { price: Bytes(1), ..Limits::NONE };
+        assert_eq!(bench.left_within(name, dear, &mut Unobserved), NotMended::Dear, "{name}");
+        let mended = bench.try_mend(name, Limits { worth: Bytes(16 << 20), ..Limits::NONE }, &mut Unobserved).unwrap();
+        let short = *lengths.iter().min().unwrap();
+        assert_eq!((mended.before, mended.after, mended.moved), (1, 0, Bytes(short)), "{name}");
+        assert_eq!((excess_of(&path).unwrap(), place()), (0, was), "{name}: the long one moved");
+        drop((file, wedge));
+        for _ in 0..2 {
+            compare(&before, &dump(&path).unwrap()).unwrap();
+            bench.volume.remount().unwrap();
+        }
+        bench.volume.check().unwrap();
+    }
+}
+
 #[test]
 fn loop_holes_and_preallocated_space_stay_what_they_are() {
     for kind in FileSystemKind::ALL {

@@ -123,7 +123,7 @@ impl DiskImage {
             Content::Container(what) => return Err(unsupported(what)),
             Content::Unknown => return Err(unsupported("what is on it, which has no known signature,")),
         };
-        if kind == probe::NTFS || kind == probe::BITLOCKER {
+        if !is_mounted(kind) {
             let part = Part::new(Arc::clone(&self.disk), volume.start, volume.length);
             let disk: Arc<dyn Disk> = Arc::new(part.ok_or_else(|| unsupported("a partition outside of the disk"))?);
             let journal = ntfs::journal_of(&self.path, volume.number);
@@ -157,6 +157,12 @@ impl DiskImage {
         Ok(Opened { target, _mount: Some(mount) })
     }
 
+    /// Whether [`Self::target`] mounts the volume.
+    #[must_use]
+    pub fn mounts(&self, volume: &VolumeOnDisk) -> bool {
+        self.format == Format::Raw && matches!(volume.content, Content::FileSystem(kind) if is_mounted(kind))
+    }
+
     /// What a volume is called: the image, and the number of its partition.
     #[must_use]
     pub fn name(&self, volume: &VolumeOnDisk) -> PathBuf {
@@ -165,6 +171,11 @@ impl DiskImage {
         name.push(format!("#{number}"));
         name.into()
     }
+}
+
+/// Whether a file system, by the name that [`probe`] gives it, is not worked on as it lies there.
+fn is_mounted(kind: &str) -> bool {
+    kind != probe::NTFS && kind != probe::BITLOCKER
 }
 
 /// What the part of a disk begins with.

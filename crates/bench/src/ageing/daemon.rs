@@ -55,7 +55,7 @@ fn configuration(mount_point: &Path) -> String {
     let mount_point = Value::from(mount_point.to_string_lossy().as_ref());
     format!(
         "[defaults]\nenabled = false\n[[volume]]\nmount = {mount_point}\nenabled = true\nmending_quiet = \"1s\"\n\
-         mending_budget = \"0\"\nscan_interval = \"0s\"\npace = \"fast\"\n"
+         mending_patience = \"0s\"\nmending_budget = \"0\"\nscan_interval = \"0s\"\npace = \"fast\"\n"
     )
 }
 

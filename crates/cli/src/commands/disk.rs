@@ -78,16 +78,16 @@ impl Disk {
         json: bool,
         mut act: impl FnMut(&Target, &mut Watch) -> Result<Outcome<T>, Failure>,
     ) -> Result<(), Failure> {
-        if longrun_sys::is_root() {
+        let mut disk = DiskImage::open(&self.path, access)?;
+        disk.machine_is_off = self.machine_is_off;
+        let meant = |volume: &&VolumeOnDisk| self.only.is_none() || volume.number == self.only;
+        if longrun_sys::is_root() && disk.volumes.iter().filter(meant).any(|volume| disk.mounts(volume)) {
             // What is mounted from the disk nobody else sees, and it goes with us. Only the first thread can do that.
             longrun_sys::own_mount_namespace().map_err(|error| {
                 let text = format!("{}: making a mount name space of its own failed: {error}", self.path.display());
                 Failure::new(Status::Failed, text)
             })?;
         }
-        let mut disk = DiskImage::open(&self.path, access)?;
-        disk.machine_is_off = self.machine_is_off;
-        let meant = |volume: &&VolumeOnDisk| self.only.is_none() || volume.number == self.only;
         let mut watch = Watch::start()?;
         if !json {
             print(&heading(&disk))?;

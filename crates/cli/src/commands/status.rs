@@ -5,7 +5,7 @@ use crate::exit::Failure;
 use crate::report::{print, print_json};
 use crate::text::{count, duration, percent, printable, size};
 use longrun_api::Client;
-use longrun_api::model::{Governor, HealthLevel, Status, Volume};
+use longrun_api::model::{Governor, HealthLevel, Status, Volume, Waiting};
 use longrun_layout::Bytes;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -52,6 +52,9 @@ fn text(status: &Status) -> String {
         count(status.volumes.iter().map(|volume| volume.prevented.to_look_at).sum()),
         count(mending.queued)
     );
+    if let Some(held) = held(&mending.waiting) {
+        _ = writeln!(text, "           {held}");
+    }
     let own = &status.own;
     let (memory, io) = (size(Bytes(own.resident_bytes)), size(Bytes(own.io_bytes)));
     _ = writeln!(text, "Own use:   {:.1} s of processor time, {memory} of memory, {io} of I/O", own.cpu_seconds);
@@ -147,6 +150,19 @@ fn tell_governor(text: &mut String, governor: &Governor) {
     _ = writeln!(text, "  Pace:      {pace}; paused {times} times, {time} in all{now}");
 }
 
+/// Why files are not mended although they are quiet.
+fn held(waiting: &Waiting) -> Option<String> {
+    let reasons = [
+        (waiting.short_lived, "are of a kind that is soon deleted or written again"),
+        (waiting.again, "fragmented again soon after they were mended"),
+        (waiting.dear, "wait for files that cost less to mend"),
+        (waiting.tried, "wait for another attempt"),
+    ];
+    let told: Vec<String> =
+        reasons.iter().filter(|(files, _)| *files > 0).map(|(files, why)| format!("{} {why}", count(*files))).collect();
+    (!told.is_empty()).then(|| format!("of these, {}", told.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,7 +231,12 @@ mod tests {
             uptime_seconds: 3725,
             sensor: Some(Sensor { kind: "bpf".into(), signals: 4321, ..Sensor::default() }),
             reaction: Reaction { count: 1, p50_us: 900, p99_us: 2100, max_us: 13_500 },
-            mending: Mending { queued: 3, rests: true, ..Mending::default() },
+            mending: Mending {
+                queued: 3,
+                waiting: Waiting { quiet: 1, short_lived: 2, ..Waiting::default() },
+                rests: true,
+                ..Mending::default()
+            },
             own: OwnUse { cpu_seconds: 1.5, resident_bytes: 20 << 20, io_bytes: 4096, ..OwnUse::default() },
             volumes: vec![volume],
             ..Status::default()

@@ -77,7 +77,7 @@ pub fn left(reason: NotMended, meter: &dyn Meter) -> Result<SkipReason, Halt> {
         // The scan had found no other file that shares it.
         NotMended::Shared => SkipReason::Changed,
         NotMended::Compressed => SkipReason::Compressed,
-        NotMended::NoGain | NotMended::WholeEnough => SkipReason::TargetTaken,
+        NotMended::NoGain | NotMended::WholeEnough | NotMended::Dear => SkipReason::TargetTaken,
         NotMended::LowSpace | NotMended::Budget => SkipReason::SpaceNeeded,
         NotMended::OtherOptimizer => SkipReason::Busy,
     })

@@ -40,6 +40,8 @@ pub enum NotMended {
     NoGain,
     /// Its fragments are so long that one less is not worth moving them.
     WholeEnough,
+    /// It is worth what it costs, but the caller does not pay as much yet.
+    Dear,
     /// Others might need the free space.
     LowSpace,
     /// It is larger than what may be moved.
@@ -62,6 +64,7 @@ impl NotMended {
             Self::Compressed => "stored compressed",
             Self::NoGain => "the free space has no better place for it",
             Self::WholeEnough => "its fragments are so long that moving them gains nothing",
+            Self::Dear => "files that cost less come first",
             Self::LowSpace => "too little space is free",
             Self::Budget => "it is larger than the budget allows",
             Self::Cancelled => "stopped",

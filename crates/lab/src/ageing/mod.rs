@@ -47,7 +47,7 @@ pub struct AgeingSettings {
 }
 
 /// A method of maintaining a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Maintenance {
     /// No maintenance.
@@ -83,18 +83,22 @@ pub struct Course {
     pub seconds: f64,
 }
 
-/// Simulates the same days on one volume for each method of maintenance.
+/// Simulates the same days on one volume for each of these methods of maintenance.
 ///
 /// # Errors
 /// When a volume cannot be made, is not clean at the end, or did not have the same days.
-pub fn ageing(settings: &AgeingSettings, progress: &mut dyn FnMut(&str)) -> Result<Vec<Course>> {
+pub fn ageing(
+    settings: &AgeingSettings,
+    methods: &[Maintenance],
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Course>> {
     let spec = VolumeSpec::of(settings.kind, settings.mebibytes).mount("noatime");
     let spec = if settings.kind == FileSystemKind::Ext4 { spec.mkfs(&["-b", "4096"]) } else { spec };
     let base = LoopVolume::create(&spec)?;
     // One after the other: two btrfs of the same identity must never be mounted beside each other.
     base.unmount()?;
     let mut courses = Vec::new();
-    for maintenance in Maintenance::ALL {
+    for &maintenance in methods {
         let course =
             live(&base, maintenance, settings, progress).with_context(|| format!("the volume of {maintenance:?}"))?;
         courses.push(course);

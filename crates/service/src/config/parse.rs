@@ -122,6 +122,7 @@ fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
         mending: table.boolean(problems, "mending"),
         mending_budget: table.size(problems, "mending_budget", Bytes(0), any),
         mending_quiet: table.duration(problems, "mending_quiet", Duration::from_millis(500), DAY),
+        mending_patience: table.duration(problems, "mending_patience", Duration::ZERO, DAY),
         mending_rests: table.texts(problems, "mending_rests", schedule::WINDOW, |text| text.parse().ok()),
         pace: table.text(problems, "pace", "\"invisible\", \"balanced\" or \"fast\"", |text| text.parse().ok()),
         max_duty: table

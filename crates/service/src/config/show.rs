@@ -65,6 +65,7 @@ fn change(text: &mut String, change: &VolumeChange) {
     some("mending", change.mending.map(truth));
     some("mending_budget", change.mending_budget.map(size));
     some("mending_quiet", change.mending_quiet.map(duration));
+    some("mending_patience", change.mending_patience.map(duration));
     some("mending_rests", change.mending_rests.as_ref().map(|windows| list(windows)));
     some("pace", change.pace.map(|pace| string(&pace.to_string())));
     some("max_duty", change.max_duty.map(|duty| string(&duty.to_string())));

@@ -80,6 +80,8 @@ settings! {
     mending_budget: Bytes = Bytes(10 * GIB);
     /// How long a file must have been quiet before it is mended.
     mending_quiet: Duration = Duration::from_secs(5);
+    /// How long at most a file waits that will probably be deleted or written again soon; 0 is not at all.
+    mending_patience: Duration = Duration::from_secs(3600);
     /// When mending rests, and no scan is begun by itself.
     mending_rests: Vec<Window> = Vec::new();
     /// How much mending gives way to others who use the device.

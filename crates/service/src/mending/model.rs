@@ -13,6 +13,8 @@ use std::time::Duration;
 pub struct MendSettings {
     /// How long a file must not have been written to.
     pub quiet: Duration,
+    /// How long at most a file waits that will probably be deleted or written again soon; zero: no file waits for that.
+    pub patience: Duration,
     /// The most bytes to write for mending, each day on each volume.
     pub daily_budget: Bytes,
     /// The most bytes to move for each fragment that a file is fewer.
@@ -29,6 +31,7 @@ impl Default for MendSettings {
     fn default() -> Self {
         Self {
             quiet: Duration::from_secs(5),
+            patience: Duration::from_secs(60 * 60),
             daily_budget: Bytes(32 << 30),
             worth: Bytes(u64::MAX),
             resting: false,
@@ -154,6 +157,23 @@ pub struct Ungoverned;
 
 impl Governor for Ungoverned {}
 
+/// How many files wait for what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// For their turn: they could be mended now.
+    pub turn: u64,
+    /// To be quiet.
+    pub quiet: u64,
+    /// For the next attempt, because the last one came to nothing.
+    pub tried: u64,
+    /// For files that cost less.
+    pub dear: u64,
+    /// Because most files of their kind are soon deleted or written again.
+    pub short_lived: u64,
+    /// Because they fragmented again soon after they were mended.
+    pub again: u64,
+}
+
 /// What mending has done, and what is waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MendingSnapshot {
@@ -161,6 +181,8 @@ pub struct MendingSnapshot {
     pub queued: u64,
     /// Excess fragments that they have.
     pub queued_excess: u64,
+    /// What they wait for.
+    pub waits: Waits,
     /// A file is being mended now.
     pub at_work: bool,
     /// How long the current system call has not returned.

@@ -172,3 +172,101 @@ fn what_is_due_without_a_break_is_behind_and_neither_quiet_times_nor_rests_count
     queue.next(at(5020), &resting);
     assert_eq!(queue.behind(at(9999)), Duration::ZERO);
 }
+
+fn of_kind(number: u8) -> Candidate {
+    Candidate { path: Some(PathBuf::from(format!("/build/{number}.o"))), ..candidate(0, number, 10, 1) }
+}
+
+/// Files of a kind that nobody keeps for a minute.
+fn short_lived(queue: &mut Queue, settings: &MendSettings) {
+    for number in 0..20 {
+        queue.offer(of_kind(number), at(0), settings);
+        mends(queue.next(at(6), settings));
+    }
+    while let Some(now) = queue.lives.next_look() {
+        let file = queue.lives.to_look_at(now).unwrap();
+        if now >= at(50) { queue.lives.gone(&file, now) } else { queue.lives.alive(&file, now) }
+    }
+}
+
+#[test]
+fn a_file_that_is_likely_to_be_deleted_soon_waits_and_is_not_behind() {
+    let settings = MendSettings { longest_queue: 100, ..settings() };
+    let mut queue = Queue::default();
+    short_lived(&mut queue, &settings);
+    queue.offer(of_kind(100), at(1000), &settings);
+    queue.offer(candidate(0, 101, 5, 1), at(1000), &settings);
+    assert_eq!(queue.waits(at(1001)), Waits { quiet: 2, ..Waits::default() });
+    assert_eq!(mends(queue.next(at(1005), &settings)).candidate.file, key(0, 101), "another one is not held back");
+    let Next::Wait(wait) = queue.next(at(1005), &settings) else { panic!("it is mended") };
+    assert_eq!(wait.as_secs(), 51);
+    assert_eq!(queue.waits(at(1005)), Waits { short_lived: 1, ..Waits::default() });
+    assert_eq!(queue.behind(at(1050)), Duration::ZERO);
+    // It lives on.
+    queue.lives.alive(&key(0, 100), at(1057));
+    assert_eq!(mends(queue.next(at(1057), &settings)).candidate.file, key(0, 100));
+}
+
+#[test]
+fn a_file_that_is_reported_again_and_again_is_mended_within_an_hour_of_the_first_time() {
+    let settings = MendSettings { longest_queue: 100, ..settings() };
+    let mut queue = Queue::default();
+    // Mended so often in a row that it would wait for an hour.
+    for round in 0..12 {
+        queue.lives.wait_at_most(settings.patience);
+        queue.lives.mended(&key(0, 1), at(round));
+    }
+    let mut now = 100;
+    queue.offer(of_kind(1), at(now), &settings);
+    loop {
+        now += 60;
+        queue.offer(of_kind(1), at(now), &settings);
+        now += 6;
+        match queue.next(at(now), &settings) {
+            Next::Mend(_) => break,
+            Next::Wait(_) => assert_eq!(queue.waits(at(now)).again, 1),
+            Next::Idle => panic!("it was lost"),
+        }
+    }
+    assert!((3500..3700).contains(&now), "{now}");
+}
+
+#[test]
+fn what_is_not_quiet_when_its_turn_comes_waits_without_being_noticed_anew() {
+    let settings = MendSettings { longest_queue: 100, ..settings() };
+    let mut queue = Queue::default();
+    queue.offer(of_kind(1), at(0), &settings);
+    let job = mends(queue.next(at(10), &settings));
+    let before = format!("{:?}", queue.lives);
+    queue.not_quiet(job, at(10), &settings);
+    assert_eq!(format!("{:?}", queue.lives), before);
+    assert_eq!(queue.next(at(10), &settings), Next::Wait(Duration::from_secs(5)));
+    assert_eq!(mends(queue.next(at(15), &settings)).since, at(0));
+}
+
+#[test]
+fn a_dear_file_waits_for_cheaper_ones_and_is_mended_at_the_full_price_in_the_end() {
+    let settings = MendSettings { longest_queue: 100, ..settings() };
+    let mut queue = Queue::default();
+    queue.offer(candidate(0, 1, 100, 1), at(0), &settings);
+    let (mut now, mut prices) = (5, Vec::new());
+    loop {
+        let job = mends(queue.next(at(now), &settings));
+        let price = job.price(Bytes(4 << 20));
+        prices.push(price.0 >> 10);
+        if price == Bytes(4 << 20) {
+            break;
+        }
+        queue.dearer(job, at(now), &settings);
+        assert_eq!(queue.waits(at(now)), Waits { dear: 1, ..Waits::default() });
+        now += 5;
+    }
+    assert_eq!((prices, now), (vec![64, 128, 256, 512, 1024, 2048, 4096], 35));
+    // Of two that are ready the one that has not proved dear is first, whatever there is to gain.
+    queue.offer(candidate(0, 2, 100, 1), at(now), &settings);
+    let job = mends(queue.next(at(now + 5), &settings));
+    queue.dearer(job, at(now + 5), &settings);
+    queue.offer(candidate(0, 3, 1, 100), at(now + 5), &settings);
+    assert_eq!(mends(queue.next(at(now + 10), &settings)).candidate.file, key(0, 3));
+    assert_eq!(mends(queue.next(at(now + 10), &settings)).candidate.file, key(0, 2));
+}

@@ -3,18 +3,20 @@
 //! Owns the synchronization with the threads that offer files, and the consequences of each result for the queue. Runs
 //! at idle I/O priority, holds no lock while it mends, and opens the root of a volume only while it mends one file.
 
+use super::lasting::{is_for_good, is_passing};
 use super::model::{Candidate, Governor, MendEvent, MendSettings, MendSink, MendingSnapshot};
 use super::queue::{Job, Next, Queue};
 use crate::patience::join_until;
 use longrun_engine::{Observer, Permission, Turn};
-use longrun_engine::{Rescued, SkipReason, VolumeError};
+use longrun_engine::{SkipReason, VolumeError};
 use longrun_layout::Bytes;
 use longrun_prevention::{FileKey, Nanos, Watched};
-use longrun_sys::{DeviceNumber, FileHandle, OFlags};
+use longrun_sys::{DeviceNumber, Errno, FileHandle, OFlags};
 use longrun_volume::mend::{Limits, MendError, Mended, NotMended, Place};
 use longrun_volume::mend_file;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -196,6 +198,7 @@ impl Mending {
             queued: state.queue.len(),
             queued_excess: state.queue.excess(),
             at_work: state.current.is_some(),
+            waits: state.queue.waits(self.shared.now()),
             behind: state.queue.behind(self.shared.now()),
             silent: state.current.and(state.heard).map(|heard| heard.elapsed()).unwrap_or_default(),
             ..state.figures
@@ -234,37 +237,77 @@ impl Shared {
 fn work(shared: &Shared) {
     // Where the scheduler knows no such thing, no one is worse off than beside any other program.
     let _ = longrun_sys::yield_io_to_others();
-    while let Some((job, volume)) = next(shared) {
-        let point = volume.point.clone();
-        let outcome = attempt(shared, &job, &volume);
-        let event = settle(shared, job, outcome);
-        if let Some(event) = event {
-            shared.sink.mending(&point, &event);
+    while let Some((work, volume)) = next(shared) {
+        match work {
+            Work::Mend(job) => {
+                let outcome = attempt(shared, &job, &volume);
+                if let Some(event) = settle(shared, *job, outcome) {
+                    shared.sink.mending(&volume.point, &event);
+                }
+            }
+            Work::Look(file) => look_after(shared, &file, &volume),
         }
     }
 }
 
-/// Waits for the next job; `None` at the end.
-fn next(shared: &Shared) -> Option<(Job, Watched)> {
+/// What the worker does next.
+enum Work {
+    Mend(Box<Job>),
+    /// Look whether a file is still there.
+    Look(FileKey),
+}
+
+/// Waits for the next work; `None` at the end.
+fn next(shared: &Shared) -> Option<(Work, Watched)> {
     let mut state = shared.state();
     loop {
         if state.stopping {
             return None;
         }
-        let settings = state.settings;
-        let sleep = match state.queue.next(shared.now(), &settings) {
-            Next::Mend(job) => {
-                let Some(volume) = state.volumes.get(&job.candidate.file.volume).cloned() else { continue };
-                state.current = Some(job.candidate.file);
-                state.heard = Some(Instant::now());
-                shared.interrupt.store(false, Ordering::Release);
-                return Some((*job, volume));
-            }
-            Next::Wait(time) => time.min(LONGEST_SLEEP),
-            Next::Idle => LONGEST_SLEEP,
+        let (settings, now) = (state.settings, shared.now());
+        let (work, sleep) = match state.queue.next(now, &settings) {
+            Next::Mend(job) => (Some(Work::Mend(job)), Duration::ZERO),
+            // A disk may be asleep meanwhile.
+            _ if settings.resting => (None, LONGEST_SLEEP),
+            Next::Wait(time) => (state.queue.lives.to_look_at(now).map(Work::Look), time),
+            Next::Idle => (state.queue.lives.to_look_at(now).map(Work::Look), LONGEST_SLEEP),
         };
+        if let Some(work) = work {
+            let file = match &work {
+                Work::Mend(job) => job.candidate.file,
+                Work::Look(file) => *file,
+            };
+            let Some(volume) = state.volumes.get(&file.volume).cloned() else {
+                // Of a volume that is not watched nothing is followed.
+                state.queue.lives.forget_volume(file.volume);
+                continue;
+            };
+            state.current = Some(file);
+            state.heard = Some(Instant::now());
+            shared.interrupt.store(false, Ordering::Release);
+            return Some((work, volume));
+        }
+        let look = state.queue.lives.next_look().filter(|_| !settings.resting);
+        let look = look.map_or(LONGEST_SLEEP, |at| Duration::from_nanos(at.0.saturating_sub(now.0)));
+        let sleep = sleep.min(look).min(LONGEST_SLEEP);
         state = shared.changed.wait_timeout(state, sleep).unwrap_or_else(PoisonError::into_inner).0;
     }
+}
+
+/// Looks whether a followed file is still there.
+fn look_after(shared: &Shared, file: &FileKey, volume: &Watched) {
+    // Where the volume cannot be opened, nothing is known of its files.
+    let is_gone = volume.open_root().is_ok_and(|root| look(&root, &file.handle).is_err_and(is_gone));
+    let now = shared.now();
+    let mut state = shared.state();
+    state.current = None;
+    if is_gone {
+        state.queue.lives.gone(file, now)
+    } else {
+        state.queue.lives.alive(file, now)
+    }
+    drop(state);
+    shared.changed.notify_all();
 }
 
 /// How an attempt ended.
@@ -274,6 +317,10 @@ enum Outcome {
     /// It was written to just now.
     NotQuiet,
     Done(Mended),
+    /// It costs more than is paid now.
+    Dear,
+    /// It has been deleted.
+    Gone,
     Left(NotMended, Bytes),
     /// It failed this time.
     Failed(VolumeError),
@@ -285,7 +332,11 @@ fn attempt(shared: &Shared, job: &Job, volume: &Watched) -> Outcome {
     let vanished = || Outcome::Left(NotMended::Skipped(SkipReason::Vanished), Bytes(0));
     // Another volume is mounted there by now; the thread that watches the mounts reports it, too.
     let Ok(root) = volume.open_root() else { return vanished() };
-    let Some((size, idle)) = look(&root, &job.candidate.file.handle) else { return vanished() };
+    let (size, idle) = match look(&root, &job.candidate.file.handle) {
+        Ok(seen) => seen,
+        Err(errno) if is_gone(errno) => return Outcome::Gone,
+        Err(_) => return vanished(),
+    };
     if job.candidate.size.is_none() {
         return Outcome::Measured(size);
     }
@@ -295,9 +346,10 @@ fn attempt(shared: &Shared, job: &Job, volume: &Watched) -> Outcome {
     }
     let mut watch = Watch { shared, device: volume.device };
     let place = Place { root: &root, point: &volume.point };
-    let limits = Limits { budget: job.budget, worth: settings.worth, floor: None };
+    let limits = Limits { budget: job.budget, worth: settings.worth, price: job.price(settings.worth), floor: None };
     match (shared.mender)(place, &job.candidate.file.handle, limits, &mut watch) {
         Ok(mended) => Outcome::Done(mended),
+        Err(MendError::Left { reason: NotMended::Dear, .. }) => Outcome::Dear,
         Err(MendError::Left { reason, written }) => Outcome::Left(reason, written),
         Err(MendError::Volume(VolumeError::TooFull { .. })) => Outcome::Left(NotMended::LowSpace, Bytes(0)),
         Err(MendError::Volume(error)) if is_for_good(&error) => Outcome::Refused(error),
@@ -306,46 +358,21 @@ fn attempt(shared: &Shared, job: &Job, volume: &Watched) -> Outcome {
 }
 
 /// How long a file is, and since when no one has written to it.
-fn look(root: &File, handle: &FileHandle) -> Option<(Bytes, Duration)> {
+fn look(root: &File, handle: &FileHandle) -> Result<(Bytes, Duration), Errno> {
     let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(handle.open(root, flags).ok()?);
-    let meta = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let file = File::from(handle.open(root, flags)?);
+    let meta = file.metadata().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    if !meta.is_file() || meta.nlink() == 0 {
+        return Err(Errno::NOENT);
+    }
     // A time in the future was set by hand, and says nothing.
     let idle = meta.modified().ok().and_then(|time| SystemTime::now().duration_since(time).ok());
-    Some((Bytes(meta.len()), idle.unwrap_or(Duration::MAX)))
+    Ok((Bytes(meta.len()), idle.unwrap_or(Duration::MAX)))
 }
 
-/// Whether no later attempt can go better, as long as the volume is mounted. What the kernel could not do once (no
-/// memory, one bad block, a device that was away) it may do the next time.
-fn is_for_good(error: &VolumeError) -> bool {
-    match error {
-        VolumeError::NotAVolume { .. } | VolumeError::Unsupported { .. } | VolumeError::Damaged { .. } => true,
-        // A file whose data could not be put back is one too many.
-        VolumeError::Unwritten { rescued, .. } => !matches!(**rescued, Rescued::PutBack),
-        VolumeError::NotWritable { .. }
-        | VolumeError::Image(_)
-        | VolumeError::Unfinished { .. }
-        | VolumeError::NoDiscards { .. }
-        | VolumeError::InUse { .. }
-        | VolumeError::NotPermitted { .. }
-        | VolumeError::TooFull { .. }
-        | VolumeError::MemoryLimit { .. }
-        | VolumeError::Io { .. }
-        | VolumeError::Barrier { .. }
-        | VolumeError::Interrupted => false,
-    }
-}
-
-/// Whether a later attempt may go better.
-fn is_passing(reason: NotMended) -> bool {
-    use SkipReason::{Blocked, Busy, Changed, Executing, SpaceNeeded, TargetTaken};
-    match reason {
-        NotMended::NoGain | NotMended::LowSpace | NotMended::Cancelled | NotMended::OtherOptimizer => true,
-        NotMended::Skipped(reason) => {
-            matches!(reason, Busy | Changed | Executing | SpaceNeeded | TargetTaken | Blocked)
-        }
-        NotMended::Shared | NotMended::Compressed | NotMended::WholeEnough | NotMended::Budget => false,
-    }
+/// Whether the kernel says that there is no such file, rather than that it could not look.
+fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::STALE | Errno::NOENT)
 }
 
 /// Records an outcome; returns what there is to report about it.
@@ -358,6 +385,11 @@ fn settle(shared: &Shared, job: Job, outcome: Outcome) -> Option<MendEvent> {
         state.queue.worked(job.candidate.file.volume);
     }
     let Candidate { file, path, excess, .. } = job.candidate.clone();
+    match &outcome {
+        Outcome::Done(_) => state.queue.lives.mended(&file, now),
+        Outcome::Gone => state.queue.lives.gone(&file, now),
+        _ => {}
+    }
     let spent = match &outcome {
         Outcome::Done(mended) => mended.moved,
         Outcome::Left(_, written) => *written,
@@ -371,14 +403,22 @@ fn settle(shared: &Shared, job: Job, outcome: Outcome) -> Option<MendEvent> {
             None
         }
         Outcome::NotQuiet => {
-            let candidate = job.candidate;
-            state.queue.offer(candidate, now, &settings);
+            state.queue.not_quiet(job, now, &settings);
+            None
+        }
+        Outcome::Dear => {
+            state.queue.dearer(job, now, &settings);
             None
         }
         Outcome::Done(Mended { before, after, moved }) => {
             state.figures.mended += 1;
             state.figures.removed += before.saturating_sub(after);
             Some(MendEvent::Mended { file, path, before, after, moved })
+        }
+        Outcome::Gone => {
+            state.figures.left += 1;
+            let reason = NotMended::Skipped(SkipReason::Vanished);
+            Some(MendEvent::Left { file, path, excess, reason, moved: Bytes(0) })
         }
         Outcome::Left(reason, moved) if is_passing(reason) && state.volumes.contains_key(&file.volume) => {
             if state.queue.postpone(job, now, &settings) {

@@ -4,7 +4,7 @@ use super::units::taken_apart;
 use super::{BtrfsScan, BtrfsVolume, Chunk, ChunkKind, DataExtent, Profile, Subvolume, names, scan, trimming, unfit};
 use crate::Target;
 use crate::file_system::FileSystem;
-use crate::mend::{self, Limits, MendError, Mended, Place};
+use crate::mend::{self, Limits, MendError, Mended, Place, Steering};
 use crate::reclaim::{FreePieces, Trimming};
 use crate::survey::{DeviceSpace, Names, Owner, Part, Source, Survey, free_piece};
 use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
@@ -50,7 +50,7 @@ impl FileSystem for Btrfs {
         limits: Limits,
         observer: &mut dyn Observer,
     ) -> Result<Mended, MendError> {
-        mend::by_sharing(place, handle, limits, observer)
+        mend::by_sharing(place, handle, limits, Steering::None, observer)
     }
 
     fn trimming(&self, root: &File, target: &Target) -> Result<Trimming, VolumeError> {

@@ -33,8 +33,15 @@ pub(super) fn gather(
     };
     let floor = Floor::of(Some(LEAST_FREE), root).map_err(|errno| name.failed("reading the free space")(errno))?;
     let place = Place { root, point: &name.0 };
-    let unit =
-        Unit { place, subjects: &subjects, parts: &task.parts, floor, durable: Durable::WithTheCommit, beside: false };
+    let unit = Unit {
+        place,
+        subjects: &subjects,
+        parts: &task.parts,
+        floor,
+        durable: Durable::WithTheCommit,
+        beside: false,
+        at: None,
+    };
     let mut written = Bytes(0);
     let done = rewrite(unit, meter, &mut written);
     meter.wrote(written);

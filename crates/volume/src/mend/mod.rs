@@ -1,16 +1,19 @@
 //! Mending: defragments one file of a mounted volume without a scan of the volume.
 //!
-//! Owns the choice of the method and of the parts to move ([`worth`]). On ext4 it uses the engine that optimizes
+//! Owns the choice of the method and of the parts to move ([`worth`], [`joins`]). On ext4 it uses the engine that optimizes
 //! volumes, with a plan for one file ([`crate::ext4`]). On XFS and btrfs it makes a copy, which the kernel compares
 //! with the file and then shares in place of its blocks ([`sharing`]). Never changes a byte or a time stamp, never
 //! insists on a file that changes meanwhile, and never leaves a file in more fragments.
 
+mod joins;
 pub(crate) mod sharing;
 mod worth;
 
 pub use crate::remap::Place;
 pub use longrun_engine::share::NotMended;
 pub(crate) use worth::worth_moving;
+
+pub(crate) use sharing::Steering;
 
 use crate::mounted::admission;
 use crate::mounted::lock_place::VolumeLock;
@@ -28,6 +31,9 @@ pub struct Limits {
     pub budget: Bytes,
     /// The most bytes to move for each fragment that the file is fewer: longer ones stay where they are.
     pub worth: Bytes,
+    /// The same for the time being. What costs more is left for later ([`NotMended::Dear`]), because it may cost less when
+    /// other files have made room. On XFS and btrfs.
+    pub price: Bytes,
     /// Free space that stays with others at any moment, twice of it to begin with; by default a fiftieth of the
     /// volume, at least 32 MiB, at most 1 GiB, and on ext4 what the guard of every optimizer keeps.
     pub floor: Option<Bytes>,
@@ -35,7 +41,8 @@ pub struct Limits {
 
 impl Limits {
     /// As many bytes as it takes.
-    pub const NONE: Self = Self { budget: Bytes(u64::MAX), worth: Bytes(u64::MAX), floor: None };
+    pub const NONE: Self =
+        Self { budget: Bytes(u64::MAX), worth: Bytes(u64::MAX), price: Bytes(u64::MAX), floor: None };
 }
 
 /// A file that was mended, or that did not need it.
@@ -85,12 +92,13 @@ pub(crate) fn by_sharing(
     place: Place<'_>,
     handle: &FileHandle,
     limits: Limits,
+    steering: Steering,
     observer: &mut dyn Observer,
 ) -> Result<Mended, MendError> {
     refuse_growing(place)?;
     let alone = VolumeLock::for_one_file(place.root, place.point);
     let _alone = alone.map_err(MendError::unless_in_use)?;
-    sharing::mend(place, handle, limits, observer)
+    sharing::mend(place, handle, limits, steering, observer)
 }
 
 /// Refuses volumes on which each rewritten block takes space of a pool or a snapshot below, as whole-volume runs do.

@@ -6,10 +6,10 @@
 use longrun_layout::{BlockSize, Bytes, LogicalRange, Run};
 
 /// A fragment of a file.
-struct Fragment {
+pub(super) struct Fragment {
     /// In blocks of the file.
-    logical: LogicalRange,
-    length: Bytes,
+    pub(super) logical: LogicalRange,
+    pub(super) length: Bytes,
     /// Whether the one before it moves in the cheapest choice in which this one stays, and in that in which it moves.
     before_moves: [bool; 2],
 }
@@ -40,7 +40,7 @@ pub(crate) fn worth_moving(runs: &[Run], block_size: BlockSize, worth: Bytes) ->
 }
 
 /// Neighbours on the volume are one, as in all counts of fragments.
-fn fragments(runs: &[Run], block_size: BlockSize) -> Vec<Fragment> {
+pub(super) fn fragments(runs: &[Run], block_size: BlockSize) -> Vec<Fragment> {
     let pieces = runs.chunk_by(|a, b| a.extent().end() == b.physical);
     let fragment = |pieces: &[Run]| {
         let (first, last) = pieces.first().zip(pieces.last())?;

@@ -7,7 +7,7 @@ use super::extents::left_for;
 use longrun_engine::share::NotMended;
 use longrun_engine::share::unit::UnitPlan;
 use longrun_engine::{FileMap, SkipReason};
-use longrun_layout::{BlockSize, Blocks, Bytes, LogicalBlock, Run};
+use longrun_layout::{BlockSize, Blocks, Bytes, Extent, LogicalBlock, LogicalRange, Run};
 use longrun_sys::{ByteRange, Errno, FileSystem, Mapping};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -56,6 +56,19 @@ impl Floor {
 pub(crate) struct Donor {
     pub(super) file: File,
     pub(super) map: FileMap,
+    /// The copy begins so many blocks behind the beginning of the file.
+    shift: Blocks,
+}
+
+/// A place directly beside a block of a file, and that block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Beside {
+    /// The place, which was free when it was looked at.
+    pub(crate) place: Extent,
+    /// The block in the file.
+    pub(crate) neighbour: LogicalBlock,
+    /// Whether the neighbour comes first.
+    pub(crate) behind: bool,
 }
 
 impl Donor {
@@ -91,7 +104,48 @@ impl Donor {
         if found < planned.length {
             return Err(Errno::OPNOTSUPP);
         }
-        Ok(Self { file, map: FileMap::new(runs) })
+        Ok(Self { file, map: FileMap::new(runs), shift: Blocks(0) })
+    }
+
+    /// Allocates a copy of `size` bytes at a place directly beside a block of `source`, on XFS; `None` when it cannot be had.
+    ///
+    /// The allocator of XFS aims at the blocks next to those that the file has at that place already. So the donor shares the
+    /// neighbour first, and is allocated right in front of it or behind it.
+    pub(super) fn beside(
+        directory: &File,
+        block_size: BlockSize,
+        source: &File,
+        at: Beside,
+        size: Bytes,
+    ) -> Result<Option<Self>, Errno> {
+        let length = at.place.length;
+        let (shift, anchor) = if at.behind { (Blocks(1), Blocks(0)) } else { (Blocks(0), length) };
+        // Whatever becomes of it, its share of the neighbour goes back when it is dropped.
+        let mut donor =
+            Self { file: File::from(longrun_sys::temporary_file(directory)?), map: FileMap::default(), shift };
+        let neighbour = ByteRange::of_blocks(block_size, at.neighbour, Blocks(1));
+        longrun_sys::share_blocks_of(source, neighbour, &donor.file, block_size.to_bytes(anchor))?;
+        let begin = LogicalBlock(shift.0);
+        match longrun_sys::allocate(&donor.file, ByteRange::of_blocks(block_size, begin, length)) {
+            Ok(()) => {}
+            Err(Errno::NOSPC) => return Ok(None),
+            Err(errno) => return Err(errno),
+        }
+        if at.behind {
+            // Where the data ends the file must end.
+            longrun_sys::set_length(&donor.file, block_size.to_bytes(shift) + size)?;
+        }
+        let extents = longrun_sys::map_file(&donor.file, ByteRange::ALL, Mapping::AsIs)?;
+        let whole = FileMap::new(extents.iter().filter_map(|extent| extent.run(block_size)));
+        let copy = LogicalRange { start: begin, length };
+        donor.map = FileMap::new(whole.within(copy).map(|run| Run { logical: run.logical - shift, ..run }));
+        let lies = donor.map.lies(LogicalBlock(0), at.place.start, length) == length;
+        Ok(lies.then_some(donor))
+    }
+
+    /// Where a block of the copy is in the donor's file.
+    pub(super) fn place(&self, block: LogicalBlock) -> LogicalBlock {
+        block + self.shift
     }
 
     /// Copies a range of `file`; `range` is in bytes of the file, `to` the place in the donor.
@@ -110,7 +164,7 @@ impl Donor {
     /// Parts with a range that the file has taken: as long as both have it, a process that writes to the file would get new
     /// blocks for that. When it fails, closing the donor does it later.
     pub(super) fn part_with(&self, block_size: BlockSize, start: LogicalBlock, length: Blocks) {
-        let _ = longrun_sys::punch(&self.file, ByteRange::of_blocks(block_size, start, length));
+        let _ = longrun_sys::punch(&self.file, ByteRange::of_blocks(block_size, self.place(start), length));
     }
 }
 

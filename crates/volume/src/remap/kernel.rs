@@ -1,7 +1,7 @@
 //! The primitives for writing files again on a mounted XFS or btrfs: one system call each.
 
 use super::Place;
-use super::donor::{Donor, Floor, directory_of};
+use super::donor::{Beside, Donor, Floor, directory_of};
 use super::extents::left_for;
 use super::subject::Subject;
 use crate::mounted::reading::{ask_for, await_read};
@@ -25,6 +25,8 @@ pub(crate) struct Unit<'a> {
     pub(crate) durable: Durable,
     /// Whether the file system would look for space beside the file.
     pub(crate) beside: bool,
+    /// Directly beside this block of the only file, or nowhere.
+    pub(crate) at: Option<Beside>,
 }
 
 /// Rewrites the unit ([`longrun_engine::share::rewrite`]).
@@ -96,6 +98,14 @@ impl Sharing for Kernel<'_> {
 
     fn allocate(&mut self, plan: &UnitPlan, copy: usize, bytes: Bytes, attempt: Attempt) -> Result<Donor, NotMended> {
         let root = self.unit.place.root;
+        if let Some(at) = self.unit.at {
+            let subject = self.unit.subjects.first().ok_or(NotMended::NoGain)?;
+            let directory = directory_of(&subject.file);
+            let directory = directory.as_ref().unwrap_or(root);
+            let donor = Donor::beside(directory, self.block_size, &subject.file, at, bytes);
+            // Whatever is in the way: the file is mended in the usual way then, which tells the reason if that fails, too.
+            return donor.ok().flatten().ok_or(NotMended::NoGain);
+        }
         let first = self.unit.subjects.first().filter(|_| attempt == Attempt::Beside);
         let beside = first.and_then(|subject| directory_of(&subject.file));
         let directory = beside.as_ref().unwrap_or(root);
@@ -125,7 +135,7 @@ impl Sharing for Kernel<'_> {
     }
 
     fn copy(&mut self, from: MemberRange, copy: &Donor, to: LogicalBlock) -> Result<(), Ended> {
-        let to = self.block_size.to_bytes(Blocks(to.0));
+        let to = self.block_size.to_bytes(Blocks(copy.place(to).0));
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(COPIED_AT_ONCE.0 as usize, 0);
         let (subject, range) = self.locate(from)?;
@@ -151,7 +161,7 @@ impl Sharing for Kernel<'_> {
     ) -> Result<Compared, Ended> {
         let (subject, range) = self.locate(range)?;
         let rest = ByteRange { start: range.start + done, length: range.length.saturating_sub(done) };
-        let at = self.block_size.to_bytes(Blocks(at.0)) + done;
+        let at = self.block_size.to_bytes(Blocks(copy.place(at).0)) + done;
         match longrun_sys::share_if_same(&copy.file, at, &subject.file, rest) {
             Ok(Shared::Same(bytes)) => Ok(Compared::Same(bytes)),
             Ok(Shared::Differs) => Ok(Compared::Differs),

@@ -9,7 +9,7 @@ mod extents;
 mod kernel;
 mod subject;
 
-pub(crate) use donor::Floor;
+pub(crate) use donor::{Beside, Floor};
 pub(crate) use extents::{Sharers, Survey};
 pub(crate) use kernel::{Unit, rewrite};
 pub(crate) use subject::{Subject, open};

@@ -7,7 +7,7 @@ use super::{XfsVolume, names, trimming, withhold_anchors};
 use crate::Target;
 use crate::file_by_file::{FileByFile, picture};
 use crate::file_system::FileSystem;
-use crate::mend::{self, Limits, MendError, Mended, Place};
+use crate::mend::{self, Limits, MendError, Mended, Place, Steering};
 use crate::reclaim::Trimming;
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
 use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
@@ -49,7 +49,7 @@ impl FileSystem for Xfs {
         limits: Limits,
         observer: &mut dyn Observer,
     ) -> Result<Mended, MendError> {
-        mend::by_sharing(place, handle, limits, observer)
+        mend::by_sharing(place, handle, limits, Steering::Beside, observer)
     }
 
     fn trimming(&self, root: &File, target: &Target) -> Result<Trimming, VolumeError> {

@@ -5,7 +5,7 @@ use super::log::Log;
 use super::scan::scan;
 use crate::Target;
 use crate::file_by_file::OneByOne;
-use crate::mend::{Limits, MendError, Mended, NotMended, Place, sharing};
+use crate::mend::{Limits, MendError, Mended, NotMended, Place, Steering, sharing};
 use crate::mounted::Named;
 use crate::mounted::lock_place::VolumeLock;
 use longrun_engine::{Observer, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
@@ -74,6 +74,6 @@ impl OneByOne for XfsFiles {
         let place = Place { root: &self.root, point: &self.name.0 };
         let vanished = || MendError::left(NotMended::Skipped(SkipReason::Vanished));
         let handle = FileHandle::on_xfs(file).ok_or_else(vanished)?;
-        sharing::mend(place, &handle, limits, observer)
+        sharing::mend(place, &handle, limits, Steering::None, observer)
     }
 }

@@ -9,6 +9,7 @@
 //! Never keeps a block that was not wanted, and never takes so many that others run short.
 
 use super::allocator::{GroupModel, Request};
+use super::discards::Discards;
 use super::donor::{Donor, DonorId, END};
 use super::guard::Shared;
 use crate::ext4::Named;
@@ -198,7 +199,20 @@ impl Session<'_> {
         // What was freed lately, by others or by us, can be obtained only after a commit.
         self.capturer.count(1);
         longrun_sys::sync_volume(self.capturer.root).map_err(self.capturer.name.failed("committing freed space"))?;
+        self.await_discards(&left)?;
         self.pass(&left).map(drop)
+    }
+
+    /// On a volume that is mounted with `discard`, what has just been freed is out of the allocator's reach once more, run by
+    /// run, and free blocks beside it are, too: returns when all of `missing` is there, or is not being discarded.
+    fn await_discards(&self, missing: &ExtentSet) -> Result<(), VolumeError> {
+        let Some(discards) = Discards::of(self.capturer.root) else { return Ok(()) };
+        let Some((first, last)) = missing.iter().next().zip(missing.iter().last()) else { return Ok(()) };
+        let span = Extent::between(first.start, last.end());
+        discards.wait(|| {
+            let free: ExtentSet = self.capturer.free_in(span)?.iter().collect();
+            Ok(missing.iter().all(|extent| free.covers(extent)))
+        })
     }
 
     /// Goes through the groups once; returns what it did not get.

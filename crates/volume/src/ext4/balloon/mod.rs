@@ -6,6 +6,7 @@
 mod allocator;
 mod capture;
 mod commits;
+mod discards;
 mod donor;
 mod guard;
 mod skeleton;

@@ -5,12 +5,12 @@
 mod common;
 
 use anyhow::{Context, Result, ensure};
-use longrun_engine::{Settings, Unobserved};
+use longrun_engine::{NoProgress, Placed, Settings, Unobserved, Volume};
 use longrun_image::{Disk, MemoryDisk};
 use longrun_lab::ntfs::{Census, Cuts, Fixture, Inventory, Spec, Stage};
 use longrun_lab::oracle::ntfs as oracle;
 use longrun_lab::{longrun_binary, tool};
-use longrun_layout::Bytes;
+use longrun_layout::{Bytes, Extent};
 use longrun_planner::Mode;
 use longrun_volume::ntfs::NtfsVolume;
 use std::fs;
@@ -186,6 +186,35 @@ fn loop_power_lost_at_any_moment_leaves_a_clean_volume_with_every_byte() {
     assert!(states >= 100, "{states}");
     // Where the list of $MFT's own extents has to be rewritten while $MFT moves.
     cut(Spec::fragmented_mft(), true, 10, 3).unwrap();
+}
+
+#[test]
+fn loop_mft_can_be_the_first_that_moves_and_power_be_lost_then() {
+    let fixture = Fixture::make(Spec::small()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let journal = directory.path().join("journal");
+    let disk = Arc::new(MemoryDisk::new(fixture.read().unwrap()));
+    let mut volume = NtfsVolume::open(Path::new("cut"), Arc::clone(&disk) as Arc<dyn Disk>, &journal).unwrap();
+    let layout = volume.scan(&NoProgress).unwrap();
+    let mft = layout.files().find(|file| file.record.inode.0 == 0).unwrap();
+    let first = mft.runs().next().unwrap();
+    let piece = layout.free().iter().find(|piece| piece.length >= first.length).unwrap();
+    let target = Extent { start: piece.start, length: first.length };
+    assert_eq!(volume.capture(&[target].into_iter().collect()).unwrap().total(), first.length);
+    let done = volume.exchange(mft.id(), first.logical, target.start, first.length).unwrap();
+    assert_eq!(done.blocks, first.length);
+    // The power goes: the run is not closed.
+    let (left, held) = (disk.content(), fs::read(&journal).unwrap());
+    drop(volume);
+    fs::write(&journal, held).unwrap();
+    let found = Arc::new(MemoryDisk::new(left));
+    drop(NtfsVolume::open(Path::new("cut"), Arc::clone(&found) as Arc<dyn Disk>, &journal).unwrap());
+    let image = directory.path().join("image");
+    fs::write(&image, found.content()).unwrap();
+    oracle::check(&image).unwrap();
+    assert!(!oracle::is_dirty(&image).unwrap());
+    let expected = Inventory::of(&fixture.image()).unwrap();
+    assert_eq!(expected.difference(&Inventory::of(&image).unwrap()), None);
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl DiskImage {
         if !is_mounted(kind) {
             let part = Part::new(Arc::clone(&self.disk), volume.start, volume.length);
             let disk: Arc<dyn Disk> = Arc::new(part.ok_or_else(|| unsupported("a partition outside of the disk"))?);
-            let journal = ntfs::journal_of(&self.path, volume.number);
+            let journal = ntfs::journal_of(&self.path, volume.number, &*disk);
             let target = Target {
                 given,
                 subject: Subject::Image,

@@ -2,6 +2,7 @@
 
 use super::NtfsVolume;
 use super::admission::{is_interrupted, refusals};
+use super::boot::Geometry;
 use super::fault::Fault;
 use super::names::Paths;
 use super::reader::Reader;
@@ -68,18 +69,23 @@ fn opened(device: &Path, inside: Option<&Inside>, access: Access) -> Result<(Arc
         return Ok((Arc::clone(&inside.disk), inside.journal.clone()));
     }
     let disk = FileDisk::open(device, access).map_err(|error| VolumeError::Image(Box::new(error)))?;
-    Ok((Arc::new(disk), journal_of(device, None)))
+    let journal = journal_of(device, None, &disk);
+    Ok((Arc::new(disk), journal))
 }
 
-/// The journal of a volume, or of that in one partition: beside an image, so that it goes where the image goes; that of a
-/// device in the state directory.
-pub(crate) fn journal_of(device: &Path, partition: Option<u32>) -> PathBuf {
+/// The journal of the volume on `disk`, which is a device or image, or that of one of its partitions. It lies beside an image, so
+/// that it goes where the image goes; that of a device, whose name can be another one tomorrow, in the state directory by the serial number
+/// of the volume.
+pub(crate) fn journal_of(device: &Path, partition: Option<u32>, disk: &dyn Disk) -> PathBuf {
     let is_device = std::fs::metadata(device).is_ok_and(|meta| meta.file_type().is_block_device());
+    if is_device && let Ok(geometry) = Geometry::read(disk) {
+        return Path::new(STATE_DIRECTORY).join(format!("ntfs-{:016x}.longrun-journal", geometry.serial));
+    }
     let mut name = OsString::from(".");
     name.push(device.file_name().unwrap_or_default());
     name.push(partition.map(|number| format!("#{number}")).unwrap_or_default());
     name.push(".longrun-journal");
-    if is_device { Path::new(STATE_DIRECTORY).join(name) } else { device.with_file_name(name) }
+    device.with_file_name(name)
 }
 
 struct Found {

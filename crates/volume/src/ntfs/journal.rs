@@ -9,9 +9,9 @@ use longrun_image::Disk;
 use longrun_layout::Bytes;
 use longrun_sys::OFlags;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What a device writes as one, and what a crash leaves old or new.
@@ -34,6 +34,11 @@ pub(super) enum Phase {
     Free,
 }
 
+/// The mark of an entry that is no write, but tells what was copied before.
+const COPIED: u32 = 3;
+/// Copies have a checksum for each so many bytes.
+const COPIED_BLOCK: usize = 64 << 10;
+
 const PHASES: [Phase; 3] = [Phase::Allocate, Phase::Change, Phase::Free];
 
 /// One write of a transaction: whole sectors.
@@ -42,6 +47,22 @@ pub(super) struct Write {
     pub(super) phase: Phase,
     pub(super) at: Bytes,
     pub(super) data: Vec<u8>,
+}
+
+/// What was copied before a transaction that refers to it. A volume that was restored from a backup since, or is another one with
+/// the same serial number, does not have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Copied {
+    at: Bytes,
+    length: u64,
+    /// Of each [`COPIED_BLOCK`].
+    sums: Vec<u32>,
+}
+
+impl Copied {
+    pub(super) fn new(at: Bytes, data: &[u8]) -> Self {
+        Self { at, length: data.len() as u64, sums: data.chunks(COPIED_BLOCK).map(crc32c::crc32c).collect() }
+    }
 }
 
 /// Why a journal could not be used.
@@ -56,6 +77,11 @@ pub(super) enum JournalError {
     /// What the journal would complete was written to by somebody else since.
     #[error("the volume was changed by another program after Longrun was interrupted, at byte {0}")]
     Changed(Bytes),
+    /// What was copied before the interruption is not on the volume.
+    #[error(
+        "the volume is not the one that Longrun was interrupted on, or was restored from a backup since; if so, delete the journal"
+    )]
+    Restored,
 }
 
 /// The journal of a volume.
@@ -91,6 +117,10 @@ impl Journal {
 
     /// Makes an empty journal whose name is durable.
     pub(super) fn create(path: &Path, serial: u64, length: Bytes) -> io::Result<Self> {
+        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            // That of the service, which need not run here.
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
         let file = options().create(true).truncate(false).open(path)?;
         let journal = Self { file, path: path.to_owned(), serial, length, mark: 0 };
         journal.put_header(0, 0)?;
@@ -110,8 +140,14 @@ impl Journal {
     }
 
     /// Makes a transaction durable. `disk` is asked for what it replaces.
-    pub(super) fn put(&self, disk: &dyn Disk, writes: &[Write]) -> io::Result<()> {
+    pub(super) fn put(&self, disk: &dyn Disk, copies: &[Copied], writes: &[Write]) -> io::Result<()> {
         let mut body = Vec::new();
+        for copied in copies {
+            body.extend(COPIED.to_le_bytes());
+            body.extend(copied.at.0.to_le_bytes());
+            body.extend(copied.length.to_le_bytes());
+            body.extend(copied.sums.iter().flat_map(|sum| sum.to_le_bytes()));
+        }
         let mut old = vec![0; SECTOR];
         for write in writes {
             body.extend((write.phase as u32).to_le_bytes());
@@ -212,6 +248,7 @@ struct Header {
 /// A transaction that may be on the volume in part.
 #[derive(Debug)]
 pub(super) struct Pending {
+    copies: Vec<Copied>,
     writes: Vec<Write>,
     /// The checksums that each sector may have: what it was, and what it becomes.
     expected: BTreeMap<u64, Vec<u32>>,
@@ -220,15 +257,22 @@ pub(super) struct Pending {
 impl Pending {
     /// `None` when it does not fit the volume: then it was not written by this program.
     fn parse(mut body: &[u8], length: Bytes) -> Option<Self> {
-        let mut pending = Self { writes: Vec::new(), expected: BTreeMap::new() };
+        let mut pending = Self { copies: Vec::new(), writes: Vec::new(), expected: BTreeMap::new() };
         while !body.is_empty() {
             let (entry, rest) = body.split_at_checked(ENTRY)?;
-            let phase = PHASES.into_iter().find(|phase| *phase as u32 == le32(entry, 0))?;
             let (at, bytes) = (le64(entry, 4), usize::try_from(le64(entry, 12)).ok()?);
             let sectors = bytes / SECTOR;
             if bytes % SECTOR != 0 || at.checked_add(bytes as u64)? > length.0 {
                 return None;
             }
+            if le32(entry, 0) == COPIED {
+                let (sums, rest) = rest.split_at_checked(4 * bytes.div_ceil(COPIED_BLOCK))?;
+                let sums = sums.chunks_exact(4).map(|sum| le32(sum, 0)).collect();
+                pending.copies.push(Copied { at: Bytes(at), length: bytes as u64, sums });
+                body = rest;
+                continue;
+            }
+            let phase = PHASES.into_iter().find(|phase| *phase as u32 == le32(entry, 0))?;
             let (sums, rest) = rest.split_at_checked(4 * sectors)?;
             let (data, rest) = rest.split_at_checked(bytes)?;
             for ((sum, new), number) in sums.chunks_exact(4).zip(data.chunks_exact(SECTOR)).zip(0..) {
@@ -250,7 +294,28 @@ impl Pending {
                 return Err(JournalError::Changed(Bytes(*at)));
             }
         }
+        self.check_copies(disk)?;
         Ok(apply(disk, &self.writes)?)
+    }
+
+    /// Looks whether everything is there that was copied. What the transaction itself writes to is left out: it was looked at.
+    fn check_copies(&self, disk: &dyn Disk) -> Result<(), JournalError> {
+        let mut block = vec![0; COPIED_BLOCK];
+        for copied in &self.copies {
+            for (number, sum) in (0u64..).zip(&copied.sums) {
+                let within = number * COPIED_BLOCK as u64;
+                let (start, length) = (copied.at.0 + within, (copied.length - within).min(COPIED_BLOCK as u64));
+                if self.expected.range(start..start + length).next().is_some() {
+                    continue;
+                }
+                let block = block.get_mut(..length as usize).unwrap_or_default();
+                disk.read(Bytes(start), block)?;
+                if crc32c::crc32c(block) != *sum {
+                    return Err(JournalError::Restored);
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -288,7 +353,7 @@ mod tests {
         let path = directory.path().join("journal");
         let disk = MemoryDisk::new(vec![9; 8192]);
         let journal = Journal::create(&path, 77, LENGTH).unwrap();
-        journal.put(&disk, &writes()).unwrap();
+        journal.put(&disk, &[], &writes()).unwrap();
         apply(&disk, &writes()).unwrap();
         let mut random = fastrand::Rng::with_seed(5);
         for cut in 0..=disk.events() {
@@ -311,7 +376,7 @@ mod tests {
         let path = directory.path().join("journal");
         let disk = MemoryDisk::new(vec![9; 8192]);
         let journal = Journal::create(&path, 77, LENGTH).unwrap();
-        journal.put(&disk, &writes()).unwrap();
+        journal.put(&disk, &[], &writes()).unwrap();
         disk.write(Bytes(2048 + 1024), &[5; 512]).unwrap();
         let before = disk.content();
         let error = journal.pending().unwrap().unwrap().replay(&disk).unwrap_err();
@@ -321,12 +386,27 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_that_was_restored_from_a_backup_since_is_not_touched() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let disk = MemoryDisk::new(vec![9; 8192]);
+        disk.write(Bytes(6144), &[7; 1024]).unwrap();
+        let journal = Journal::create(&path, 77, LENGTH).unwrap();
+        journal.put(&disk, &[Copied::new(Bytes(6144), &[7; 1024])], &writes()).unwrap();
+        let backup = MemoryDisk::new(vec![9; 8192]);
+        let error = journal.pending().unwrap().unwrap().replay(&backup).unwrap_err();
+        assert!(matches!(error, JournalError::Restored), "{error}");
+        assert_eq!(backup.content(), vec![9; 8192]);
+        journal.pending().unwrap().unwrap().replay(&disk).unwrap();
+    }
+
+    #[test]
     fn a_journal_that_was_not_written_as_a_whole_says_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
         let disk = MemoryDisk::new(vec![9; 8192]);
         let journal = Journal::create(&path, 77, LENGTH).unwrap();
-        journal.put(&disk, &writes()).unwrap();
+        journal.put(&disk, &[], &writes()).unwrap();
         let whole = std::fs::read(&path).unwrap();
         for length in (0..whole.len()).step_by(97) {
             std::fs::write(&path, &whole[..length]).unwrap();

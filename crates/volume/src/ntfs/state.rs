@@ -8,7 +8,7 @@ use super::bitmap::Bitmap;
 use super::boot::{BOOT_BYTES, Geometry};
 use super::fault::{Fault, Read, damaged};
 use super::file::{Composed, MFT, NtfsFile, Records};
-use super::journal::{Journal, Phase, Write, apply};
+use super::journal::{Copied, Journal, Phase, Write, apply};
 use super::reader::{Reader, system};
 use super::record::Record;
 use super::runs::Map;
@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) vacated: ExtentSet,
     journal: Journal,
     is_marked: bool,
+    /// What was copied since the last commit.
+    copies: Vec<Copied>,
     /// A commit failed: what is on the disk is known to the journal alone.
     has_failed: bool,
 }
@@ -83,6 +85,7 @@ impl State {
             vacated: ExtentSet::new(),
             journal,
             is_marked,
+            copies: Vec::new(),
             has_failed: false,
         })
     }
@@ -101,16 +104,24 @@ impl State {
     }
 
     /// Copies clusters. The target must be free.
-    pub(super) fn copy(&self, source: Extent, target: Extent, buffer: &mut Vec<u8>) -> Result<(), CopyError> {
+    pub(super) fn copy(&self, source: Extent, target: Extent, buffer: &mut Vec<u8>) -> Result<Copied, CopyError> {
         let geometry = &self.reader.geometry;
         buffer.resize(geometry.bytes(source.length.0) as usize, 0);
+        let to = Bytes(geometry.bytes(target.start.0));
         self.reader.disk.read(Bytes(geometry.bytes(source.start.0)), buffer).map_err(|_| CopyError::Read)?;
-        self.reader.disk.write(Bytes(geometry.bytes(target.start.0)), buffer).map_err(CopyError::Write)
+        self.reader.disk.write(to, buffer).map_err(CopyError::Write)?;
+        Ok(Copied::new(to, buffer))
     }
 
-    /// Notes that a file lies elsewhere: its clusters at `target` are in use, `sources` are free after the next commit. False, and
-    /// nothing is noted, when its records have no room for that.
-    pub(super) fn note(&mut self, file: NtfsFile, target: Extent, sources: &[Extent]) -> Read<bool> {
+    /// Notes that a file lies elsewhere: its clusters at `target`, where they were `copied`, are in use, `sources` are free after the
+    /// next commit. False, and nothing is noted, when its records have no room for that.
+    pub(super) fn note(
+        &mut self,
+        file: NtfsFile,
+        target: Extent,
+        copied: Vec<Copied>,
+        sources: &[Extent],
+    ) -> Read<bool> {
         let number = file.reference().number;
         let before = self.changed.remove(&number);
         let kept = before.as_ref().map(|before| before.spares.clone()).unwrap_or_default();
@@ -137,13 +148,12 @@ impl State {
                 }
             }
         });
-        if let Some(fault) = fault {
-            return Err(fault);
-        }
-        let Some(composed) = composed else {
+        let Some(composed) = composed.filter(|_| fault.is_none()) else {
+            // What was noted before stays noted: its clusters are marked already.
             before.map(|before| self.changed.insert(number, before));
-            return Ok(false);
+            return fault.map_or(Ok(false), Err);
         };
+        self.copies.extend(copied);
         self.clusters.set(target, true);
         for source in sources {
             self.clusters.set(*source, false);
@@ -166,11 +176,16 @@ impl State {
 
     /// Makes everything durable that was noted: the data, then the records by one transaction.
     pub(super) fn commit(&mut self) -> Read<()> {
+        if self.has_failed {
+            return damaged("an earlier commit failed; the next run completes it");
+        }
         if self.changed.is_empty() {
             return Ok(());
         }
         self.mark()?;
         self.reader.disk.flush()?;
+        // What is taken here is either written or never: after an error there is no second attempt.
+        self.has_failed = true;
         let changed = std::mem::take(&mut self.changed);
         let mut writes = Vec::new();
         let mft = changed.get(&MFT).map(|changed| changed.file.clone());
@@ -198,7 +213,8 @@ impl State {
         let (clusters, records) = (self.clusters.take_changed(), self.records.take_changed());
         self.put_bitmap(&self.bitmap, &clusters, &self.clusters_on_disk, &mut writes)?;
         self.put_bitmap_of_records(mft.as_ref(), &records, &mut writes)?;
-        self.write(&writes)?;
+        let copies = std::mem::take(&mut self.copies);
+        self.write(&copies, &writes)?;
         self.clusters_on_disk.put_sectors(&clusters);
         self.records_on_disk.put_sectors(&records);
         self.vacated = ExtentSet::new();
@@ -210,11 +226,11 @@ impl State {
     }
 
     /// A transaction: the journal, the volume, the journal again.
-    fn write(&mut self, writes: &[Write]) -> Read<()> {
+    fn write(&mut self, copies: &[Copied], writes: &[Write]) -> Read<()> {
         let disk = &*self.reader.disk;
         // Until the journal is durable nothing has changed; from then on it knows what to complete.
         self.has_failed = true;
-        self.journal.put(disk, writes)?;
+        self.journal.put(disk, copies, writes)?;
         apply(disk, writes)?;
         self.journal.done()?;
         self.has_failed = false;
@@ -322,8 +338,9 @@ impl State {
         Ok(())
     }
 
-    /// Marks the volume as to be checked, for the case that this run is interrupted and the journal is lost.
-    fn mark(&mut self) -> Read<()> {
+    /// Marks the volume as to be checked, for the case that this run is interrupted and the journal is lost. That changes a record:
+    /// it comes before $MFT is copied.
+    pub(super) fn mark(&mut self) -> Read<()> {
         if !self.is_marked {
             self.set_flags(|flags| flags | DIRTY, true)?;
             self.is_marked = true;
@@ -348,7 +365,7 @@ impl State {
                 self.journal.set_mark(&record.encode());
             }
         }
-        self.write(&writes)
+        self.write(&[], &writes)
     }
 
     /// Says that the volume need not be checked, and that nothing is left to be completed. Not after a commit has failed.

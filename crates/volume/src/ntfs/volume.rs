@@ -167,32 +167,35 @@ impl Placed for NtfsVolume {
         }
         let is_mft = file.inode.0 == MFT;
         if is_mft {
-            // Where records lie must not change under those that wait to be written.
+            // Where records lie must not change under those that wait to be written, and none may change after it was copied.
             self.commit()?;
+            self.state()?.mark().map_err(|fault| self.barrier(fault))?;
         }
         let mut moved = self.file(file)?;
         let stream = stream_of(file.inode);
         let sources = moved.map(stream).and_then(|map| map.within(logical, length));
         let Some(sources) = sources else { return Err(MoveError::Skip(SkipReason::Changed)) };
         let mut buffer = std::mem::take(&mut self.buffer);
-        let copied = sources.iter().try_for_each(|run| {
+        let state = self.state()?;
+        let copied = sources.iter().map(|run| {
             let to = Extent { start: target + (run.logical - logical), length: run.length };
-            self.state.as_ref().map_or(Ok(()), |state| state.copy(run.extent(), to, &mut buffer))
+            state.copy(run.extent(), to, &mut buffer)
         });
+        let copied: Result<Vec<_>, _> = copied.collect();
         self.buffer = buffer;
-        match copied {
-            Ok(()) => {}
+        let copied = match copied {
+            Ok(copied) => copied,
             Err(CopyError::Read) => return Err(MoveError::Skip(SkipReason::Unreadable)),
             Err(CopyError::Write(source)) => {
                 let path = self.info.target.clone();
                 return Err(VolumeError::Io { path, act: "writing a file at its new place", source }.into());
             }
-        }
+        };
         if let Some(map) = moved.map_mut(stream) {
             map.put(logical, target, length);
         }
         let vacated: Vec<Extent> = sources.iter().map(Run::extent).collect();
-        let fits = self.state()?.note(moved, place, &vacated).map_err(|fault| self.on(fault))?;
+        let fits = self.state()?.note(moved, place, copied, &vacated).map_err(|fault| self.on(fault))?;
         if !fits {
             return Err(MoveError::Skip(SkipReason::NoRoomInRecord));
         }

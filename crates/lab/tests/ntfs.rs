@@ -229,6 +229,36 @@ fn allocated(path: &Path) -> u64 {
 }
 
 #[test]
+fn loop_images_of_every_format_are_listed_with_what_is_on_them_and_other_files_are_not() {
+    let fixture = Fixture::make(Spec::small()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    common::build();
+    let formats = ["raw", "qcow2", "vmdk", "vhdx", "vdi", "vpc"];
+    for (format, options) in formats.into_iter().map(|format| (format, "")).chain([("vpc", "subformat=fixed")]) {
+        let image = directory.path().join(format!("{format}{options}"));
+        let arguments = ["convert", "-O", format, "-o", options].map(std::ffi::OsStr::new);
+        let arguments = if options.is_empty() { &arguments[..3] } else { &arguments[..] };
+        let paths = [fixture.image().into_os_string(), image.into_os_string()];
+        tool::run("qemu-img", arguments.iter().map(|a| (*a).to_owned()).chain(paths)).unwrap();
+    }
+    fs::write(directory.path().join("text"), "no image").unwrap();
+    fs::write(directory.path().join("empty"), "").unwrap();
+    let output =
+        Command::new(longrun_binary().unwrap()).args(["images", "--json"]).arg(directory.path()).output().unwrap();
+    let images: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (excess, pieces) = figures(&fixture.image());
+    assert_eq!(images.as_array().unwrap().len(), 7, "{images:#}");
+    for image in images.as_array().unwrap() {
+        let figures = &image["volumes"][0]["figures"];
+        assert_eq!(image["volumes"][0]["filesystem"], "ntfs", "{image:#}");
+        assert_eq!(
+            (figures["excess_fragments"].as_u64(), figures["free_pieces"].as_u64()),
+            (Some(excess as u64), Some(pieces as u64))
+        );
+    }
+}
+
+#[test]
 fn loop_the_free_space_of_a_virtual_disk_goes_back_and_no_file_changes() {
     let fixture = Fixture::make(Spec::small()).unwrap();
     let before = Inventory::of(&fixture.image()).unwrap();

@@ -7,7 +7,7 @@ use crate::probe::{self, Content};
 use crate::target::{Inside, Subject};
 use crate::{Target, ntfs};
 use longrun_engine::VolumeError;
-use longrun_image::{Access, Disk, Format, ImageError, Part, open_image, read_partitions};
+use longrun_image::{Access, Disk, FileDisk, Format, ImageError, Part, open_image, read_partitions};
 use longrun_layout::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -70,9 +70,16 @@ pub fn is_disk(path: &Path) -> bool {
         Ok(Content::Container(name)) if name.contains("image") => return true,
         Ok(Content::Container(_) | Content::Unknown) => {}
     }
-    // Formats without a signature at the beginning, and partition tables.
-    let Ok(found) = open_image(path, Access::Read) else { return false };
-    found.format != Format::Raw || read_partitions(&*found.disk).is_ok_and(|partitions| !partitions.is_empty())
+    let Ok(disk) = FileDisk::open(path, Access::Read) else { return false };
+    has_vhd_footer(&disk) || read_partitions(&disk).is_ok_and(|partitions| !partitions.is_empty())
+}
+
+/// A VHD of fixed size has its signature at its end only.
+fn has_vhd_footer(disk: &dyn Disk) -> bool {
+    const FOOTER: u64 = 512;
+    let mut signature = [0; 8];
+    let at = disk.length().0.checked_sub(FOOTER).map(Bytes);
+    at.is_some_and(|at| disk.read(at, &mut signature).is_ok()) && signature == *b"conectix"
 }
 
 impl DiskImage {

@@ -56,6 +56,7 @@ const SIGNATURES: &[Signature] = &[
     container(0, b"# Disk DescriptorFile", "a VMDK disk image"),
     container(0, b"vhdxfile", "a VHDX disk image"),
     container(0, b"conectix", "a VHD disk image"),
+    container(64, b"\x7f\x10\xda\xbe", "a VDI disk image"),
     container(0, b"LUKS\xba\xbe", "an encrypted LUKS device"),
     container(512, b"LABELONE", "an LVM physical volume"),
     file_system(0, b"XFSB", "XFS"),

@@ -12,7 +12,7 @@ use longrun_api::model;
 use longrun_layout::Bytes;
 use longrun_ledger::Severity;
 use longrun_prevention::{Happening, Sink, Watched};
-use longrun_sys::{DeviceNumber, FileSystem};
+use longrun_sys::DeviceNumber;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -33,11 +33,6 @@ const SILENCE: Duration = Duration::from_secs(30);
 const LATE: Duration = Duration::from_secs(3600);
 /// So long all of them together are waited for at the end.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Where files are mended by copies (XFS, btrfs), a fragment less is worth this part of what it is worth elsewhere. A copy takes
-/// free space and comes apart in it more easily than an exchange, and long fragments are most of the bytes: at the full price
-/// mending moved more than a weekly run of the file system's own tool (`docs/benchmarks.md`).
-const WORTH_OF_COPIES: (u64, u64) = (5, 8);
 
 /// What mends one volume.
 #[derive(Clone)]
@@ -80,12 +75,6 @@ impl fmt::Display for Rest {
     }
 }
 
-/// What a fragment less is worth on `filesystem`, where it is worth `worth` to the disk.
-fn worth_on(filesystem: FileSystem, worth: Bytes) -> Bytes {
-    let (part, of) = WORTH_OF_COPIES;
-    if filesystem == FileSystem::Ext4 { worth } else { Bytes(worth.0 / of * part) }
-}
-
 /// What `settings` mean now.
 fn mend_settings(settings: &VolumeSettings, worth: Bytes, rest: Option<Rest>) -> MendSettings {
     let daily_budget = if settings.mending_budget.0 == 0 { Bytes(u64::MAX) } else { settings.mending_budget };
@@ -118,11 +107,10 @@ impl Menders {
         let known = lock(&self.open).get(&volume.device).cloned();
         if let Some(Mender { mending, governed }) = known {
             governed.set(manner);
-            let worth = worth_on(volume.filesystem, governed.worth());
-            return mending.reconfigure(mend_settings(settings, worth, rest));
+            return mending.reconfigure(mend_settings(settings, governed.worth(), rest));
         }
         let governed = Arc::new(Governed::new(volume.point.clone(), manner));
-        let how = mend_settings(settings, worth_on(volume.filesystem, governed.worth()), rest);
+        let how = mend_settings(settings, governed.worth(), rest);
         match Mending::start(how, Arc::clone(&governed) as _, Arc::clone(&self.activity) as Arc<dyn MendSink>) {
             Ok(mending) => {
                 mending.watch(volume.clone());
@@ -340,14 +328,6 @@ mod tests {
         assert!(!late(LATE * 2, &elsewhere).unwrap().contains("fio"));
         let working = model::Governor { pauses: 7, ..model::Governor::default() };
         assert!(late(LATE * 2, &working).unwrap().contains("waited 7 times for other I/O"));
-    }
-
-    #[test]
-    fn copies_are_worth_less_than_exchanges() {
-        let worth = |filesystem| worth_on(filesystem, Bytes(4 << 20));
-        let [ext4, xfs, btrfs] = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs].map(worth);
-        assert_eq!([ext4, xfs, btrfs], [4096, 2560, 2560].map(|kib| Bytes(kib << 10)));
-        assert_eq!(worth_on(FileSystem::Xfs, Bytes(u64::MAX)), Bytes(u64::MAX / 8 * 5));
     }
 
     /// A service that was started anew began with all of the day's budget.

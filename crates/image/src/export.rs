@@ -69,7 +69,7 @@ impl Export {
 /// What the daemon is to open and to show.
 fn arguments(image: &FileDisk, format: Format, path: &Path, content: &Path) -> Vec<OsString> {
     let common = |options: Options| match image.access() {
-        // Beside whoever has it open.
+        // Beside others that have it open.
         Access::Read => options.with("read-only", "on").with("force-share", "on"),
         Access::Write => options.with("discard", "unmap"),
     };

@@ -125,7 +125,7 @@ impl FileDisk {
     /// Who may write to it at the moment: a virtual machine, a mount, another program. What is read meanwhile may be
     /// old and new at the same time.
     ///
-    /// Whoever is not root does not learn of the programs of others that take no lock.
+    /// Without root, the programs of others that take no lock are not seen.
     #[must_use]
     pub fn in_use(&self) -> Option<String> {
         let file = self.file.file();

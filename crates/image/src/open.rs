@@ -37,7 +37,7 @@ pub fn open_image(path: &Path, access: Access) -> Result<OpenImage, ImageError> 
     let found = identify(&file)?;
     if let Some(backing) = &found.backing {
         match access {
-            // Parts of the other file would be copied to this one: whoever can write to this one could name any file.
+            // Parts of the other file would be copied to this one: who can write to this one could name any file.
             Access::Write => return Err(ImageError::Overlay { path: path.to_owned(), backing: backing.clone() }),
             Access::Read => check_chain(path, backing)?,
         }

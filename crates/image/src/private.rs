@@ -43,7 +43,7 @@ impl PrivateDirectory {
     fn within(place: &Path) -> io::Result<Self> {
         let only_us = fs::Permissions::from_mode(0o700);
         let directory = tempfile::Builder::new().prefix(PREFIX).permissions(only_us).tempdir_in(place)?;
-        // Locked before it has its name: whoever finds the name without a lock may remove all.
+        // Locked before it has its name: a name without a lock may be removed by all.
         let unnamed = directory.path().join("new-lock");
         let lock = LockFile::new(File::create_new(&unnamed)?);
         lock.set(FlockOperation::NonBlockingLockExclusive)?;
@@ -76,7 +76,7 @@ impl Drop for PrivateDirectory {
 
 /// Takes the mount away that a daemon leaves when it is killed.
 fn unmount(directory: &Path) {
-    // It fails when there is none, as it should be. Whoever is not root has a helper for that.
+    // It fails when there is none, as it should be. Without root there is a helper for that.
     let content = directory.join(CONTENT);
     if rustix::mount::unmount(&content, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) == Err(rustix::io::Errno::PERM) {
         let mut helper = std::process::Command::new("fusermount3");

@@ -97,7 +97,7 @@ fn lies_on(mount: &Mount, number: DeviceNumber) -> bool {
     })
 }
 
-/// The names of the processes that have it open, without us; `None` when there is none. Whoever is not root sees only
+/// The names of the processes that have it open, without us; `None` when there is none. Without root, one sees only
 /// processes of their own.
 ///
 /// Not every virtual machine locks its images, and no lock is needed to write to a file: only this finds such a one.

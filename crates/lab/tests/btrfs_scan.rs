@@ -234,7 +234,9 @@ fn check_places(volume: &LoopVolume, scan: &BtrfsScan, paths: &BTreeMap<(Subvolu
         let index = index_of(scan, *who);
         let owner = scan.owner(index).unwrap();
         let file = scan.layout.file(index).unwrap();
-        assert_eq!(file.record.pin, owner.traits.is_immutable().then_some(Pin::Immutable), "{}", path.display());
+        let pin = owner.traits.is_immutable().then_some(Pin::Immutable);
+        let pin = pin.or(owner.traits.is_directory().then_some(Pin::Directory));
+        assert_eq!(file.record.pin, pin, "{}", path.display());
         if owner.traits.is_compressed() || owner.traits.is_preallocated() || owner.traits.is_directory() {
             continue;
         }

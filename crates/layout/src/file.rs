@@ -145,7 +145,7 @@ impl<'a> FileView<'a> {
         count_fragments(self.runs())
     }
 
-    /// Whether it is a directory that stays where it is, as all do on mounted volumes: what is told of files leaves it out.
+    /// Whether it is a directory that stays where it is, as all do on mounted volumes: reports on files leave it out.
     #[must_use]
     pub fn is_fixed_directory(&self) -> bool {
         self.record.is_directory && self.record.pin.is_some()

@@ -34,7 +34,7 @@ pub enum NamespaceError {
 }
 
 /// Gives this process a mount namespace of its own: what it mounts from now on is seen by it, by its children, and by no other
-/// process, and ends with the last of them, however that comes to be. What others mount and unmount outside still shows inside,
+/// process, and ends with the last of them, however it ends. What others mount and unmount outside still shows inside,
 /// so that no device stays busy because of us: where mounts are shared, as systemd makes them. Elsewhere all that is mounted now
 /// stays in use until this process ends, even when it is unmounted outside.
 ///

@@ -56,7 +56,7 @@ fn ext4(raw: &[u8]) -> Result<(), Objection> {
     if state & HAS_ORPHANS != 0 || le32(raw, 232) != 0 || ro_compat & RO_COMPAT_ORPHANS != 0 {
         return Err(Objection::Unclean("files that were deleted while they were open have to be removed"));
     }
-    // The superblock names the device by a number, and whoever can write to the image could name any of this machine.
+    // The superblock names the device by a number, and who can write to the image could name any of this machine.
     let journal = (le32(raw, 224), le32(raw, 228));
     if journal.1 != 0 || (compat & COMPAT_JOURNAL != 0 && journal.0 == 0) {
         return Err(Objection::Unsupported("with its journal on another device"));

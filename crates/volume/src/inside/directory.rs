@@ -62,7 +62,7 @@ impl Directory {
     fn furnished(path: &Path, builder: &DirBuilder) -> io::Result<Self> {
         let point = path.join(POINT);
         builder.create(&point)?;
-        // Locked before it has its name: whoever finds the name without a lock may remove all.
+        // Locked before it has its name: a name without a lock may be removed by all.
         let unnamed = path.join("new-lock");
         let lock = LockFile::new(File::create_new(&unnamed)?);
         lock.set(FlockOperation::NonBlockingLockExclusive)?;

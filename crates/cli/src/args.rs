@@ -12,9 +12,10 @@ use crate::text::{parse_duration, parse_size};
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use longrun_ageing::Recipe;
-use longrun_governor::{Duty, MinProgress, Pace};
+use longrun_governor::{Duty, Governor, MinProgress, Pace};
 use longrun_layout::Bytes;
 use longrun_planner::Mode;
+use longrun_sys::DeviceNumber;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -186,15 +187,9 @@ pub struct OptimizeArgs {
     /// Stop after this time (90s, 30m, 1h30m), after finishing the current move
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub deadline: Option<Duration>,
-    /// Set how much to give way to other I/O on the device
-    #[arg(long, value_enum, default_value_t = PaceName::Invisible)]
-    pub pace: PaceName,
-    /// Work for at most this share of the time (40%), at every pace
-    #[arg(long, value_name = "PERCENT")]
-    pub max_duty: Option<Duty>,
-    /// Work for this share of the time even if other I/O is delayed more than the pace allows; 0% waits for ever
-    #[arg(long, value_name = "PERCENT", default_value_t = MinProgress::default())]
-    pub min_progress: MinProgress,
+    /// How it gives way.
+    #[command(flatten)]
+    pub manner: Manner,
     /// Print the plan and the expected figures, and move nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -207,6 +202,28 @@ pub struct OptimizeArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// How work gives way to other I/O.
+#[derive(Debug, Args)]
+pub struct Manner {
+    /// Set how much to give way to other I/O on the device
+    #[arg(long, value_enum, default_value_t = PaceName::Invisible)]
+    pub pace: PaceName,
+    /// Work for at most this share of the time (40%), at every pace
+    #[arg(long, value_name = "PERCENT")]
+    pub max_duty: Option<Duty>,
+    /// Work for this share of the time even if other I/O is delayed more than the pace allows; 0% waits for ever
+    #[arg(long, value_name = "PERCENT", default_value_t = MinProgress::default())]
+    pub min_progress: MinProgress,
+}
+
+impl Manner {
+    /// What permits the work on a device.
+    pub fn governor(&self, device: Option<DeviceNumber>) -> Governor {
+        let duty = self.max_duty.unwrap_or(Duty::ALL);
+        Governor::new(device, self.pace.into()).at_most(duty).at_least(self.min_progress)
+    }
 }
 
 /// The modes, by the names that the user types.
@@ -381,7 +398,7 @@ mod tests {
             "longrun optimize /mnt --mode efficient --budget 20G --deadline 1h30m --max-duty 40% --dry-run".split(' ');
         let Command::Optimize(args) = Cli::try_parse_from(words).unwrap().command else { panic!("not optimize") };
         assert_eq!(args.budget, Some(Bytes(20 << 30)));
-        assert_eq!(args.max_duty, Some("40%".parse().unwrap()));
+        assert_eq!(args.manner.max_duty, Some("40%".parse().unwrap()));
         assert_eq!(args.deadline, Some(Duration::from_secs(5400)));
         assert_eq!((args.mode, args.dry_run, args.json), (Some(ModeName::Efficient), true, false));
     }

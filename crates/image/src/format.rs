@@ -1,4 +1,4 @@
-//! The formats of disk images, by their signatures, and what of their headers matters before they are opened.
+//! The formats of disk images, by their signatures, and the parts of their headers that matter before they are opened.
 //!
 //! Owns the refusal of images that lead elsewhere: who can write to an image (a guest, to a raw one) could have us
 //! read or write any file of the host. Never maps a block: that is QEMU's work.

@@ -16,6 +16,13 @@ field!(le16, u16);
 field!(le32, u32);
 field!(le64, u64);
 
+/// Writes `value` to byte `at`. What does not lie within the record is not written.
+pub(crate) fn put(record: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(place) = record.get_mut(at..at + value.len()) {
+        place.copy_from_slice(value);
+    }
+}
+
 /// The byte at `at`.
 pub(crate) fn byte(record: &[u8], at: usize) -> u8 {
     record.get(at).copied().unwrap_or(0)

@@ -1,9 +1,8 @@
 //! Arguments of `reclaim`.
 
-use super::PaceName;
+use super::Manner;
 use crate::text::{parse_duration, parse_size};
 use clap::{Args, ValueHint};
-use longrun_governor::{Duty, MinProgress};
 use longrun_layout::Bytes;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,15 +23,9 @@ pub struct ReclaimArgs {
     /// Give back at most this much in a second (500M)
     #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
     pub rate: Option<Bytes>,
-    /// Set how much to give way to other I/O on the device
-    #[arg(long, value_enum, default_value_t = PaceName::Invisible)]
-    pub pace: PaceName,
-    /// Work for at most this share of the time (40%), at every pace
-    #[arg(long, value_name = "PERCENT")]
-    pub max_duty: Option<Duty>,
-    /// Work for this share of the time even if other I/O is delayed more than the pace allows; 0% waits for ever
-    #[arg(long, value_name = "PERCENT", default_value_t = MinProgress::default())]
-    pub min_progress: MinProgress,
+    /// How it gives way.
+    #[command(flatten)]
+    pub manner: Manner,
     /// Stop after this time (90s, 30m, 1h30m); the next run goes on from there
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub deadline: Option<Duration>,

@@ -15,7 +15,6 @@ use crate::text::size;
 use longrun_engine::{
     Expected, Opened, PassError, Plan, PlanError, Progress, Report, Scan, ScanProgress, Settings, Stop, VolumeError,
 };
-use longrun_governor::{Duty, Governor};
 use longrun_image::Access;
 use longrun_layout::{Bytes, FileId, Fragmentation, VolumeLayout};
 use longrun_planner::Mode;
@@ -51,8 +50,7 @@ fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch) -> Result<
     let asked = asked_mode(args, target)?;
     let scope = scope::of(target)?;
     let settings = Settings { scope, budget: args.budget, deadline: args.deadline, ..Settings::default() };
-    let duty = args.max_duty.unwrap_or(Duty::ALL);
-    watch.govern(Governor::new(target.device_number, args.pace.into()).at_most(duty).at_least(args.min_progress));
+    watch.govern(args.manner.governor(target.device_number));
     let job = Job { target, settings, asked, is_told: !args.json };
     if args.dry_run {
         let (before, plan) = job.foresee(watch)?;

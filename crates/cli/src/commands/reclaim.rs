@@ -12,7 +12,6 @@ use crate::report::reclaim::{Consolidation, Foreseen, Reclamation, Volume};
 use crate::report::{print, print_json};
 use crate::text::size;
 use longrun_engine::{ScanProgress, Stop};
-use longrun_governor::{Duty, Governor};
 use longrun_image::Access;
 use longrun_layout::Bytes;
 use longrun_volume::reclaim::{Limits, Reclaimed, Space};
@@ -47,8 +46,7 @@ pub fn run(args: &ReclaimArgs) -> Result<(), Failure> {
     }
     let begun = Instant::now();
     let mut watch = Watch::start_for(&ANSWERS)?;
-    let duty = args.max_duty.unwrap_or(Duty::ALL);
-    watch.govern(Governor::new(target.device_number, args.pace.into()).at_most(duty).at_least(args.min_progress));
+    watch.govern(args.manner.governor(target.device_number));
     let volume = Reclaim::open(&target)?;
     let run = Run { args, target: &target, volume: &volume, begun };
     let before = run.space(&mut watch)?;

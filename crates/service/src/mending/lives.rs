@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-/// Ages are told apart by their doublings: each class ends at twice the age of the one before, the last at the time for
+/// Ages differ by their doublings: each class ends at twice the age of the one before, the last at the time for
 /// which files are followed.
 const CLASSES: usize = 10;
 /// A class of a kind is believed when so many files have reached it …

@@ -1,4 +1,4 @@
-//! How FITRIM goes over btrfs: block group by block group, and over what of its devices belongs to none.
+//! How FITRIM goes over btrfs: block group by block group, and over the parts of its devices that belong to none.
 //!
 //! Owns the slices of btrfs, and the free space by its places. Never writes.
 

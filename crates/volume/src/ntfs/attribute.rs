@@ -4,7 +4,7 @@
 
 use super::fault::{Read, damaged};
 use super::runs::Map;
-use crate::bytes::{byte, le16, le32, le64};
+use crate::bytes::{byte, le16, le32, le64, put};
 
 /// The kinds of attributes that this crate knows, by their numbers.
 pub(super) mod kind {
@@ -189,14 +189,9 @@ impl Attribute {
         bytes.extend(pairs);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         let length = bytes.len() as u32;
-        let mut put = |at: usize, value: &[u8]| {
-            if let Some(place) = bytes.get_mut(at..at + value.len()) {
-                place.copy_from_slice(value);
-            }
-        };
-        put(4, &length.to_le_bytes());
-        put(0x10, &self.lowest.to_le_bytes());
-        put(0x18, &(self.lowest + mapped).wrapping_sub(1).to_le_bytes());
+        put(&mut bytes, 4, &length.to_le_bytes());
+        put(&mut bytes, 0x10, &self.lowest.to_le_bytes());
+        put(&mut bytes, 0x18, &(self.lowest + mapped).wrapping_sub(1).to_le_bytes());
         bytes
     }
 
@@ -212,14 +207,10 @@ impl Attribute {
     }
 
     fn set(&mut self, at: usize, value: &[u8]) {
-        if let Some(place) = self.head.get_mut(at..at + value.len()) {
-            place.copy_from_slice(value);
-        }
+        put(&mut self.head, at, value);
         if self.outside.is_none() {
             let length = self.head.len() as u32;
-            if let Some(place) = self.head.get_mut(4..8) {
-                place.copy_from_slice(&length.to_le_bytes());
-            }
+            put(&mut self.head, 4, &length.to_le_bytes());
         }
     }
 }

@@ -2,12 +2,10 @@
 //!
 //! Owns a bitmap in memory and which of its sectors were changed. Never reads or writes the disk itself.
 
-use crate::bytes::{bit, byte};
+use super::journal::SECTOR;
+use crate::bytes::{bit, byte, put};
 use longrun_layout::{Blocks, Extent, PhysicalBlock};
 use std::collections::BTreeSet;
-
-/// Changes are written in units of this.
-pub(super) const SECTOR: usize = 512;
 
 /// A bitmap of the volume, as it shall be after the next commit.
 #[derive(Clone, Debug, Default)]
@@ -62,9 +60,7 @@ impl Bitmap {
     /// Takes over what another bitmap had in these sectors.
     pub(super) fn put_sectors(&mut self, sectors: &[(u64, Vec<u8>)]) {
         for (at, bytes) in sectors {
-            if let Some(place) = self.bytes.get_mut(*at as usize..*at as usize + bytes.len()) {
-                place.copy_from_slice(bytes);
-            }
+            put(&mut self.bytes, *at as usize, bytes);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Owns the checks of what a boot sector may say. Pure.
 
 use super::fault::{Fault, Read, damaged};
-use crate::bytes::{byte, le16, le64};
+use crate::bytes::{byte, le16, le64, put};
 use longrun_image::Disk;
 use longrun_layout::{BlockSize, Bytes};
 
@@ -86,9 +86,7 @@ impl Geometry {
 
     /// The same boot sector after a move of $MFT to this cluster.
     pub(super) fn with_mft(boot: &mut [u8], mft: u64) {
-        if let Some(place) = boot.get_mut(MFT_AT..MFT_AT + 8) {
-            place.copy_from_slice(&mft.to_le_bytes());
-        }
+        put(boot, MFT_AT, &mft.to_le_bytes());
     }
 
     /// What the volume needs of its disk: its sectors. The copy of the boot sector behind them may be missing.

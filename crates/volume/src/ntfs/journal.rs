@@ -14,8 +14,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What a device writes as one, and what a crash leaves old or new.
-const SECTOR: usize = 512;
+/// What a device writes as one, and what a crash leaves old or new: changes are written in units of this.
+pub(super) const SECTOR: usize = 512;
 const MAGIC: &[u8; 8] = b"LRNTFSJ1";
 /// The header and its checksum take one sector; the body begins behind it.
 const HEADER: usize = 0x30;

@@ -5,7 +5,7 @@
 use super::attribute::{Attribute, Name, kind};
 use super::fault::{Read, damaged};
 use super::record::Reference;
-use crate::bytes::{byte, le16, le32, le64};
+use crate::bytes::{byte, le16, le32, le64, put};
 
 /// Where the name of an entry begins.
 const NAME_AT: usize = 0x1a;
@@ -48,11 +48,7 @@ impl Entry {
     /// The entry as it stands in the list.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut entry = vec![0; Self::length(&self.of)];
-        let mut put = |at: usize, value: &[u8]| {
-            if let Some(place) = entry.get_mut(at..at + value.len()) {
-                place.copy_from_slice(value);
-            }
-        };
+        let mut put = |at, value: &[u8]| put(&mut entry, at, value);
         put(0, &self.of.kind.to_le_bytes());
         put(4, &(Self::length(&self.of) as u16).to_le_bytes());
         put(6, &[self.of.name.len() as u8, NAME_AT as u8]);
@@ -76,9 +72,7 @@ pub(super) fn empty() -> Read<Attribute> {
     let fields: [(usize, &[u8]); 4] =
         [(0, &kind::ATTRIBUTE_LIST.to_le_bytes()), (4, &[0x18]), (10, &[0x18]), (0x14, &[0x18])];
     for (at, value) in fields {
-        if let Some(place) = bytes.get_mut(at..at + value.len()) {
-            place.copy_from_slice(value);
-        }
+        put(&mut bytes, at, value);
     }
     bytes.extend([0xff; 4]);
     let parsed = Attribute::parse_all(&bytes, 0)?;

@@ -3,7 +3,7 @@
 //! Owns the fixups and the fields of the header. Knows nothing of attributes but where they begin and end. Pure.
 
 use super::fault::{Read, damaged};
-use crate::bytes::{le16, le32, le64};
+use crate::bytes::{le16, le32, le64, put};
 
 /// The fixups protect each of these, whatever the size of a sector.
 const STRIDE: usize = 512;
@@ -151,9 +151,7 @@ impl Record {
     }
 
     fn put(&mut self, at: usize, value: &[u8]) {
-        if let Some(place) = self.bytes.get_mut(at..at + value.len()) {
-            place.copy_from_slice(value);
-        }
+        put(&mut self.bytes, at, value);
     }
 }
 
@@ -197,9 +195,7 @@ fn put_fixups(bytes: &mut [u8]) {
 }
 
 fn set16(bytes: &mut [u8], at: usize, value: u16) {
-    if let Some(place) = bytes.get_mut(at..at + 2) {
-        place.copy_from_slice(&value.to_le_bytes());
-    }
+    put(bytes, at, &value.to_le_bytes());
 }
 
 #[cfg(test)]

@@ -8,15 +8,14 @@ use super::bitmap::Bitmap;
 use super::boot::{BOOT_BYTES, Geometry};
 use super::fault::{Fault, Read, damaged};
 use super::file::{Composed, MFT, NtfsFile, Records};
-use super::journal::{Copied, Journal, Phase, Write, apply};
+use super::journal::{Copied, Journal, Phase, SECTOR, Write, apply};
 use super::reader::{Reader, system};
 use super::record::Record;
 use super::runs::Map;
+use crate::bytes::put;
 use longrun_layout::{Bytes, Extent, ExtentSet};
 use std::collections::BTreeMap;
 
-/// Writes are whole sectors of this size.
-const SECTOR: u64 = 512;
 /// The volume must be checked before it is used.
 pub(super) const DIRTY: u16 = 1;
 
@@ -239,14 +238,12 @@ impl State {
 
     /// Whole sectors of a stream, as they shall be.
     fn put(&self, phase: Phase, map: &Map, at: u64, content: &[u8], writes: &mut Vec<Write>) -> Read<()> {
-        let start = at / SECTOR * SECTOR;
-        let end = (at + content.len() as u64).next_multiple_of(SECTOR);
+        let sector = SECTOR as u64;
+        let start = at / sector * sector;
+        let end = (at + content.len() as u64).next_multiple_of(sector);
         let mut whole = vec![0; (end - start) as usize];
         self.reader.read_stream(map, start, &mut whole)?;
-        let within = (at - start) as usize;
-        if let Some(place) = whole.get_mut(within..within + content.len()) {
-            place.copy_from_slice(content);
-        }
+        put(&mut whole, (at - start) as usize, content);
         let mut rest = whole.as_slice();
         for (at, length) in self.reader.places(map, start, end - start)? {
             let (here, behind) = rest.split_at_checked(length as usize).unwrap_or((rest, &[]));
@@ -353,9 +350,7 @@ impl State {
         let mut file = NtfsFile::read(&self.reader, system::VOLUME)?;
         let of = Name::unnamed(kind::VOLUME_INFORMATION);
         let mut value = file.attribute(&of).map(|information| information.value().to_vec()).unwrap_or_default();
-        if let Some(place) = value.get_mut(10..12) {
-            place.copy_from_slice(&change(flags).to_le_bytes());
-        }
+        put(&mut value, 10, &change(flags).to_le_bytes());
         file.set_value(&of, &value);
         let Some(composed) = file.compose(&mut || None) else { return damaged("$Volume has no room for its flags") };
         let mut writes = Vec::new();

@@ -24,6 +24,8 @@ type FreeRanges = (Arc<dyn Disk>, Vec<(Bytes, Bytes)>);
 pub struct NtfsVolume {
     // None only while it is being dropped.
     state: Option<State>,
+    /// What opening it has read: the first scan need not read all records again.
+    opened: Option<VolumeLayout>,
     owned: ExtentSet,
     info: VolumeInfo,
     buffer: Vec<u8>,
@@ -57,7 +59,8 @@ impl NtfsVolume {
         let device = reader.disk.path().to_owned();
         let state = State::new(reader, scan.clusters, scan.records, journal, is_marked).map_err(on)?;
         let info = VolumeInfo { target: path.to_owned(), device, filesystem: NTFS.into() };
-        Ok(Self { state: Some(state), owned: ExtentSet::new(), info, buffer: Vec::new(), was_interrupted })
+        let (opened, owned) = (Some(scan.layout), ExtentSet::new());
+        Ok(Self { state: Some(state), opened, owned, info, buffer: Vec::new(), was_interrupted })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -102,8 +105,10 @@ impl Volume for NtfsVolume {
 
     fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
         self.commit()?;
-        let found = scan(&self.state()?.reader, progress).map_err(|fault| self.on(fault))?;
-        let mut layout = found.layout;
+        let mut layout = match self.opened.take() {
+            Some(opened) => opened,
+            None => scan(&self.state()?.reader, progress).map_err(|fault| self.on(fault))?.layout,
+        };
         layout.withhold(&self.owned);
         Ok(layout)
     }
@@ -166,6 +171,7 @@ impl Placed for NtfsVolume {
             return Err(MoveError::Skip(SkipReason::TargetTaken));
         }
         let is_mft = file.inode.0 == MFT;
+        self.opened = None;
         if is_mft {
             // Where records lie must not change under those that wait to be written, and none may change after it was copied.
             self.commit()?;

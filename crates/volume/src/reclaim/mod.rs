@@ -63,7 +63,7 @@ pub struct Space {
     pub free: Bytes,
     /// Everything else; none on several devices, where a free byte can take more than one below.
     pub used: Option<Bytes>,
-    /// The pieces of free space, and what of them is in whole blocks of the storage; none on several devices.
+    /// The pieces of free space, and how much of them is in whole blocks of the storage; none on several devices.
     pub pieces: Option<Pieces>,
     /// Allocated below, where that is known.
     pub allocated: Option<Bytes>,

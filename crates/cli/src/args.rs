@@ -67,6 +67,9 @@ pub enum Command {
     /// Needs root and a mounted ext4, XFS or btrfs volume whose device accepts discards. The kernel decides what is free, slice by
     /// slice, so that no file can lose data (FITRIM, as fstrim does). It gives way to other I/O between two slices. On SIGINT,
     /// SIGTERM and SIGHUP it stops after the current slice; the next run goes on from there.
+    ///
+    /// Of disk images and unmounted NTFS volumes it gives back what is free by their own bitmap. Images that keep their space
+    /// (VMDK, VHDX, VHD, VDI) are written with zeros there, which a conversion leaves out.
     Reclaim(reclaim::ReclaimArgs),
     /// Draw a map of a volume, or name the owner of a block
     ///

@@ -3,9 +3,10 @@
 //! Owns which parts of a disk are volumes, and the target of each. Never changes anything itself.
 
 use crate::inside::PrivateMount;
+use crate::offline::journal_of;
 use crate::probe::{self, Content};
 use crate::target::{Inside, Subject};
-use crate::{Target, ntfs};
+use crate::{Target, file_systems};
 use longrun_engine::VolumeError;
 use longrun_image::{Access, Disk, FileDisk, Format, ImageError, Part, open_image, read_partitions};
 use longrun_layout::Bytes;
@@ -130,10 +131,10 @@ impl DiskImage {
             Content::Container(what) => return Err(unsupported(what)),
             Content::Unknown => return Err(unsupported("what is on it, which has no known signature,")),
         };
-        if !is_mounted(kind) {
+        if let Some(offline) = file_systems::offline(kind) {
             let part = Part::new(Arc::clone(&self.disk), volume.start, volume.length);
             let disk: Arc<dyn Disk> = Arc::new(part.ok_or_else(|| unsupported("a partition outside of the disk"))?);
-            let journal = ntfs::journal_of(&self.path, volume.number, &*disk);
+            let journal = journal_of(offline, &self.path, volume.number, &*disk);
             let target = Target {
                 given,
                 subject: Subject::Image,
@@ -167,7 +168,8 @@ impl DiskImage {
     /// Whether [`Self::target`] mounts the volume.
     #[must_use]
     pub fn mounts(&self, volume: &VolumeOnDisk) -> bool {
-        self.format == Format::Raw && matches!(volume.content, Content::FileSystem(kind) if is_mounted(kind))
+        self.format == Format::Raw
+            && matches!(volume.content, Content::FileSystem(kind) if file_systems::offline(kind).is_none())
     }
 
     /// What a volume is called: the image, and the number of its partition.
@@ -178,11 +180,6 @@ impl DiskImage {
         name.push(format!("#{number}"));
         name.into()
     }
-}
-
-/// Whether a file system, by the name that [`probe`] gives it, is not worked on as it lies there.
-fn is_mounted(kind: &str) -> bool {
-    kind != probe::NTFS && kind != probe::BITLOCKER
 }
 
 /// What the part of a disk begins with.

@@ -3,6 +3,7 @@
 use crate::Target;
 use crate::mend::{Limits, MendError, Mended, Place};
 use crate::mounted::io;
+use crate::offline::Kind;
 use crate::reclaim::{FreePieces, Trimming};
 use crate::survey::{Source, Survey};
 use longrun_engine::{Observer, Opened, Progress, VolumeError};
@@ -19,6 +20,11 @@ pub(crate) trait FileSystem: Sync {
     /// By what [`crate::probe`] knows a volume of it that is not mounted, when such a one can be read, or refused with a reason.
     fn signatures(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// How its volumes are told apart that are worked on as they lie there, without mounting them.
+    fn offline(&self) -> Option<&'static Kind> {
+        None
     }
 
     /// Whether a volume of it must be asked file by file, for how it is made.

@@ -2,6 +2,7 @@
 
 use crate::file_system::FileSystem;
 use crate::mend::{Limits, MendError, Mended, Place};
+use crate::offline::Kind;
 use crate::survey::{Source, Survey};
 use crate::{Target, btrfs, ext2, ext4, ntfs, probe, xfs};
 use longrun_engine::{Observer, Opened, Progress, VolumeError};
@@ -16,6 +17,11 @@ static ALL: &[&dyn FileSystem] = &[&ext4::Ext4, &xfs::Xfs, &btrfs::Btrfs, &ext2:
 /// The one that the kernel calls so.
 pub(crate) fn named(name: &str) -> Option<&'static dyn FileSystem> {
     ALL.iter().copied().find(|known| known.names().contains(&name))
+}
+
+/// How volumes are told apart that are worked on as they lie there, of the file system that [`probe`] calls so.
+pub(crate) fn offline(signature: &str) -> Option<&'static Kind> {
+    ALL.iter().find(|known| known.signatures().contains(&signature))?.offline()
 }
 
 /// That of a target. What is not mounted is known by its signature; without one, ext4's reader says what is there instead.

@@ -15,6 +15,7 @@ pub mod inside;
 pub mod mend;
 mod mounted;
 pub mod ntfs;
+mod offline;
 pub mod probe;
 pub mod reclaim;
 mod remap;

@@ -1,21 +1,16 @@
-//! The conditions that a volume must meet to be changed, and the completion of a run that was interrupted.
+//! The conditions that a volume must meet to be changed.
 //!
 //! Owns the refusals. Each is made before anything is written, but for the replay of our own journal.
 
 use super::attribute::{Name, kind};
 use super::bitmap::Bitmap;
-use super::boot::Geometry;
-use super::fault::{NTFS, Read, damaged};
+use super::fault::{Read, damaged};
 use super::file::{NtfsFile, Records};
-use super::journal::{Journal, JournalError};
 use super::reader::{Reader, system};
 use super::record::take_fixups;
 use super::scan::{NtfsScan, beginning};
 use super::state::DIRTY;
 use crate::bytes::le16;
-use longrun_engine::VolumeError;
-use longrun_image::Disk;
-use std::path::Path;
 
 /// Flags of $Volume that tell of work which Windows has to do first: a larger log, an upgrade, the deletion of the change journal,
 /// a check under way.
@@ -105,34 +100,4 @@ fn is_log_clean(reader: &Reader) -> Read<bool> {
         clean &= le16(&page, area + 12) == NO_CLIENT || le16(&page, area + 14) & CLEAN != 0;
     }
     Ok(found && clean)
-}
-
-/// Finds the journal of a run that was interrupted, and completes what that run has left.
-pub(super) fn recover(
-    path: &Path,
-    journal: &Path,
-    disk: &dyn Disk,
-    geometry: &Geometry,
-) -> Result<Option<Journal>, VolumeError> {
-    let failed = |error: JournalError| match error {
-        JournalError::Io(source) => {
-            VolumeError::Io { path: journal.to_owned(), act: "reading the journal of an interrupted run", source }
-        }
-        error => VolumeError::Damaged {
-            path: path.to_owned(),
-            filesystem: NTFS.into(),
-            detail: format!("{error}; the journal is {}", journal.display()),
-        },
-    };
-    let Some(found) = Journal::find(journal, geometry.serial, disk.length()).map_err(failed)? else { return Ok(None) };
-    if let Some(pending) = found.pending().map_err(failed)? {
-        pending.replay(disk).map_err(failed)?;
-        found.done().map_err(|error| failed(error.into()))?;
-    }
-    Ok(Some(found))
-}
-
-/// Whether a run was interrupted before it was closed. What cannot be examined counts as such.
-pub(super) fn is_interrupted(journal: &Path, disk: &dyn Disk, geometry: &Geometry) -> bool {
-    !matches!(Journal::find(journal, geometry.serial, disk.length()), Ok(None))
 }

@@ -2,8 +2,8 @@
 //!
 //! Owns a bitmap in memory and which of its sectors were changed. Never reads or writes the disk itself.
 
-use super::journal::SECTOR;
 use crate::bytes::{bit, byte, put};
+use crate::offline::SECTOR;
 use longrun_layout::{Blocks, Extent, PhysicalBlock};
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! NTFS: volumes that are not mounted, on devices and in images.
 //!
 //! Owns the on-disk format: reading it, and changing where files lie by transactions that a redo journal completes after a
-//! crash ([`journal`]). Every stream that has clusters is a file of the model, directories and $MFT too. Never decides where data goes.
+//! crash ([`crate::offline`]). Every stream that has clusters is a file of the model, directories and $MFT too. Never decides where data goes.
 
 mod admission;
 mod attribute;
@@ -10,7 +10,6 @@ mod boot;
 mod fault;
 mod file;
 mod file_system;
-mod journal;
 mod list;
 mod names;
 mod reader;
@@ -21,6 +20,6 @@ mod scan;
 mod state;
 mod volume;
 
-pub(crate) use file_system::{Ntfs, journal_of};
+pub(crate) use file_system::Ntfs;
 pub use reclaim::GivenBack;
 pub use volume::NtfsVolume;

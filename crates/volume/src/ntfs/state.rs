@@ -8,11 +8,11 @@ use super::bitmap::Bitmap;
 use super::boot::{BOOT_BYTES, Geometry};
 use super::fault::{Fault, Read, damaged};
 use super::file::{Composed, MFT, NtfsFile, Records};
-use super::journal::{Copied, Journal, Phase, SECTOR, Write, apply};
 use super::reader::{Reader, system};
 use super::record::Record;
 use super::runs::Map;
 use crate::bytes::put;
+use crate::offline::{Copied, CopyError, Journal, Phase, SECTOR, Write, apply, copy};
 use longrun_layout::{Bytes, Extent, ExtentSet};
 use std::collections::BTreeMap;
 
@@ -104,12 +104,7 @@ impl State {
 
     /// Copies clusters. The target must be free.
     pub(super) fn copy(&self, source: Extent, target: Extent, buffer: &mut Vec<u8>) -> Result<Copied, CopyError> {
-        let geometry = &self.reader.geometry;
-        buffer.resize(geometry.bytes(source.length.0) as usize, 0);
-        let to = Bytes(geometry.bytes(target.start.0));
-        self.reader.disk.read(Bytes(geometry.bytes(source.start.0)), buffer).map_err(|_| CopyError::Read)?;
-        self.reader.disk.write(to, buffer).map_err(CopyError::Write)?;
-        Ok(Copied::new(to, buffer))
+        copy(&*self.reader.disk, self.reader.geometry.bytes(1), source, target, buffer)
     }
 
     /// Notes that a file lies elsewhere: its clusters at `target`, where they were `copied`, are in use, `sources` are free after the
@@ -374,12 +369,4 @@ impl State {
         self.journal.remove()?;
         Ok(())
     }
-}
-
-/// What failed while clusters were copied.
-#[derive(Debug)]
-pub(super) enum CopyError {
-    /// Nothing was written.
-    Read,
-    Write(std::io::Error),
 }

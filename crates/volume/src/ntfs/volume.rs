@@ -2,15 +2,16 @@
 //!
 //! Owns which clusters are held. Nobody else has the volume meanwhile, so that holding one is only a note in memory.
 
-use super::admission::{check_mirror, recover, refusals};
+use super::admission::{check_mirror, refusals};
 use super::boot::Geometry;
 use super::fault::{Fault, NTFS};
 use super::file::MFT;
-use super::journal::Journal;
+use super::file_system::KIND;
 use super::names::Paths;
 use super::reader::{Reader, system};
 use super::scan::{number_of, scan, stream_of};
-use super::state::{CopyError, State};
+use super::state::State;
+use crate::offline::{CopyError, Journal, recover};
 use longrun_engine::{Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
 use longrun_image::Disk;
 use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
@@ -40,7 +41,7 @@ impl NtfsVolume {
     pub fn open(path: &Path, disk: Arc<dyn Disk>, journal: &Path) -> Result<Self, VolumeError> {
         let on = |fault: Fault| fault.on(path);
         let geometry = Geometry::read(&*disk).map_err(on)?;
-        let found = recover(path, journal, &*disk, &geometry)?;
+        let found = recover(&KIND, path, journal, &*disk)?;
         let was_interrupted = found.is_some();
         let reader = Reader::open(disk).map_err(on)?;
         let mark = reader.raw_record(system::VOLUME).map_err(on)?;

@@ -1,8 +1,8 @@
 //! The redo journal: what a transaction writes, durable outside of the volume before any of it is written there.
 //!
-//! Owns the file of the journal, its format, and the replay after a crash. Knows nothing of NTFS but that a volume has a serial
-//! number. A record of 1 KiB is two sectors, and a crash can leave one of them old: without the journal a torn record would be
-//! lost with its file.
+//! Owns the file of the journal, its format, and the replay after a crash. Knows of a volume only that it has a serial
+//! number. A file record of NTFS is two sectors, a block of ext4 eight, and a crash can leave one of them old: without the journal
+//! what is torn would be lost with its file.
 
 use crate::bytes::{le32, le64};
 use longrun_image::Disk;
@@ -15,7 +15,8 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What a device writes as one, and what a crash leaves old or new: changes are written in units of this.
-pub(super) const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
+/// From the time when only NTFS had one: a journal that an older version left must be found.
 const MAGIC: &[u8; 8] = b"LRNTFSJ1";
 /// The header and its checksum take one sector; the body begins behind it.
 const HEADER: usize = 0x30;
@@ -25,7 +26,7 @@ const ENTRY: usize = 20;
 /// In which order the writes of a transaction reach the volume, with a flush after each: so that even without the journal no
 /// cluster that is in use was ever marked as free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Clusters are marked as in use.
     Allocate,
     /// Records, lists, boot sectors.
@@ -43,16 +44,16 @@ const PHASES: [Phase; 3] = [Phase::Allocate, Phase::Change, Phase::Free];
 
 /// One write of a transaction: whole sectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Write {
-    pub(super) phase: Phase,
-    pub(super) at: Bytes,
-    pub(super) data: Vec<u8>,
+pub(crate) struct Write {
+    pub(crate) phase: Phase,
+    pub(crate) at: Bytes,
+    pub(crate) data: Vec<u8>,
 }
 
 /// What was copied before a transaction that refers to it. A volume that was restored from a backup since, or is another one with
 /// the same serial number, does not have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Copied {
+pub(crate) struct Copied {
     at: Bytes,
     length: u64,
     /// Of each [`COPIED_BLOCK`].
@@ -60,14 +61,14 @@ pub(super) struct Copied {
 }
 
 impl Copied {
-    pub(super) fn new(at: Bytes, data: &[u8]) -> Self {
+    pub(crate) fn new(at: Bytes, data: &[u8]) -> Self {
         Self { at, length: data.len() as u64, sums: data.chunks(COPIED_BLOCK).map(crc32c::crc32c).collect() }
     }
 }
 
 /// Why a journal could not be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum JournalError {
+pub(crate) enum JournalError {
     /// The journal or the volume could not be read or written.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -85,7 +86,7 @@ pub(super) enum JournalError {
 }
 
 /// The journal of a volume.
-pub(super) struct Journal {
+pub(crate) struct Journal {
     file: File,
     path: PathBuf,
     serial: u64,
@@ -97,7 +98,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens the journal at `path` of the volume with this serial number, if there is one.
-    pub(super) fn find(path: &Path, serial: u64, length: Bytes) -> Result<Option<Self>, JournalError> {
+    pub(crate) fn find(path: &Path, serial: u64, length: Bytes) -> Result<Option<Self>, JournalError> {
         let file = match options().open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -116,7 +117,7 @@ impl Journal {
     }
 
     /// Makes an empty journal whose name is durable.
-    pub(super) fn create(path: &Path, serial: u64, length: Bytes) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path, serial: u64, length: Bytes) -> io::Result<Self> {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
             // That of the service, which need not run here.
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -130,17 +131,17 @@ impl Journal {
     }
 
     /// Notes the record that marks the volume as dirty; durable with the next transaction, which writes that record.
-    pub(super) fn set_mark(&mut self, record: &[u8]) {
+    pub(crate) fn set_mark(&mut self, record: &[u8]) {
         self.mark = crc32c::crc32c(record);
     }
 
     /// Whether a run of ours has written this record to mark the volume.
-    pub(super) fn has_marked(&self, record: &[u8]) -> bool {
+    pub(crate) fn has_marked(&self, record: &[u8]) -> bool {
         self.mark == crc32c::crc32c(record)
     }
 
     /// Makes a transaction durable. `disk` is asked for what it replaces.
-    pub(super) fn put(&self, disk: &dyn Disk, copies: &[Copied], writes: &[Write]) -> io::Result<()> {
+    pub(crate) fn put(&self, disk: &dyn Disk, copies: &[Copied], writes: &[Write]) -> io::Result<()> {
         let mut body = Vec::new();
         for copied in copies {
             body.extend(COPIED.to_le_bytes());
@@ -165,13 +166,13 @@ impl Journal {
     }
 
     /// The transaction is on the volume, durably.
-    pub(super) fn done(&self) -> io::Result<()> {
+    pub(crate) fn done(&self) -> io::Result<()> {
         self.put_header(0, 0)?;
         self.file.sync_data()
     }
 
     /// The transaction that was not completed, if there is one. What was not written as a whole never began.
-    pub(super) fn pending(&self) -> Result<Option<Pending>, JournalError> {
+    pub(crate) fn pending(&self) -> Result<Option<Pending>, JournalError> {
         let Some(header) = self.header()?.filter(|header| header.body > 0) else { return Ok(None) };
         if header.body.saturating_add(SECTOR as u64) > self.file.metadata()?.len() {
             return Ok(None);
@@ -185,7 +186,7 @@ impl Journal {
     }
 
     /// Removes the file.
-    pub(super) fn remove(self) -> io::Result<()> {
+    pub(crate) fn remove(self) -> io::Result<()> {
         std::fs::remove_file(&self.path)?;
         self.sync_directory()
     }
@@ -247,7 +248,7 @@ struct Header {
 
 /// A transaction that may be on the volume in part.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(crate) struct Pending {
     copies: Vec<Copied>,
     writes: Vec<Write>,
     /// The checksums that each sector may have: what it was, and what it becomes.
@@ -286,7 +287,7 @@ impl Pending {
     }
 
     /// Completes it. Refuses when somebody else has written to the same sectors.
-    pub(super) fn replay(&self, disk: &dyn Disk) -> Result<(), JournalError> {
+    pub(crate) fn replay(&self, disk: &dyn Disk) -> Result<(), JournalError> {
         let mut sector = vec![0; SECTOR];
         for (at, expected) in &self.expected {
             disk.read(Bytes(*at), &mut sector)?;
@@ -320,7 +321,7 @@ impl Pending {
 }
 
 /// Writes a transaction to the volume, durably. It must be in the journal.
-pub(super) fn apply(disk: &dyn Disk, writes: &[Write]) -> io::Result<()> {
+pub(crate) fn apply(disk: &dyn Disk, writes: &[Write]) -> io::Result<()> {
     for phase in PHASES {
         let mut of_phase = writes.iter().filter(|write| write.phase == phase).peekable();
         if of_phase.peek().is_none() {

@@ -56,7 +56,7 @@ static VOLUMES: LazyLock<Vec<Volume>> = LazyLock::new(|| {
 
 fn scan(image: Vec<u8>) -> Result<(Ext4Reader, Ext4Scan), VolumeError> {
     let mut reader = Ext4Reader::from_source(Path::new("fuzz"), Box::new(image), Access::Still)?;
-    let options = ScanOptions { free_space: FreeSpace::Bitmaps, directories: true };
+    let options = ScanOptions { free_space: FreeSpace::Bitmaps, directories: true, offline: false };
     let scan = reader.scan(options, &NoProgress)?;
     Ok((reader, scan))
 }

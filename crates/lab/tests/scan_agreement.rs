@@ -26,7 +26,7 @@ fn scan_live(volume: &LoopVolume) -> Ext4Scan {
     let root = File::open(volume.mount_point()).unwrap();
     rustix::fs::syncfs(&root).unwrap();
     let mut reader = Ext4Reader::open(volume.device(), Access::Live).unwrap();
-    let options = ScanOptions { free_space: FreeSpace::Kernel(root.as_fd()), directories: true };
+    let options = ScanOptions { free_space: FreeSpace::Kernel(root.as_fd()), directories: true, offline: false };
     let scan = reader.scan(options, &NoProgress).unwrap();
     check_paths(&reader, &scan, &volume.mount_point());
     scan
@@ -34,7 +34,7 @@ fn scan_live(volume: &LoopVolume) -> Ext4Scan {
 
 fn scan_still(path: &Path) -> Ext4Scan {
     let mut reader = Ext4Reader::open(path, Access::Still).unwrap();
-    reader.scan(ScanOptions { free_space: FreeSpace::Bitmaps, directories: true }, &NoProgress).unwrap()
+    reader.scan(ScanOptions { free_space: FreeSpace::Bitmaps, directories: true, offline: false }, &NoProgress).unwrap()
 }
 
 /// All blocks of a file, those behind its end included.

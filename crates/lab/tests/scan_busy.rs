@@ -81,13 +81,13 @@ fn loop_a_busy_volume_is_never_called_damaged() {
     let handle = File::open(&root).unwrap();
     let scans = beside_writers(&root, Duration::from_secs(12), || {
         let mut reader = Ext4Reader::open(volume.device(), Access::Live)?;
-        let options = ScanOptions { free_space: FreeSpace::Kernel(handle.as_fd()), directories: true };
+        let options = ScanOptions { free_space: FreeSpace::Kernel(handle.as_fd()), directories: true, offline: false };
         let scan = reader.scan(options, &NoProgress)?;
         let worst = scan.layout.most_fragmented(20);
         let inodes: Vec<_> = worst.iter().filter_map(|f| scan.layout.file(f.file)).map(|f| f.record.inode).collect();
         reader.paths_of(&scan, &inodes)?;
         // The bitmaps on the device change with their descriptors: the pair, too, may be seen half-changed.
-        reader.scan(ScanOptions { free_space: FreeSpace::Bitmaps, directories: false }, &NoProgress)?;
+        reader.scan(ScanOptions { free_space: FreeSpace::Bitmaps, directories: false, offline: false }, &NoProgress)?;
         Ok::<_, VolumeError>(pinned(&scan.layout))
     });
     let changed: usize = scans.iter().map(|(_, changed)| changed).sum();

@@ -20,7 +20,7 @@ fn loop_a_walk_finds_the_same_fragments_as_the_scan() {
     let root = File::open(volume.mount_point()).unwrap();
     rustix::fs::syncfs(&root).unwrap();
     let mut reader = Ext4Reader::open(volume.device(), Access::Live).unwrap();
-    let options = ScanOptions { free_space: FreeSpace::Kernel(root.as_fd()), directories: true };
+    let options = ScanOptions { free_space: FreeSpace::Kernel(root.as_fd()), directories: true, offline: false };
     let scan = reader.scan(options, &NoProgress).unwrap();
     let figures = scan.layout.fragmentation();
     let walked = walk(&volume.mount_point(), 5, &NoProgress).unwrap();

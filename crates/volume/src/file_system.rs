@@ -3,11 +3,11 @@
 use crate::Target;
 use crate::mend::{Limits, MendError, Mended, Place};
 use crate::mounted::io;
-use crate::offline::Kind;
+use crate::offline::{GivenBack, Kind};
 use crate::reclaim::{FreePieces, Trimming};
 use crate::survey::{Source, Survey};
 use longrun_engine::{Observer, Opened, Progress, VolumeError};
-use longrun_layout::ExtentSet;
+use longrun_layout::{Bytes, ExtentSet};
 use longrun_sys::FileHandle;
 use std::fs::File;
 use std::path::Path;
@@ -25,6 +25,12 @@ pub(crate) trait FileSystem: Sync {
     /// How its volumes are told apart that are worked on as they lie there, without mounting them.
     fn offline(&self) -> Option<&'static Kind> {
         None
+    }
+
+    /// Gives the free space of a volume that is not mounted back to what lies below it: pieces of at least `least` bytes.
+    fn give_back(&self, target: &Target, _least: Bytes, _progress: &dyn Progress) -> Result<GivenBack, VolumeError> {
+        let state = "not mounted".to_owned();
+        Err(VolumeError::NotWritable { path: target.given.clone(), state })
     }
 
     /// Whether a volume of it must be asked file by file, for how it is made.

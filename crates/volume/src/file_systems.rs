@@ -2,7 +2,7 @@
 
 use crate::file_system::FileSystem;
 use crate::mend::{Limits, MendError, Mended, Place};
-use crate::offline::Kind;
+use crate::offline::{GivenBack, Kind};
 use crate::survey::{Source, Survey};
 use crate::{Target, btrfs, ext2, ext4, ntfs, probe, xfs};
 use longrun_engine::{Observer, Opened, Progress, VolumeError};
@@ -22,6 +22,20 @@ pub(crate) fn named(name: &str) -> Option<&'static dyn FileSystem> {
 /// How volumes are told apart that are worked on as they lie there, of the file system that [`probe`] calls so.
 pub(crate) fn offline(signature: &str) -> Option<&'static Kind> {
     ALL.iter().find(|known| known.signatures().contains(&signature))?.offline()
+}
+
+/// Whether the volume of `target` is not mounted, and is worked on as it lies there.
+#[must_use]
+pub fn is_offline(target: &Target) -> bool {
+    target.mount.is_none() && of(target).is_some_and(|known| known.offline().is_some())
+}
+
+/// Gives the free space of a volume that [`is_offline`] back to what lies below it: pieces of at least `least` bytes.
+///
+/// # Errors
+/// [`VolumeError`]: the volume must not be changed (now), or the storage failed. What was given back before stays so.
+pub fn give_back(target: &Target, least: Bytes, progress: &dyn Progress) -> Result<GivenBack, VolumeError> {
+    required(target)?.give_back(target, least, progress)
 }
 
 /// That of a target. What is not mounted is known by its signature; without one, ext4's reader says what is there instead.

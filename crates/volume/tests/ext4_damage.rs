@@ -49,7 +49,8 @@ static UNCHECKED: LazyLock<[Vec<u8>; 4]> = LazyLock::new(|| {
 
 fn scan(source: impl Source + 'static, access: Access) -> Result<Ext4Scan, VolumeError> {
     let mut reader = Ext4Reader::from_source(Path::new("image"), Box::new(source), access)?;
-    let scan = reader.scan(ScanOptions { free_space: FreeSpace::Bitmaps, directories: true }, &NoProgress)?;
+    let scan =
+        reader.scan(ScanOptions { free_space: FreeSpace::Bitmaps, directories: true, offline: false }, &NoProgress)?;
     let inodes: Vec<_> = scan.layout.files().map(|f| f.record.inode).collect();
     reader.paths_of(&scan, &inodes)?;
     Ok(scan)

@@ -32,7 +32,7 @@ pub fn run(args: &ReclaimArgs) -> Result<(), Failure> {
         return disk.on_each(access, args.json, |target, watch| image::on_volume(args, target, watch));
     }
     let target = Target::resolve(&args.target)?;
-    if image::is_meant(&target) {
+    if longrun_volume::is_offline(&target) {
         let mut watch = Watch::start_for(&ANSWERS)?;
         let (given, end) = image::on_volume(args, &target, &mut watch)?;
         if args.json {

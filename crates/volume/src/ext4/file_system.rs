@@ -1,15 +1,16 @@
 //! The operations that are supported on ext4.
 
-use super::scan::{Access, AreaKind, Ext4Reader, Ext4Scan, FreeSpace, ScanOptions};
-use super::{Ext4Volume, one_file, trimming};
+use super::scan::{Access, AreaKind, Ext4Reader, Ext4Scan, FreeSpace, OnDisk, ScanOptions};
+use super::{Ext4Volume, OfflineExt4, offline, one_file, trimming};
 use crate::Target;
 use crate::file_system::FileSystem;
 use crate::mend::{Limits, MendError, Mended, Place};
 use crate::mounted::io;
+use crate::offline::{GivenBack, Kind, give_back, is_interrupted, opened};
 use crate::reclaim::Trimming;
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
 use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
-use longrun_layout::{ExtentSet, FileId, InodeNumber, PhysicalBlock, VolumeLayout};
+use longrun_layout::{Bytes, ExtentSet, FileId, InodeNumber, PhysicalBlock, VolumeLayout};
 use longrun_sys::FileHandle;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -34,16 +35,28 @@ impl FileSystem for Ext4 {
             // What has no blocks yet would be missing, and what was freed since the last commit would not be free.
             longrun_sys::sync_volume(root).map_err(io(&mount.point, "syncing the volume"))?;
         }
-        let access = if mounted.is_some() { Access::Live } else { Access::Still };
-        let free_space = mounted.map_or(FreeSpace::Bitmaps, |(_, root)| FreeSpace::Kernel(root.as_fd()));
-        let mut reader = Ext4Reader::open(source.device, access)?;
-        let scan = reader.scan(ScanOptions { free_space, directories: true }, progress)?;
-        let top = mounted.map_or_else(|| PathBuf::from("/"), |(mount, _)| mount.point.clone());
-        Ok(Box::new(Read { scan, names: ByDirectories { reader, top } }))
+        let Some((mount, root)) = mounted else { return survey_offline(&source, progress) };
+        let mut reader = Ext4Reader::open(source.device, Access::Live)?;
+        let options = ScanOptions { free_space: FreeSpace::Kernel(root.as_fd()), directories: true, offline: false };
+        let scan = reader.scan(options, progress)?;
+        let refusal = scan.refusals.first().map(ToString::to_string);
+        Ok(Box::new(Read { scan, refusal, names: ByDirectories { reader, top: mount.point.clone() } }))
     }
 
     fn open(&self, target: &Target) -> Result<Opened, VolumeError> {
-        Ok(Opened::Placed(Box::new(Ext4Volume::open(target)?)))
+        match target.mount {
+            Some(_) => Ok(Opened::Placed(Box::new(Ext4Volume::open(target)?))),
+            None => Ok(Opened::Placed(Box::new(OfflineExt4::of(target)?))),
+        }
+    }
+
+    fn offline(&self) -> Option<&'static Kind> {
+        Some(&offline::KIND)
+    }
+
+    fn give_back(&self, target: &Target, least: Bytes, progress: &dyn Progress) -> Result<GivenBack, VolumeError> {
+        let free = OfflineExt4::of(target)?.free_ranges()?;
+        give_back(&target.given, free, least, progress)
     }
 
     fn mend(
@@ -65,8 +78,24 @@ impl FileSystem for Ext4 {
     }
 }
 
+/// From a device or image that is not mounted.
+fn survey_offline(source: &Source<'_>, progress: &dyn Progress) -> Result<Box<dyn Survey>, VolumeError> {
+    let path = source.path;
+    let (disk, journal) = opened(&offline::KIND, source.device, source.inside, longrun_image::Access::Read)?;
+    if is_interrupted(&offline::KIND, &journal, &*disk) {
+        return Err(VolumeError::Unfinished { path: path.to_owned() });
+    }
+    let mut reader = Ext4Reader::from_source(path, Box::new(OnDisk(disk)), Access::Still)?;
+    let scan = reader.scan(offline::OPTIONS, progress)?;
+    let device = &reader.device;
+    let refusal = offline::refusal(device.source.as_ref(), &device.sb, false).map_err(|fault| fault.on(path))?;
+    let damage = offline::check_claims(&scan).err().map(|fault| fault.on(path).to_string());
+    Ok(Box::new(Read { scan, refusal: refusal.or(damage), names: ByDirectories { reader, top: PathBuf::from("/") } }))
+}
+
 struct Read {
     scan: Ext4Scan,
+    refusal: Option<String>,
     names: ByDirectories,
 }
 
@@ -93,7 +122,7 @@ impl Survey for Read {
     }
 
     fn refusal(&self) -> Option<String> {
-        self.scan.refusals.first().map(ToString::to_string)
+        self.refusal.clone()
     }
 
     fn owner(&self, block: PhysicalBlock) -> Owner {

@@ -8,6 +8,7 @@ mod admission;
 mod balloon;
 mod exchange;
 mod file_system;
+pub mod offline;
 mod one_file;
 mod pipeline;
 mod rescue;
@@ -17,6 +18,7 @@ mod tuning;
 mod volume;
 
 pub(crate) use file_system::Ext4;
+pub use offline::OfflineExt4;
 pub use volume::Ext4Volume;
 
 use crate::mounted::{Named, files};

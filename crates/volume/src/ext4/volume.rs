@@ -161,7 +161,8 @@ impl Volume for Ext4Volume {
     fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
         // Freed space and delayed allocations show only after a commit.
         longrun_sys::sync_volume(&self.root).map_err(self.name.failed("committing the journal"))?;
-        let options = ScanOptions { free_space: FreeSpace::Kernel(self.root.as_fd()), directories: true };
+        let options =
+            ScanOptions { free_space: FreeSpace::Kernel(self.root.as_fd()), directories: true, offline: false };
         Ok(self.reader.scan(options, progress)?.layout)
     }
 

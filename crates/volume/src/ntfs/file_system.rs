@@ -8,12 +8,12 @@ use super::names::Paths;
 use super::reader::Reader;
 use super::scan::{NtfsScan, scan};
 use crate::file_system::FileSystem;
-use crate::offline::{Kind, is_interrupted, opened};
+use crate::offline::{GivenBack, Kind, give_back, is_interrupted, opened};
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
 use crate::{Target, probe};
 use longrun_engine::{Opened, Progress, Scan, VolumeError};
 use longrun_image::Access;
-use longrun_layout::{ExtentSet, FileId, PhysicalBlock, VolumeLayout};
+use longrun_layout::{Bytes, ExtentSet, FileId, PhysicalBlock, VolumeLayout};
 use std::path::{Path, PathBuf};
 
 /// What the journal needs to know of it.
@@ -34,6 +34,11 @@ impl FileSystem for Ntfs {
 
     fn offline(&self) -> Option<&'static Kind> {
         Some(&KIND)
+    }
+
+    fn give_back(&self, target: &Target, least: Bytes, progress: &dyn Progress) -> Result<GivenBack, VolumeError> {
+        let free = NtfsVolume::of(target)?.free_ranges()?;
+        give_back(&target.given, free, least, progress)
     }
 
     fn survey(&self, source: Source<'_>, progress: &dyn Progress) -> Result<Box<dyn Survey>, VolumeError> {

@@ -13,7 +13,6 @@ mod file_system;
 mod list;
 mod names;
 mod reader;
-mod reclaim;
 mod record;
 mod runs;
 mod scan;
@@ -21,5 +20,4 @@ mod state;
 mod volume;
 
 pub(crate) use file_system::Ntfs;
-pub use reclaim::GivenBack;
 pub use volume::NtfsVolume;

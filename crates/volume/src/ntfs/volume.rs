@@ -11,15 +11,12 @@ use super::names::Paths;
 use super::reader::{Reader, system};
 use super::scan::{number_of, scan, stream_of};
 use super::state::State;
-use crate::offline::{CopyError, Journal, recover};
+use crate::offline::{CopyError, Journal, Ranges, recover};
 use longrun_engine::{Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
 use longrun_image::Disk;
 use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// A disk, and ranges of it: the first byte and the length of each.
-type FreeRanges = (Arc<dyn Disk>, Vec<(Bytes, Bytes)>);
 
 /// An NTFS volume that is not mounted, and may be optimized.
 pub struct NtfsVolume {
@@ -64,12 +61,8 @@ impl NtfsVolume {
         Ok(Self { state: Some(state), opened, owned, info, buffer: Vec::new(), was_interrupted })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.info.target
-    }
-
     /// The disk, and the ranges of it that are free.
-    pub(super) fn free_ranges(&mut self) -> Result<FreeRanges, VolumeError> {
+    pub(super) fn free_ranges(&mut self) -> Result<(Arc<dyn Disk>, Ranges), VolumeError> {
         self.commit()?;
         let state = self.state()?;
         let bytes = |clusters| Bytes(state.reader.geometry.bytes(clusters));

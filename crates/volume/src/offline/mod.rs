@@ -1,11 +1,15 @@
 //! Volumes that are not mounted: what their engines share.
 //!
-//! Owns the redo journal, where it lies, the completion of an interrupted run, and which free blocks are held. Knows no on-disk format.
+//! Owns the redo journal, where it lies, the completion of an interrupted run, which free blocks are held, and how free space is given
+//! back. Knows no on-disk format.
 
+mod give_back;
 mod held;
 mod journal;
 mod place;
 
+pub use give_back::GivenBack;
+pub(crate) use give_back::{Ranges, give_back};
 pub(crate) use held::Held;
 pub(crate) use journal::{Copied, Journal, Phase, SECTOR, Write, apply};
 pub(crate) use place::{Kind, is_interrupted, journal_of, opened, recover};

@@ -13,9 +13,8 @@ use crate::survey::Survey;
 use crate::text::size;
 use longrun_engine::ScanProgress;
 use longrun_layout::Bytes;
-use longrun_volume::ntfs::NtfsVolume;
 use longrun_volume::reclaim::Limits;
-use longrun_volume::{Reclaim, Target, file_system_name};
+use longrun_volume::{Reclaim, Target, file_system_name, give_back, is_offline};
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -36,11 +35,6 @@ pub struct Reclaimed {
     #[serde(skip_serializing_if = "Option::is_none")]
     consolidation: Option<Box<Optimization>>,
     seconds: f64,
-}
-
-/// Whether a target is no mounted volume but an image or device with NTFS.
-pub fn is_meant(target: &Target) -> bool {
-    target.mount.is_none() && file_system_name(target) == "ntfs"
 }
 
 /// Gives back what is free on one volume. Prints text, but no JSON.
@@ -78,8 +72,8 @@ pub fn on_volume(args: &ReclaimArgs, target: &Target, watch: &mut Watch) -> Resu
     }
     watch.phase("giving free space back", Unit::Bytes);
     let mut stopped = false;
-    if told.filesystem == "ntfs" {
-        let given = NtfsVolume::of(target)?.give_back(least, &ScanProgress::new(watch, 0))?;
+    if is_offline(target) {
+        let given = give_back(target, least, &ScanProgress::new(watch, 0))?;
         (told.free_bytes, told.reclaimed_bytes, told.zeroed) = (given.free.0, given.bytes.0, given.zeroed);
         stopped = given.stopped;
     } else {

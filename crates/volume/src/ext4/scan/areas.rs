@@ -63,7 +63,7 @@ pub struct Areas(Vec<Area>);
 
 impl Areas {
     /// Sorts and joins.
-    pub(super) fn new(mut areas: Vec<Area>) -> Self {
+    pub(in crate::ext4) fn new(mut areas: Vec<Area>) -> Self {
         areas.sort_unstable();
         areas.dedup_by(|next, kept| {
             let joined = kept.kind == next.kind && kept.extent.end() >= next.extent.start;

@@ -41,21 +41,25 @@ pub(super) struct Collector<'a> {
     pub(super) parents: Option<Parents>,
     pub(super) beyond_end: BeyondEnd,
     pub(super) deleted: Deleted,
+    /// What may move where the volume is not mounted.
+    is_offline: bool,
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(device: &'a Device, areas: Vec<Area>, parents: Option<Parents>) -> Self {
+    pub(super) fn new(device: &'a Device, areas: Vec<Area>, parents: Option<Parents>, is_offline: bool) -> Self {
+        let builder = LayoutBuilder::new(device.sb.block_size, Blocks(device.sb.blocks));
         Self {
             device,
             mapper: device.mapper(),
             map: FileMap::default(),
             kept: Vec::new(),
-            builder: LayoutBuilder::new(device.sb.block_size, Blocks(device.sb.blocks)),
+            builder: if is_offline { builder.moving_directories() } else { builder },
             areas,
             listed: Vec::new(),
             parents,
             beyond_end: BeyondEnd::default(),
             deleted: Deleted::default(),
+            is_offline,
         }
     }
 
@@ -133,15 +137,20 @@ impl<'a> Collector<'a> {
                 parents.add_directory(inode, &self.kept);
             }
         }
+        let pin = if self.is_offline { inode.pin_offline() } else { inode.pin(role) };
         let id = FileId { inode: InodeNumber(u64::from(inode.number)), generation: inode.generation };
-        self.builder.push_file(id, NO_DIRECTORY, is_directory, inode.pin(role), &mut self.kept);
+        self.builder.push_file(id, NO_DIRECTORY, is_directory, pin, &mut self.kept);
         self.listed.push(inode.number);
     }
 
-    /// Fills `kept` with the runs before the end of the file, and counts those behind it.
+    /// Fills `kept` with the runs before the end of the file, and counts those behind it, which only an offline engine moves.
     fn keep_up_to_end(&mut self, inode: &Inode, map: &FileMap) {
-        let end = inode.size_bytes.div_ceil(u64::from(self.device.sb.block_size.bytes()));
         self.kept.clear();
+        if self.is_offline {
+            self.kept.extend(&map.runs);
+            return;
+        }
+        let end = inode.size_bytes.div_ceil(u64::from(self.device.sb.block_size.bytes()));
         let mut behind = Blocks(0);
         for run in &map.runs {
             let inside = end.saturating_sub(run.logical.0).min(run.length.0);

@@ -13,16 +13,16 @@ use longrun_engine::checker;
 use longrun_layout::{Extent, PhysicalBlock};
 
 /// What is needed to read anything of the volume.
-pub(super) struct Device {
-    pub(super) source: Box<dyn Source>,
-    pub(super) access: Access,
-    pub(super) sb: Superblock,
-    pub(super) groups: Vec<Group>,
+pub(in crate::ext4) struct Device {
+    pub(in crate::ext4) source: Box<dyn Source>,
+    pub(in crate::ext4) access: Access,
+    pub(in crate::ext4) sb: Superblock,
+    pub(in crate::ext4) groups: Vec<Group>,
 }
 
 impl Device {
     /// Reads superblock and descriptors.
-    pub(super) fn open(source: Box<dyn Source>, access: Access) -> Read<Self> {
+    pub(in crate::ext4) fn open(source: Box<dyn Source>, access: Access) -> Read<Self> {
         let sb = settled(access, || Superblock::read(source.as_ref()))?;
         if access == Access::Still && sb.incompat & incompat::RECOVER != 0 {
             let checker = checker(EXT4);
@@ -34,34 +34,39 @@ impl Device {
     }
 
     /// Reads superblock and descriptors again: what is in use has changed since, and the volume may have grown.
-    pub(super) fn refresh(&mut self) -> Read<()> {
+    pub(in crate::ext4) fn refresh(&mut self) -> Read<()> {
         self.sb = settled(self.access, || Superblock::read(self.source.as_ref()))?;
         self.groups = read_groups(self.source.as_ref(), &self.sb, self.access)?;
         Ok(())
     }
 
-    pub(super) fn mapper(&self) -> Mapper<'_> {
+    pub(in crate::ext4) fn mapper(&self) -> Mapper<'_> {
         Mapper::new(self.source.as_ref(), &self.sb)
     }
 
     /// Reads one inode, with its raw content.
-    pub(super) fn read_inode(&self, number: u32) -> Read<(Inode, Vec<u8>)> {
-        let index = number.wrapping_sub(1);
-        let (group, within) = (index / self.sb.inodes_per_group, index % self.sb.inodes_per_group);
-        let Some(group) = self.groups.get(group as usize) else {
-            return damaged(format!("there is no inode {number}"));
-        };
-        let size = u64::from(self.sb.inode_size);
+    pub(in crate::ext4) fn read_inode(&self, number: u32) -> Read<(Inode, Vec<u8>)> {
+        let place = self.inode_place(number)?;
         let mut raw = vec![0; usize::from(self.sb.inode_size)];
         settled(self.access, || {
-            self.source.read_exact_at(&mut raw, self.sb.offset(group.inode_table) + u64::from(within) * size)?;
+            self.source.read_exact_at(&mut raw, place)?;
             Inode::parse(&self.sb, number, &raw)
         })
         .map(|inode| (inode, raw))
     }
 
+    /// Where an inode lies on the device, in bytes.
+    pub(in crate::ext4) fn inode_place(&self, number: u32) -> Read<u64> {
+        let index = number.wrapping_sub(1);
+        let (group, within) = (index / self.sb.inodes_per_group, index % self.sb.inodes_per_group);
+        let Some(group) = self.groups.get(group as usize) else {
+            return damaged(format!("there is no inode {number}"));
+        };
+        Ok(self.sb.offset(group.inode_table) + u64::from(within) * u64::from(self.sb.inode_size))
+    }
+
     /// Reads an inode and its map, both afresh on each attempt: the map may have changed together with the inode.
-    pub(super) fn read_map(&self, number: u32, mapper: &mut Mapper<'_>, map: &mut FileMap) -> Read<Inode> {
+    pub(in crate::ext4) fn read_map(&self, number: u32, mapper: &mut Mapper<'_>, map: &mut FileMap) -> Read<Inode> {
         settled(self.access, || {
             let (inode, _) = self.read_inode(number)?;
             mapper.read(&inode, map)?;
@@ -99,12 +104,12 @@ impl Device {
     }
 
     /// The free space as the bitmaps on the device say.
-    pub(super) fn free_extents(&self, fixed: &[super::areas::Area]) -> Read<Vec<Extent>> {
+    pub(in crate::ext4) fn free_extents(&self, fixed: &[super::areas::Area]) -> Read<Vec<Extent>> {
         bitmap::free_extents(self.source.as_ref(), &self.sb, self.access, &self.groups, fixed)
     }
 
     /// The volume as one extent.
-    pub(super) fn whole(&self) -> Extent {
+    pub(in crate::ext4) fn whole(&self) -> Extent {
         Extent::between(PhysicalBlock(0), PhysicalBlock(self.sb.blocks))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// A reason to stop reading.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(in crate::ext4) enum Fault {
     /// Not ext4 at all.
     NotExt4(String),
     /// ext4 with something that this reader does not know.
@@ -20,16 +20,16 @@ pub(super) enum Fault {
     Interrupted,
 }
 
-pub(super) type Read<T> = Result<T, Fault>;
+pub(in crate::ext4) type Read<T> = Result<T, Fault>;
 
 /// Shorthand for a contradiction found.
-pub(super) fn damaged<T>(detail: impl Into<String>) -> Read<T> {
+pub(in crate::ext4) fn damaged<T>(detail: impl Into<String>) -> Read<T> {
     Err(Fault::Damaged(detail.into()))
 }
 
 impl Fault {
     /// The message for the user, who called the volume `path`.
-    pub(super) fn on(self, path: &Path) -> VolumeError {
+    pub(in crate::ext4) fn on(self, path: &Path) -> VolumeError {
         let path = path.to_owned();
         match self {
             Self::NotExt4(problem) => VolumeError::NotAVolume { path, problem },
@@ -64,12 +64,12 @@ const PAUSES_MILLISECONDS: [u64; 8] = [0, 1, 2, 5, 20, 50, 100, 120];
 const BRIEF: usize = 3;
 
 /// Repeats `read` on a live volume while it finds damage.
-pub(super) fn settled<T>(access: Access, read: impl FnMut() -> Read<T>) -> Read<T> {
+pub(in crate::ext4) fn settled<T>(access: Access, read: impl FnMut() -> Read<T>) -> Read<T> {
     repeated(access, &PAUSES_MILLISECONDS, read)
 }
 
 /// As [`settled`], with little patience: for directory blocks, where damage costs a few names and no more.
-pub(super) fn settled_briefly<T>(access: Access, read: impl FnMut() -> Read<T>) -> Read<T> {
+pub(in crate::ext4) fn settled_briefly<T>(access: Access, read: impl FnMut() -> Read<T>) -> Read<T> {
     repeated(access, PAUSES_MILLISECONDS.get(..BRIEF).unwrap_or_default(), read)
 }
 

@@ -1,7 +1,7 @@
 //! Block groups: their descriptors, and the places of their fixed metadata (which flex_bg and meta_bg change).
 
 use super::areas::{Area, AreaKind};
-use super::bytes::{joined, le16, le32};
+use super::bytes::{joined, le16, le32, put};
 use super::checksum::crc16;
 use super::fault::{Access, Read, damaged, settled};
 use super::source::Source;
@@ -13,20 +13,20 @@ const BLOCK_UNINIT: u16 = 2;
 
 /// A checked group descriptor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Group {
-    pub(super) block_bitmap: u64,
-    pub(super) inode_bitmap: u64,
-    pub(super) inode_table: u64,
-    pub(super) block_bitmap_checksum: u32,
-    pub(super) inode_bitmap_checksum: u32,
+pub(in crate::ext4) struct Group {
+    pub(in crate::ext4) block_bitmap: u64,
+    pub(in crate::ext4) inode_bitmap: u64,
+    pub(in crate::ext4) inode_table: u64,
+    pub(in crate::ext4) block_bitmap_checksum: u32,
+    pub(in crate::ext4) inode_bitmap_checksum: u32,
     /// Inodes of the table, from its start, that were ever used; the rest of the table may be garbage.
-    pub(super) initialised_inodes: u32,
+    pub(in crate::ext4) initialised_inodes: u32,
     /// The block bitmap was never written: only the fixed metadata is in use.
-    pub(super) blocks_uninitialised: bool,
+    pub(in crate::ext4) blocks_uninitialised: bool,
 }
 
 /// Reads all descriptors, block by block: memory grows only as far as descriptors are really there and right.
-pub(super) fn read_groups(source: &dyn Source, sb: &Superblock, access: Access) -> Read<Vec<Group>> {
+pub(in crate::ext4) fn read_groups(source: &dyn Source, sb: &Superblock, access: Access) -> Read<Vec<Group>> {
     let mut groups = Vec::new();
     for index in 0..sb.descriptor_blocks() {
         let first = index * sb.descriptors_per_block();
@@ -36,7 +36,7 @@ pub(super) fn read_groups(source: &dyn Source, sb: &Superblock, access: Access) 
 }
 
 /// Reads the descriptor of one group afresh.
-pub(super) fn read_group(source: &dyn Source, sb: &Superblock, group: u32) -> Read<Group> {
+pub(in crate::ext4) fn read_group(source: &dyn Source, sb: &Superblock, group: u32) -> Read<Group> {
     let index = group / sb.descriptors_per_block();
     let within = u64::from(group % sb.descriptors_per_block()) * u64::from(sb.descriptor_size);
     let mut raw = vec![0; usize::from(sb.descriptor_size)];
@@ -57,7 +57,7 @@ fn read_descriptor_block(source: &dyn Source, sb: &Superblock, index: u32, first
 }
 
 /// The block with the `index`-th block of descriptors.
-fn descriptor_location(sb: &Superblock, index: u32) -> u64 {
+pub(in crate::ext4) fn descriptor_location(sb: &Superblock, index: u32) -> u64 {
     if !sb.has_meta_groups() || index < sb.first_meta_group {
         // The superblock's own block comes first: block 0, or block 1 when blocks are 1 KiB.
         return u64::from(sb.block_size.bytes() == 1024) + 1 + u64::from(index);
@@ -96,17 +96,47 @@ fn parse_descriptor(sb: &Superblock, group: u32, raw: &[u8]) -> Read<Group> {
 }
 
 fn checksum_fits(sb: &Superblock, group: u32, raw: &[u8]) -> bool {
+    checksum(sb, group, raw) == le16(raw, 30)
+}
+
+fn checksum(sb: &Superblock, group: u32, raw: &[u8]) -> u16 {
     let (before, after) = (raw.get(..30).unwrap_or_default(), raw.get(32..).unwrap_or_default());
     let number = group.to_le_bytes();
-    let computed = match sb.seed {
+    match sb.seed {
         Some(seed) => seed.over(&number).over(before).over(&[0, 0]).over(after).low(),
         None => crc16(crc16(crc16(crc16(!0, &sb.uuid), &number), before), after),
-    };
-    computed == le16(raw, 30)
+    }
+}
+
+/// The number of free blocks that a raw descriptor tells.
+pub(in crate::ext4) fn free_blocks(sb: &Superblock, raw: &[u8]) -> u32 {
+    u32::from(le16(raw, 12)) | if sb.descriptor_size >= 64 { u32::from(le16(raw, 44)) << 16 } else { 0 }
+}
+
+/// Puts what a block bitmap says into the raw descriptor of its group.
+pub(in crate::ext4) fn put_bitmap(sb: &Superblock, group: u32, raw: &mut [u8], free: u32, bitmap: &[u8]) {
+    let is_wide = sb.descriptor_size >= 64;
+    put(raw, 12, &(free as u16).to_le_bytes());
+    if is_wide {
+        put(raw, 44, &((free >> 16) as u16).to_le_bytes());
+    }
+    if !sb.has_group_checksums() {
+        return;
+    }
+    put(raw, 18, &(le16(raw, 18) & !BLOCK_UNINIT).to_le_bytes());
+    if let Some(seed) = sb.seed {
+        let sum = seed.over(bitmap).value();
+        put(raw, 24, &(sum as u16).to_le_bytes());
+        if is_wide {
+            put(raw, 56, &((sum >> 16) as u16).to_le_bytes());
+        }
+    }
+    let sum = checksum(sb, group, raw);
+    put(raw, 30, &sum.to_le_bytes());
 }
 
 /// Adds the fixed metadata of the volume to `areas`: what lies where it does since the volume was made.
-pub(super) fn push_fixed_areas(sb: &Superblock, groups: &[Group], areas: &mut Vec<Area>) {
+pub(in crate::ext4) fn push_fixed_areas(sb: &Superblock, groups: &[Group], areas: &mut Vec<Area>) {
     let mut push = |start, length, kind| {
         if length > 0 && sb.holds(start, length) {
             areas.push(Area { extent: Extent::new(start, length), kind });

@@ -1,39 +1,42 @@
 //! One inode: checks it, and classifies it by what may be done with its blocks.
 
-use super::bytes::{byte, joined, le16, le32};
+use super::bytes::{byte, joined, le16, le32, put};
 use super::checksum::Crc32c;
 use super::fault::{Read, damaged};
 use super::superblock::{Superblock, incompat};
 use longrun_layout::Pin;
 
 const CLASSIC_SIZE: usize = 128;
+const BLOCKS_LOW: usize = 28;
+const BLOCKS_HIGH: usize = 116;
 const CHECKSUM_LOW: usize = 124;
 const CHECKSUM_HIGH: usize = 130;
 /// Where the file's map lies in the inode, and its size.
 const MAP: usize = 40;
-pub(super) const MAP_SIZE: usize = 60;
+pub(in crate::ext4) const MAP_SIZE: usize = 60;
 
 mod flag {
-    pub(super) const IMMUTABLE: u32 = 0x10;
-    pub(super) const APPEND: u32 = 0x20;
-    pub(super) const ENCRYPT: u32 = 0x800;
-    pub(super) const JOURNAL_DATA: u32 = 0x4000;
-    pub(super) const EXTENTS: u32 = 0x8_0000;
-    pub(super) const VERITY: u32 = 0x10_0000;
-    pub(super) const ATTRIBUTE_VALUE: u32 = 0x20_0000;
-    pub(super) const INLINE_DATA: u32 = 0x1000_0000;
+    pub(in crate::ext4) const IMMUTABLE: u32 = 0x10;
+    pub(in crate::ext4) const APPEND: u32 = 0x20;
+    pub(in crate::ext4) const ENCRYPT: u32 = 0x800;
+    pub(in crate::ext4) const JOURNAL_DATA: u32 = 0x4000;
+    pub(in crate::ext4) const EXTENTS: u32 = 0x8_0000;
+    pub(in crate::ext4) const VERITY: u32 = 0x10_0000;
+    pub(in crate::ext4) const ATTRIBUTE_VALUE: u32 = 0x20_0000;
+    pub(in crate::ext4) const HUGE: u32 = 0x4_0000;
+    pub(in crate::ext4) const INLINE_DATA: u32 = 0x1000_0000;
 }
 
 /// The inode of the root directory.
-pub(super) const ROOT: u32 = 2;
+pub(in crate::ext4) const ROOT: u32 = 2;
 /// The inode that owns the room for more group descriptors.
-pub(super) const RESIZE: u32 = 7;
+pub(in crate::ext4) const RESIZE: u32 = 7;
 /// The inode that lists bad blocks; it has no links and yet is in use.
 const BAD_BLOCKS: u32 = 1;
 
 /// What an inode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(in crate::ext4) enum Role {
     /// Not in use, or without blocks (device nodes, sockets, short symbolic links).
     Nothing,
     File,
@@ -49,7 +52,7 @@ pub(super) enum Role {
 
 /// How an inode tells where its blocks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mapping {
+pub(in crate::ext4) enum Mapping {
     Extents,
     Indirect,
     /// The content lies in the inode.
@@ -58,15 +61,15 @@ pub(super) enum Mapping {
 
 /// A checked inode.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Inode {
-    pub(super) number: u32,
-    pub(super) generation: u32,
-    pub(super) size_bytes: u64,
-    pub(super) attribute_block: u64,
+pub(in crate::ext4) struct Inode {
+    pub(in crate::ext4) number: u32,
+    pub(in crate::ext4) generation: u32,
+    pub(in crate::ext4) size_bytes: u64,
+    pub(in crate::ext4) attribute_block: u64,
     /// Raw content of the map area.
-    pub(super) map: [u8; MAP_SIZE],
+    pub(in crate::ext4) map: [u8; MAP_SIZE],
     /// The seed of the checksums of blocks that belong to this inode.
-    pub(super) seed: Option<Crc32c>,
+    pub(in crate::ext4) seed: Option<Crc32c>,
     mode: u16,
     links: u16,
     flags: u32,
@@ -75,7 +78,7 @@ pub(super) struct Inode {
 
 impl Inode {
     /// Checks and takes apart the raw inode `number`, of the volume's inode size.
-    pub(super) fn parse(sb: &Superblock, number: u32, raw: &[u8]) -> Read<Self> {
+    pub(in crate::ext4) fn parse(sb: &Superblock, number: u32, raw: &[u8]) -> Read<Self> {
         let generation = le32(raw, 100);
         let seed = sb.seed.map(|s| s.over(&number.to_le_bytes()).over(&generation.to_le_bytes()));
         if let Some(seed) = seed
@@ -99,7 +102,7 @@ impl Inode {
         })
     }
 
-    pub(super) fn role(&self, sb: &Superblock) -> Role {
+    pub(in crate::ext4) fn role(&self, sb: &Superblock) -> Role {
         if self.number == sb.journal_inode {
             return Role::Journal;
         }
@@ -123,7 +126,7 @@ impl Inode {
         }
     }
 
-    pub(super) fn mapping(&self) -> Mapping {
+    pub(in crate::ext4) fn mapping(&self) -> Mapping {
         if self.has(flag::INLINE_DATA) {
             Mapping::Inline
         } else if self.has(flag::EXTENTS) {
@@ -134,7 +137,7 @@ impl Inode {
     }
 
     /// Why its blocks must stay, by what the inode itself says.
-    pub(super) fn pin(&self, role: Role) -> Option<Pin> {
+    pub(in crate::ext4) fn pin(&self, role: Role) -> Option<Pin> {
         let by_flag = [
             (flag::ENCRYPT, Pin::Encrypted),
             (flag::IMMUTABLE | flag::APPEND, Pin::Immutable),
@@ -152,18 +155,45 @@ impl Inode {
         }
     }
 
+    /// The same where nobody has the volume mounted: there every map of extents can be changed. What is immutable stays, because
+    /// boot loaders that find their files by block number mark them so.
+    pub(in crate::ext4) fn pin_offline(&self) -> Option<Pin> {
+        if self.mapping() == Mapping::Indirect {
+            return Some(Pin::Indirect);
+        }
+        self.has(flag::IMMUTABLE).then_some(Pin::Immutable)
+    }
+
+    /// Puts another root of its map, and the number of blocks that it has, into the raw inode.
+    pub(in crate::ext4) fn put_map(&self, raw: &mut [u8], root: &[u8; MAP_SIZE], more_blocks: i64, block_bytes: u32) {
+        // Counted in blocks, or in sectors of 512 bytes.
+        let unit = if self.has(flag::HUGE) { 1 } else { i64::from(block_bytes / 512) };
+        let blocks = joined(le32(raw, BLOCKS_LOW), u32::from(le16(raw, BLOCKS_HIGH)));
+        let blocks = blocks.saturating_add_signed(more_blocks * unit);
+        put(raw, MAP, root);
+        put(raw, BLOCKS_LOW, &(blocks as u32).to_le_bytes());
+        put(raw, BLOCKS_HIGH, &((blocks >> 32) as u16).to_le_bytes());
+        if let Some(seed) = self.seed {
+            let (sum, has_high) = checksum(seed, raw);
+            put(raw, CHECKSUM_LOW, &(sum as u16).to_le_bytes());
+            if has_high {
+                put(raw, CHECKSUM_HIGH, &((sum >> 16) as u16).to_le_bytes());
+            }
+        }
+    }
+
     /// Names in an encrypted directory are ciphertext.
-    pub(super) fn is_encrypted(&self) -> bool {
+    pub(in crate::ext4) fn is_encrypted(&self) -> bool {
         self.has(flag::ENCRYPT)
     }
 
     /// Whether it stands for anything.
-    pub(super) fn is_in_use(&self) -> bool {
+    pub(in crate::ext4) fn is_in_use(&self) -> bool {
         self.mode != 0 && (self.links > 0 || self.has_blocks)
     }
 
     /// Whether it is a directory in use.
-    pub(super) fn is_directory(&self) -> bool {
+    pub(in crate::ext4) fn is_directory(&self) -> bool {
         self.mode & 0xF000 == 0x4000 && self.links > 0
     }
 
@@ -173,25 +203,26 @@ impl Inode {
 }
 
 fn checksum_fits(seed: Crc32c, raw: &[u8]) -> bool {
+    let (sum, has_high) = checksum(seed, raw);
+    let low = le16(raw, CHECKSUM_LOW);
+    if has_high { sum == u32::from(low) | u32::from(le16(raw, CHECKSUM_HIGH)) << 16 } else { sum as u16 == low }
+}
+
+/// The checksum of a raw inode, and whether the inode has room for its upper half.
+fn checksum(seed: Crc32c, raw: &[u8]) -> (u32, bool) {
     let part = |range: std::ops::Range<usize>| raw.get(range).unwrap_or_default();
     let classic = seed.over(part(0..CHECKSUM_LOW)).over(&[0, 0]).over(part(CHECKSUM_LOW + 2..CLASSIC_SIZE));
-    let low = le16(raw, CHECKSUM_LOW);
     if raw.len() <= CLASSIC_SIZE {
-        return classic.low() == low;
+        return (classic.value(), false);
     }
     let extra = classic.over(part(CLASSIC_SIZE..CHECKSUM_HIGH));
     let has_high = usize::from(le16(raw, CLASSIC_SIZE)) + CLASSIC_SIZE >= CHECKSUM_HIGH + 2;
     let field = if has_high { &[0, 0] } else { part(CHECKSUM_HIGH..CHECKSUM_HIGH + 2) };
-    let whole = extra.over(field).over(part(CHECKSUM_HIGH + 2..raw.len()));
-    if has_high {
-        whole.value() == u32::from(low) | u32::from(le16(raw, CHECKSUM_HIGH)) << 16
-    } else {
-        whole.low() == low
-    }
+    (extra.over(field).over(part(CHECKSUM_HIGH + 2..raw.len())).value(), has_high)
 }
 
 /// Extended attributes kept in the inode: the value of the one that continues inline data.
-pub(super) fn inline_continuation(raw: &[u8]) -> &[u8] {
+pub(in crate::ext4) fn inline_continuation(raw: &[u8]) -> &[u8] {
     const MAGIC: u32 = 0xEA02_0000;
     const SYSTEM_NAMES: u8 = 7;
     let start = CLASSIC_SIZE + usize::from(le16(raw, CLASSIC_SIZE));

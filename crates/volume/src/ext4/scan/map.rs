@@ -10,26 +10,29 @@ use super::source::Source;
 use super::superblock::Superblock;
 use longrun_layout::Run;
 
-const EXTENT_MAGIC: u16 = 0xF30A;
+pub(in crate::ext4) const EXTENT_MAGIC: u16 = 0xF30A;
 const EXTENT_DEPTH_LIMIT: u16 = 5;
-const RECORD: usize = 12;
+pub(in crate::ext4) const RECORD: usize = 12;
 /// A longer extent is unwritten, and this much is to be taken off.
-const WRITTEN_LIMIT: u16 = 0x8000;
+pub(in crate::ext4) const WRITTEN_LIMIT: u16 = 0x8000;
 const DIRECT_POINTERS: usize = 12;
 
 /// The blocks of one file; buffers are reused from file to file.
 #[derive(Debug, Default)]
-pub(super) struct FileMap {
+pub(in crate::ext4) struct FileMap {
     /// Ascending by logical address; neighbours joined.
-    pub(super) runs: Vec<Run>,
+    pub(in crate::ext4) runs: Vec<Run>,
+    /// Logical blocks that were allocated and never written, ascending: the first, and how many.
+    pub(in crate::ext4) unwritten: Vec<(u64, u64)>,
     /// Blocks that hold the map itself.
-    pub(super) nodes: Vec<u64>,
+    pub(in crate::ext4) nodes: Vec<u64>,
     blocks: u64,
 }
 
 impl FileMap {
     fn clear(&mut self) {
         self.runs.clear();
+        self.unwritten.clear();
         self.nodes.clear();
         self.blocks = 0;
     }
@@ -44,7 +47,7 @@ impl FileMap {
 }
 
 /// Reads maps, and keeps the budget of a scan.
-pub(super) struct Mapper<'a> {
+pub(in crate::ext4) struct Mapper<'a> {
     source: &'a dyn Source,
     sb: &'a Superblock,
     nodes_left: u64,
@@ -61,14 +64,14 @@ struct Expected {
 }
 
 impl<'a> Mapper<'a> {
-    pub(super) fn new(source: &'a dyn Source, sb: &'a Superblock) -> Self {
+    pub(in crate::ext4) fn new(source: &'a dyn Source, sb: &'a Superblock) -> Self {
         // Twice: on a live volume a file may be seen in its old place and another already in the same one.
         let limit = sb.blocks.saturating_mul(2);
         Self { source, sb, nodes_left: limit, blocks_left: limit, spare_buffers: Vec::new() }
     }
 
     /// Reads the map of `inode` into `map`.
-    pub(super) fn read(&mut self, inode: &Inode, map: &mut FileMap) -> Read<()> {
+    pub(in crate::ext4) fn read(&mut self, inode: &Inode, map: &mut FileMap) -> Read<()> {
         map.clear();
         match inode.mapping() {
             Mapping::Inline => {}
@@ -147,6 +150,9 @@ impl<'a> Mapper<'a> {
                 return damaged(format!("inode {}: impossible extent at logical block {first}", inode.number));
             }
             from = first + length;
+            if coded > WRITTEN_LIMIT {
+                map.unwritten.push((first, length));
+            }
             map.push(Run::new(first, start, length));
         }
         Ok(())

@@ -12,25 +12,26 @@
 mod areas;
 mod bitmap;
 mod bytes;
-mod checksum;
+pub(in crate::ext4) mod checksum;
 mod collect;
-mod device;
+pub(in crate::ext4) mod device;
 mod directory;
-mod fault;
-mod group;
-mod inode;
-mod map;
+pub(in crate::ext4) mod fault;
+pub(in crate::ext4) mod group;
+pub(in crate::ext4) mod inode;
+pub(in crate::ext4) mod map;
 mod parents;
 mod paths;
 mod refusal;
 mod source;
-mod superblock;
+pub(in crate::ext4) mod superblock;
 mod table;
 
 pub use areas::{Area, AreaKind, Areas};
 pub use collect::{BeyondEnd, Deleted};
 pub use fault::Access;
 pub use refusal::Refusal;
+pub(in crate::ext4) use source::OnDisk;
 pub use source::{FileSource, Source};
 
 use crate::mounted::again::look_again;
@@ -68,6 +69,9 @@ pub struct ScanOptions<'a> {
     /// Whether to find out the directory of each file: groups files for placement, and makes paths cheap. Costs 0.1 to
     /// 0.2 s for a million files, so that there is seldom a reason not to.
     pub directories: bool,
+    /// Whether the volume is worked on as it lies there, not mounted: directories move too, and so does what lies behind the end of
+    /// files.
+    pub offline: bool,
 }
 
 /// The UUID and label of a volume.
@@ -181,7 +185,7 @@ impl Geometry {
 /// An opened device or image with an ext4 (ext2, ext3) file system.
 pub struct Ext4Reader {
     path: PathBuf,
-    device: Device,
+    pub(in crate::ext4) device: Device,
 }
 
 impl Ext4Reader {
@@ -236,7 +240,7 @@ impl Ext4Reader {
         group::push_fixed_areas(&device.sb, &device.groups, &mut fixed);
         let fixed = Areas::new(fixed);
         let parents = options.directories.then(Parents::default);
-        let mut collector = Collector::new(device, fixed.all().to_vec(), parents);
+        let mut collector = Collector::new(device, fixed.all().to_vec(), parents, options.offline);
         let total = device.groups.len() as u64;
         table::for_each_piece(device.source.as_ref(), &device.sb, device.access, &device.groups, |piece| {
             progress.give_way();
@@ -279,7 +283,7 @@ impl Ext4Reader {
 
     /// The layout of the free space and these files, as far as they are still there.
     fn scan_some(&self, files: &BTreeSet<FileId>, mounted: BorrowedFd<'_>) -> Result<VolumeLayout, Fault> {
-        let mut collector = Collector::new(&self.device, Vec::new(), None);
+        let mut collector = Collector::new(&self.device, Vec::new(), None, false);
         for number in files.iter().filter_map(|file| u32::try_from(file.inode.0).ok()) {
             let (_, raw) = self.device.read_inode(number)?;
             collector.take(number, &raw)?;

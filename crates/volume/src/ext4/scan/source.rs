@@ -2,9 +2,12 @@
 //!
 //! Read-only: never opens anything for writing.
 
+use longrun_image::Disk;
+use longrun_layout::Bytes;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// Random access to the bytes of a volume.
 pub trait Source: Send + Sync {
@@ -43,6 +46,19 @@ impl Source for FileSource {
 
     fn length(&self) -> u64 {
         self.length
+    }
+}
+
+/// A volume that is not mounted, on a device or in an image.
+pub(in crate::ext4) struct OnDisk(pub(in crate::ext4) Arc<dyn Disk>);
+
+impl Source for OnDisk {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read(Bytes(offset), buffer)
+    }
+
+    fn length(&self) -> u64 {
+        self.0.length().0
     }
 }
 

@@ -1,23 +1,24 @@
 //! The superblock: the features and geometry of the volume. Every number is checked before it is used.
 
-use super::bytes::{byte, joined, le16, le32};
+use super::bytes::{byte, joined, le16, le32, put};
 use super::checksum::Crc32c;
 use super::fault::{Fault, Read, damaged};
 use super::source::Source;
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent};
 
 /// Where the first superblock lies, whatever the block size, in bytes.
-const OFFSET_BYTES: u64 = 1024;
-const SIZE_BYTES: usize = 1024;
+pub(in crate::ext4) const OFFSET_BYTES: u64 = 1024;
+pub(in crate::ext4) const SIZE_BYTES: usize = 1024;
 const MAGIC: u16 = 0xEF53;
 
 /// Features that must be known before the volume can be read at all.
-pub(super) mod incompat {
+pub(in crate::ext4) mod incompat {
     pub(crate) const RECOVER: u32 = 0x4;
     pub(crate) const JOURNAL_DEVICE: u32 = 0x8;
     pub(crate) const META_BG: u32 = 0x10;
     pub(crate) const EXTENTS: u32 = 0x40;
     pub(crate) const SIXTY_FOUR_BIT: u32 = 0x80;
+    pub(crate) const MOUNT_PROTECTION: u32 = 0x100;
     pub(crate) const CSUM_SEED: u32 = 0x2000;
     pub(crate) const LARGE_DIRECTORY: u32 = 0x4000;
     /// filetype, recover, meta_bg, extents, 64bit, mmp, flex_bg, ea_inode, csum_seed, largedir, inline_data, encrypt,
@@ -27,13 +28,15 @@ pub(super) mod incompat {
 }
 
 /// Features that must be known before the volume can be changed.
-pub(super) mod ro_compat {
+pub(in crate::ext4) mod ro_compat {
     pub(crate) const SPARSE_SUPER: u32 = 0x1;
     pub(crate) const GDT_CSUM: u32 = 0x10;
+    pub(crate) const QUOTA: u32 = 0x100;
     pub(crate) const BIGALLOC: u32 = 0x200;
     pub(crate) const METADATA_CSUM: u32 = 0x400;
     pub(crate) const READ_ONLY: u32 = 0x1000;
     pub(crate) const SHARED_BLOCKS: u32 = 0x4000;
+    pub(crate) const ORPHANS: u32 = 0x1_0000;
     /// sparse_super, large_file, huge_file, gdt_csum, dir_nlink, extra_isize, quota, bigalloc, metadata_csum, readonly,
     /// project, shared_blocks, verity, orphan_present.
     pub(crate) const KNOWN: u32 =
@@ -47,42 +50,42 @@ const COMPAT_ORPHAN_FILE: u32 = 0x1000;
 
 /// The checked superblock.
 #[derive(Clone, Debug)]
-pub(super) struct Superblock {
-    pub(super) block_size: BlockSize,
-    pub(super) blocks: u64,
-    pub(super) first_data_block: u64,
-    pub(super) blocks_per_group: u64,
+pub(in crate::ext4) struct Superblock {
+    pub(in crate::ext4) block_size: BlockSize,
+    pub(in crate::ext4) blocks: u64,
+    pub(in crate::ext4) first_data_block: u64,
+    pub(in crate::ext4) blocks_per_group: u64,
     /// Blocks in an allocation cluster; 1 without bigalloc.
-    pub(super) cluster_blocks: u64,
-    pub(super) inodes_per_group: u32,
-    pub(super) inode_size: u16,
-    pub(super) descriptor_size: u16,
-    pub(super) group_count: u32,
-    pub(super) first_inode: u32,
-    pub(super) journal_inode: u32,
+    pub(in crate::ext4) cluster_blocks: u64,
+    pub(in crate::ext4) inodes_per_group: u32,
+    pub(in crate::ext4) inode_size: u16,
+    pub(in crate::ext4) descriptor_size: u16,
+    pub(in crate::ext4) group_count: u32,
+    pub(in crate::ext4) first_inode: u32,
+    pub(in crate::ext4) journal_inode: u32,
     /// User, group and project quota files, and the orphan file; 0 where there is none.
-    pub(super) system_inodes: [u32; 4],
-    pub(super) reserved_descriptor_blocks: u64,
-    pub(super) first_meta_group: u32,
-    pub(super) backup_groups: [u32; 2],
-    pub(super) mmp_block: u64,
-    pub(super) incompat: u32,
-    pub(super) ro_compat: u32,
+    pub(in crate::ext4) system_inodes: [u32; 4],
+    pub(in crate::ext4) reserved_descriptor_blocks: u64,
+    pub(in crate::ext4) first_meta_group: u32,
+    pub(in crate::ext4) backup_groups: [u32; 2],
+    pub(in crate::ext4) mmp_block: u64,
+    pub(in crate::ext4) incompat: u32,
+    pub(in crate::ext4) ro_compat: u32,
     sparse_super2: bool,
     /// The seed of every metadata checksum, when there are any.
-    pub(super) seed: Option<Crc32c>,
-    pub(super) uuid: [u8; 16],
-    pub(super) label: Vec<u8>,
-    pub(super) data_journalled: bool,
-    pub(super) fast_commit: bool,
+    pub(in crate::ext4) seed: Option<Crc32c>,
+    pub(in crate::ext4) uuid: [u8; 16],
+    pub(in crate::ext4) label: Vec<u8>,
+    pub(in crate::ext4) data_journalled: bool,
+    pub(in crate::ext4) fast_commit: bool,
     /// The journal lies on a device of its own.
-    pub(super) external_journal: bool,
-    pub(super) has_errors: bool,
+    pub(in crate::ext4) external_journal: bool,
+    pub(in crate::ext4) has_errors: bool,
 }
 
 impl Superblock {
     /// Reads and checks it.
-    pub(super) fn read(source: &dyn Source) -> Read<Self> {
+    pub(in crate::ext4) fn read(source: &dyn Source) -> Read<Self> {
         let mut raw = [0; SIZE_BYTES];
         if source.length() < OFFSET_BYTES + SIZE_BYTES as u64 {
             return Err(Fault::NotExt4(format!("only {} bytes, too small for a file system", source.length())));
@@ -201,40 +204,40 @@ impl Superblock {
         Ok(self)
     }
 
-    pub(super) fn has_bigalloc(&self) -> bool {
+    pub(in crate::ext4) fn has_bigalloc(&self) -> bool {
         self.ro_compat & ro_compat::BIGALLOC != 0
     }
 
-    pub(super) fn has_meta_groups(&self) -> bool {
+    pub(in crate::ext4) fn has_meta_groups(&self) -> bool {
         self.incompat & incompat::META_BG != 0
     }
 
     /// Whether group descriptors are checksummed, which is also what makes their "uninitialised" marks count.
-    pub(super) fn has_group_checksums(&self) -> bool {
+    pub(in crate::ext4) fn has_group_checksums(&self) -> bool {
         self.ro_compat & (ro_compat::GDT_CSUM | ro_compat::METADATA_CSUM) != 0
     }
 
-    pub(super) fn descriptors_per_block(&self) -> u32 {
+    pub(in crate::ext4) fn descriptors_per_block(&self) -> u32 {
         self.block_size.bytes() / u32::from(self.descriptor_size)
     }
 
     /// Blocks that all group descriptors take.
-    pub(super) fn descriptor_blocks(&self) -> u32 {
+    pub(in crate::ext4) fn descriptor_blocks(&self) -> u32 {
         self.group_count.div_ceil(self.descriptors_per_block())
     }
 
-    pub(super) fn inode_table_blocks(&self) -> u64 {
+    pub(in crate::ext4) fn inode_table_blocks(&self) -> u64 {
         (u64::from(self.inodes_per_group) * u64::from(self.inode_size)).div_ceil(u64::from(self.block_size.bytes()))
     }
 
     /// The blocks of a group.
-    pub(super) fn group_extent(&self, group: u32) -> Extent {
+    pub(in crate::ext4) fn group_extent(&self, group: u32) -> Extent {
         let start = self.first_data_block + u64::from(group) * self.blocks_per_group;
         Extent::new(start, self.blocks_per_group.min(self.blocks.saturating_sub(start)))
     }
 
     /// Whether the group starts with a copy of the superblock.
-    pub(super) fn has_superblock(&self, group: u32) -> bool {
+    pub(in crate::ext4) fn has_superblock(&self, group: u32) -> bool {
         if group == 0 {
             return true;
         }
@@ -246,12 +249,20 @@ impl Superblock {
     }
 
     /// Whether `extent` lies among the blocks that the groups manage.
-    pub(super) fn holds(&self, start: u64, length: u64) -> bool {
+    pub(in crate::ext4) fn holds(&self, start: u64, length: u64) -> bool {
         start >= self.first_data_block.max(1) && start.checked_add(length).is_some_and(|end| end <= self.blocks)
     }
 
+    /// Writes the checksum of the raw superblock `raw`.
+    pub(in crate::ext4) fn put_checksum(&self, raw: &mut [u8]) {
+        if self.seed.is_some() {
+            let sum = Crc32c::START.over(raw.get(..1020).unwrap_or_default()).value();
+            put(raw, 1020, &sum.to_le_bytes());
+        }
+    }
+
     /// Where a block starts on the device, in bytes. The caller has checked that the block is on the volume.
-    pub(super) fn offset(&self, block: u64) -> u64 {
+    pub(in crate::ext4) fn offset(&self, block: u64) -> u64 {
         block.saturating_mul(u64::from(self.block_size.bytes()))
     }
 }

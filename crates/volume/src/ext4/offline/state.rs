@@ -1,0 +1,256 @@
+//! The volume as it shall be after the next commit, and the commit.
+//!
+//! Owns the files that have moved since the last commit, and the order in which all that reaches the disk: data first, then the
+//! journal, then maps, bitmaps and counts. Never decides where data goes.
+
+use super::super::scan::fault::{Read, damaged};
+use super::super::scan::inode::{Inode, Mapping, Role};
+use super::super::scan::map::FileMap;
+use super::super::scan::superblock::{OFFSET_BYTES, SIZE_BYTES};
+use super::super::scan::{Areas, Ext4Reader};
+use super::groups::{Groups, last_free, put_free};
+use super::patches::Patches;
+use super::tree::{Tree, capacity};
+use crate::bytes::{le16, put};
+use crate::offline::{Copied, CopyError, Held, Journal, Phase, Write, apply, copy};
+use longrun_image::Disk;
+use longrun_layout::{Extent, ExtentSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where the superblock keeps its state.
+pub(super) const STATE: usize = 58;
+/// The volume was unmounted in order, or checked since.
+pub(super) const VALID: u16 = 1;
+
+/// A file as it shall be.
+#[derive(Clone)]
+pub(super) struct Moving {
+    pub(super) inode: Inode,
+    raw: Vec<u8>,
+    pub(super) tree: Tree,
+    /// Blocks of its tree on the disk.
+    nodes_before: usize,
+}
+
+/// A volume that is being changed.
+pub(super) struct State {
+    pub(super) reader: Ext4Reader,
+    disk: Arc<dyn Disk>,
+    groups: Groups,
+    pub(super) held: Held,
+    changed: BTreeMap<u32, Moving>,
+    journal: Journal,
+    is_marked: bool,
+    /// What was copied since the last commit.
+    copies: Vec<Copied>,
+    /// A commit failed: what is on the disk is known to the journal alone.
+    has_failed: bool,
+}
+
+impl State {
+    /// The state of a volume with this free space. `is_marked`: an interrupted run may have marked it as not checked.
+    pub(super) fn new(
+        reader: Ext4Reader,
+        disk: Arc<dyn Disk>,
+        (free, fixed): (ExtentSet, Areas),
+        journal: Journal,
+        is_marked: bool,
+    ) -> Self {
+        Self {
+            reader,
+            disk,
+            groups: Groups::new(free, fixed),
+            held: Held::default(),
+            changed: BTreeMap::new(),
+            journal,
+            is_marked,
+            copies: Vec::new(),
+            has_failed: false,
+        }
+    }
+
+    /// The free blocks, those included that become free by the next commit.
+    pub(super) fn free(&self) -> &ExtentSet {
+        self.groups.free()
+    }
+
+    /// Holds what of `wanted` is free.
+    pub(super) fn capture(&mut self, wanted: &ExtentSet) -> ExtentSet {
+        self.held.capture(self.groups.free(), wanted)
+    }
+
+    pub(super) fn block_bytes(&self) -> u64 {
+        u64::from(self.reader.device.sb.block_size.bytes())
+    }
+
+    /// The file as it shall be; `None` when there is none with a map of extents any more.
+    pub(super) fn file(&self, number: u32) -> Read<Option<Moving>> {
+        if let Some(changed) = self.changed.get(&number) {
+            return Ok(Some(changed.clone()));
+        }
+        let device = &self.reader.device;
+        let (inode, raw) = device.read_inode(number)?;
+        let is_file = matches!(inode.role(&device.sb), Role::File | Role::Directory | Role::Symlink);
+        if !is_file || inode.mapping() != Mapping::Extents {
+            return Ok(None);
+        }
+        let mut map = FileMap::default();
+        device.mapper().read(&inode, &mut map)?;
+        let tree = Tree::new(&map);
+        Ok(Some(Moving { inode, raw, nodes_before: tree.nodes.len(), tree }))
+    }
+
+    /// Copies blocks. The target must be held.
+    pub(super) fn copy(&self, source: Extent, target: Extent, buffer: &mut Vec<u8>) -> Result<Copied, CopyError> {
+        copy(&*self.disk, self.block_bytes(), source, target, buffer)
+    }
+
+    /// Notes that a file lies elsewhere: its blocks at `target`, where they were `copied`, are in use, `sources` are free after the
+    /// next commit. False, and nothing is noted, when there is no block for its map.
+    pub(super) fn note(
+        &mut self,
+        mut file: Moving,
+        target: Extent,
+        copied: Vec<Copied>,
+        sources: &[Extent],
+    ) -> Read<bool> {
+        let device = &self.reader.device;
+        let missing = file.tree.needs(capacity(self.block_bytes() as usize)).saturating_sub(file.tree.nodes.len());
+        if missing > 0 {
+            let held = &self.held;
+            let Some(blocks) = last_free(self.groups.free(), missing, |block| held.leaves(block)) else {
+                return Ok(false);
+            };
+            for block in &blocks {
+                self.groups.set(device, Extent::new(*block, 1), true)?;
+            }
+            file.tree.nodes.extend(blocks);
+        }
+        self.groups.set(device, target, true)?;
+        for source in sources {
+            self.groups.set(device, *source, false)?;
+        }
+        self.held.exchanged(target, sources);
+        self.copies.extend(copied);
+        self.changed.insert(file.inode.number, file);
+        Ok(true)
+    }
+
+    /// Makes everything durable that was noted: the data, then maps and bitmaps by one transaction.
+    pub(super) fn commit(&mut self) -> Read<()> {
+        if self.has_failed {
+            return damaged("an earlier commit failed; the next run completes it");
+        }
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        self.mark()?;
+        self.disk.flush()?;
+        // What is taken here is either written or never: after an error there is no second attempt.
+        self.has_failed = true;
+        let mut changes = Patches::new(self.block_bytes() as usize);
+        let mut given_up = Vec::new();
+        for file in std::mem::take(&mut self.changed).into_values() {
+            self.put_file(file, &mut changes, &mut given_up)?;
+        }
+        let steps = self.groups.steps(&self.reader.device)?;
+        if steps.more_free != 0 {
+            let device = &self.reader.device;
+            put_superblock(&self.reader, &mut changes, |raw| put_free(device, raw, steps.more_free))?;
+        }
+        let mut writes = Vec::new();
+        steps.allocate.writes(Phase::Allocate, &mut writes);
+        changes.writes(Phase::Change, &mut writes);
+        steps.free.writes(Phase::Free, &mut writes);
+        self.note_mark(&mut changes)?;
+        let copies = std::mem::take(&mut self.copies);
+        self.write(&copies, &writes)?;
+        self.held.given_up(&given_up);
+        self.held.committed();
+        self.groups.committed(&mut self.reader.device)
+    }
+
+    /// What has to be written of a file. Blocks that its tree needs no more are free afterwards.
+    fn put_file(&mut self, mut file: Moving, changes: &mut Patches, given_up: &mut Vec<Extent>) -> Read<()> {
+        let device = &self.reader.device;
+        let block_bytes = device.sb.block_size.bytes();
+        let needed = file.tree.needs(capacity(block_bytes as usize)).min(file.tree.nodes.len());
+        for node in file.tree.nodes.split_off(needed) {
+            self.groups.set(device, Extent::new(node, 1), false)?;
+            given_up.push(Extent::new(node, 1));
+        }
+        let encoded = file.tree.encode(block_bytes as usize, file.inode.seed);
+        let more = encoded.nodes.len() as i64 - file.nodes_before as i64;
+        for (block, content) in encoded.nodes {
+            *changes.block(device.source.as_ref(), block)? = content;
+        }
+        file.inode.put_map(&mut file.raw, &encoded.root, more, block_bytes);
+        let at = device.inode_place(file.inode.number)?;
+        let table = changes.block(device.source.as_ref(), at / u64::from(block_bytes))?;
+        put(table, (at % u64::from(block_bytes)) as usize, &file.raw);
+        Ok(())
+    }
+
+    /// A transaction: the journal, the volume, the journal again.
+    fn write(&mut self, copies: &[Copied], writes: &[Write]) -> Read<()> {
+        // Until the journal is durable nothing has changed; from then on it knows what to complete.
+        self.has_failed = true;
+        self.journal.put(&*self.disk, copies, writes)?;
+        apply(&*self.disk, writes)?;
+        self.journal.done()?;
+        self.has_failed = false;
+        Ok(())
+    }
+
+    /// Marks the volume as to be checked, for the case that this run is interrupted and the journal is lost.
+    fn mark(&mut self) -> Read<()> {
+        if !self.is_marked {
+            self.set_state(|state| state & !VALID)?;
+            self.is_marked = true;
+        }
+        Ok(())
+    }
+
+    fn set_state(&mut self, change: impl Fn(u16) -> u16) -> Read<()> {
+        let mut changes = Patches::new(self.block_bytes() as usize);
+        put_superblock(&self.reader, &mut changes, |raw| put(raw, STATE, &change(le16(raw, STATE)).to_le_bytes()))?;
+        let mut writes = Vec::new();
+        changes.writes(Phase::Change, &mut writes);
+        self.note_mark(&mut changes)?;
+        self.write(&[], &writes)
+    }
+
+    /// Tells the journal what the superblock looks like after the transaction, so that the next run knows the mark as ours.
+    fn note_mark(&mut self, changes: &mut Patches) -> Read<()> {
+        let mut raw = Vec::new();
+        put_superblock(&self.reader, changes, |superblock| raw.extend_from_slice(superblock))?;
+        self.reader.device.sb.put_checksum(&mut raw);
+        self.journal.set_mark(&raw);
+        Ok(())
+    }
+
+    /// Says that the volume need not be checked, and that nothing is left to be completed. Not after a commit has failed.
+    pub(super) fn close(mut self) -> Read<()> {
+        if self.has_failed {
+            return Ok(());
+        }
+        if self.is_marked {
+            self.set_state(|state| state | VALID)?;
+        }
+        self.journal.remove()?;
+        Ok(())
+    }
+}
+
+/// Changes the superblock, and its checksum with it.
+fn put_superblock(reader: &Ext4Reader, changes: &mut Patches, change: impl FnOnce(&mut [u8])) -> Read<()> {
+    let device = &reader.device;
+    let block_bytes = u64::from(device.sb.block_size.bytes());
+    let block = changes.block(device.source.as_ref(), OFFSET_BYTES / block_bytes)?;
+    let start = (OFFSET_BYTES % block_bytes) as usize;
+    let Some(raw) = block.get_mut(start..start + SIZE_BYTES) else { return damaged("there is no superblock") };
+    change(raw);
+    device.sb.put_checksum(raw);
+    Ok(())
+}

@@ -13,6 +13,7 @@ mod kinds;
 mod mount;
 mod recipes;
 mod stage;
+mod watched;
 
 pub(crate) use census::fragments_of;
 pub use census::{AttributeKind, AttributeName, Census, Record, StoredAttribute, StoredRun};
@@ -23,3 +24,4 @@ pub use fixture::{Fixture, Recipe, Spec, places};
 pub use inventory::{Inventory, Item};
 pub use mount::{Access, Mounted};
 pub use stage::Stage;
+pub use watched::Watched;

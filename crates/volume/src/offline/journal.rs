@@ -16,8 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// What a device writes as one, and what a crash leaves old or new: changes are written in units of this.
 pub(crate) const SECTOR: usize = 512;
-/// From the time when only NTFS had one: a journal that an older version left must be found.
-const MAGIC: &[u8; 8] = b"LRNTFSJ1";
+const MAGIC: &[u8; 8] = b"LRREDOJ2";
 /// The header and its checksum take one sector; the body begins behind it.
 const HEADER: usize = 0x30;
 /// Of an entry, what stands before its data: phase, place and length.
@@ -62,8 +61,22 @@ pub(crate) struct Copied {
 
 impl Copied {
     pub(crate) fn new(at: Bytes, data: &[u8]) -> Self {
-        Self { at, length: data.len() as u64, sums: data.chunks(COPIED_BLOCK).map(crc32c::crc32c).collect() }
+        Self { at, length: data.len() as u64, sums: data.chunks(COPIED_BLOCK).map(sum_of).collect() }
     }
+}
+
+/// The checksum of what lies on the volume. No CRC: ext4 ends its blocks with CRCs of their own, and the CRC of anything that
+/// does is the same number, whatever it holds. Multiplication has no such blind spot.
+fn sum_of(data: &[u8]) -> u32 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut hash = data.len() as u64;
+    for word in data.chunks(8) {
+        let mut bytes = [0; 8];
+        bytes.iter_mut().zip(word).for_each(|(to, from)| *to = *from);
+        hash = (hash ^ u64::from_le_bytes(bytes)).wrapping_mul(ODD);
+        hash ^= hash >> 32;
+    }
+    hash as u32
 }
 
 /// Why a journal could not be used.
@@ -72,8 +85,8 @@ pub(crate) enum JournalError {
     /// The journal or the volume could not be read or written.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The journal is of another volume.
-    #[error("the journal is of another volume")]
+    /// The journal is of another volume, or of another version of Longrun.
+    #[error("the journal is of another volume, or was written by another version of Longrun")]
     Another,
     /// What the journal would complete was written to by somebody else since.
     #[error("the volume was changed by another program after Longrun was interrupted, at byte {0}")]
@@ -132,12 +145,12 @@ impl Journal {
 
     /// Notes the record that marks the volume as dirty; durable with the next transaction, which writes that record.
     pub(crate) fn set_mark(&mut self, record: &[u8]) {
-        self.mark = crc32c::crc32c(record);
+        self.mark = sum_of(record);
     }
 
     /// Whether a run of ours has written this record to mark the volume.
     pub(crate) fn has_marked(&self, record: &[u8]) -> bool {
-        self.mark == crc32c::crc32c(record)
+        self.mark == sum_of(record)
     }
 
     /// Makes a transaction durable. `disk` is asked for what it replaces.
@@ -156,7 +169,7 @@ impl Journal {
             body.extend((write.data.len() as u64).to_le_bytes());
             for sector in 0..write.data.len() / SECTOR {
                 disk.read(write.at + Bytes((sector * SECTOR) as u64), &mut old)?;
-                body.extend(crc32c::crc32c(&old).to_le_bytes());
+                body.extend(sum_of(&old).to_le_bytes());
             }
             body.extend(&write.data);
         }
@@ -211,14 +224,17 @@ impl Journal {
     }
 
     /// `None` when it was not written as a whole.
-    fn header(&self) -> io::Result<Option<Header>> {
+    fn header(&self) -> Result<Option<Header>, JournalError> {
         let mut bytes = [0; HEADER];
         match self.file.read_exact_at(&mut bytes, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             other => other?,
         }
         let (content, sum) = (bytes.get(..HEADER - 4).unwrap_or_default(), le32(&bytes, HEADER - 4));
-        let is_whole = content.starts_with(MAGIC) && crc32c::crc32c(content) == sum;
+        let is_whole = crc32c::crc32c(content) == sum;
+        if is_whole && !content.starts_with(MAGIC) {
+            return Err(JournalError::Another);
+        }
         let header = Header {
             serial: le64(&bytes, 8),
             length: Bytes(le64(&bytes, 16)),
@@ -278,7 +294,7 @@ impl Pending {
             let (data, rest) = rest.split_at_checked(bytes)?;
             for ((sum, new), number) in sums.chunks_exact(4).zip(data.chunks_exact(SECTOR)).zip(0..) {
                 let expected = pending.expected.entry(at + number * SECTOR as u64).or_default();
-                expected.extend([le32(sum, 0), crc32c::crc32c(new)]);
+                expected.extend([le32(sum, 0), sum_of(new)]);
             }
             pending.writes.push(Write { phase, at: Bytes(at), data: data.to_vec() });
             body = rest;
@@ -291,7 +307,7 @@ impl Pending {
         let mut sector = vec![0; SECTOR];
         for (at, expected) in &self.expected {
             disk.read(Bytes(*at), &mut sector)?;
-            if !expected.contains(&crc32c::crc32c(&sector)) {
+            if !expected.contains(&sum_of(&sector)) {
                 return Err(JournalError::Changed(Bytes(*at)));
             }
         }
@@ -311,7 +327,7 @@ impl Pending {
                 }
                 let block = block.get_mut(..length as usize).unwrap_or_default();
                 disk.read(Bytes(start), block)?;
-                if crc32c::crc32c(block) != *sum {
+                if sum_of(block) != *sum {
                     return Err(JournalError::Restored);
                 }
             }
@@ -369,6 +385,20 @@ mod tests {
         assert!(Journal::find(&path, 77, LENGTH).unwrap().unwrap().pending().unwrap().is_none());
         journal.remove().unwrap();
         assert!(Journal::find(&path, 77, LENGTH).unwrap().is_none());
+    }
+
+    #[test]
+    fn contents_that_end_with_a_checksum_of_themselves_have_different_sums() {
+        let with_checksum = |byte: u8| {
+            let mut sector = vec![byte; SECTOR];
+            let sum = !crc32c::crc32c(&sector[..SECTOR - 4]);
+            sector[SECTOR - 4..].copy_from_slice(&sum.to_le_bytes());
+            sector
+        };
+        assert_eq!(crc32c::crc32c(&with_checksum(1)), crc32c::crc32c(&with_checksum(2)), "a CRC tells them apart");
+        let sums: std::collections::BTreeSet<u32> = (0..=255).map(|byte| sum_of(&with_checksum(byte))).collect();
+        assert_eq!(sums.len(), 256);
+        assert_ne!(sum_of(&[0; 8]), sum_of(&[0; 16]));
     }
 
     #[test]

@@ -1,0 +1,80 @@
+//! A disk that notes, before each of its events, what the journal beside it held: both are found together after a loss of power.
+//!
+//! Never changes what is written.
+
+use longrun_image::{Disk, MemoryDisk};
+use longrun_layout::Bytes;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a journal held; `None` where there was no such file.
+type Held = Option<Vec<u8>>;
+
+/// A disk in memory, and a journal in a file.
+pub struct Watched {
+    disk: Arc<MemoryDisk>,
+    journal: PathBuf,
+    /// By the number of the event before which it was found so.
+    seen: Mutex<Vec<(usize, Held)>>,
+}
+
+impl Watched {
+    /// Watches `journal` while `disk` is worked on.
+    #[must_use]
+    pub fn new(disk: Arc<MemoryDisk>, journal: &Path) -> Self {
+        Self { disk, journal: journal.to_owned(), seen: Mutex::default() }
+    }
+
+    /// Notes what the journal holds now.
+    pub fn note(&self) {
+        let found = fs::read(&self.journal).ok();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.last().is_none_or(|(_, last)| *last != found) {
+            seen.push((self.disk.events(), found));
+        }
+    }
+
+    /// What the journal may hold when power is lost before event `at`: what it held then, or what it held one event earlier.
+    #[must_use]
+    pub fn journals(&self, at: usize) -> Vec<Held> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let upto = |at: usize| seen.iter().rfind(|(number, _)| *number <= at).and_then(|(_, found)| found.clone());
+        let mut both = vec![upto(at), upto(at.saturating_sub(1))];
+        both.dedup();
+        both
+    }
+}
+
+impl Disk for Watched {
+    fn path(&self) -> &Path {
+        self.disk.path()
+    }
+
+    fn length(&self) -> Bytes {
+        self.disk.length()
+    }
+
+    fn read(&self, at: Bytes, buffer: &mut [u8]) -> io::Result<()> {
+        self.disk.read(at, buffer)
+    }
+
+    fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
+        self.note();
+        self.disk.write(at, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.note();
+        self.disk.flush()
+    }
+
+    fn discard(&self, at: Bytes, length: Bytes) -> io::Result<()> {
+        self.disk.discard(at, length)
+    }
+
+    fn zero(&self, at: Bytes, length: Bytes) -> io::Result<()> {
+        self.disk.zero(at, length)
+    }
+}

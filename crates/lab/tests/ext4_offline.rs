@@ -1,0 +1,339 @@
+//! Story: ext4 volumes that are not mounted: a logical volume before it goes into service, the disk of a machine that is shut down. Files,
+//! directories and extent trees are put together; what the kernel and e2fsck see afterwards is what they saw before, but for places.
+//! Power can be lost at any moment.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
+
+mod common;
+
+use anyhow::{Context, Result, ensure};
+use longrun_engine::{Settings, Unobserved, VolumeError};
+use longrun_image::{Disk, MemoryDisk};
+use longrun_lab::ntfs::{Cuts, Stage, Watched};
+use longrun_lab::oracle::{Dump, compare, dump, e2freefrag, filefrag};
+use longrun_lab::{LoopVolume, VolumeSpec, longrun_binary, tool};
+use longrun_layout::Bytes;
+use longrun_planner::Mode;
+use longrun_volume::ext4::OfflineExt4;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Fills a volume so that files, directories and the free space are fragmented: files that grow in turn, and every second small file
+/// deleted.
+fn crowd(root: &Path, files: u64) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(files);
+    let bytes = |random: &mut fastrand::Rng, length: usize| (0..length).map(|_| random.u8(..)).collect::<Vec<u8>>();
+    let directories: Vec<_> = (0..6).map(|number| root.join(format!("directory {number}"))).collect();
+    directories.iter().try_for_each(fs::create_dir)?;
+    let mut growing = (0..3).map(|n| File::create(root.join(format!("grows {n}")))).collect::<Result<Vec<_>, _>>()?;
+    let sparse = File::create(root.join("sparse"))?;
+    let name = |number: u64| directories[number as usize % 6].join(format!("{:0>90}", number));
+    for number in 0..files {
+        let length = random.usize(100..16_000);
+        fs::write(name(number), bytes(&mut random, length))?;
+        let length = random.usize(1000..6000);
+        let at_turn = &mut growing[number as usize % 3];
+        at_turn.write_all(&bytes(&mut random, length))?;
+        sparse.write_all_at(&bytes(&mut random, 900), number * 9000)?;
+        if number % 4 == 0 {
+            at_turn.sync_all()?;
+            sparse.sync_all()?;
+        }
+    }
+    for number in (0..files).step_by(2) {
+        fs::remove_file(name(number))?;
+    }
+    // Allocated and only written in part, also behind the end.
+    let preallocated = root.join("preallocated");
+    let file = File::create(&preallocated)?;
+    tool::run(
+        "fallocate",
+        ["--keep-size", "--length", "3M"].map(AsRef::as_ref).into_iter().chain([preallocated.as_os_str()]),
+    )?;
+    for part in 0..20 {
+        file.write_all_at(&bytes(&mut random, 3000), part * 70_000)?;
+    }
+    file.sync_all()?;
+    std::os::unix::fs::symlink("target ".repeat(30), root.join("long link"))?;
+    fs::hard_link(name(1), root.join("another name"))?;
+    tool::run(
+        "setfattr",
+        ["-n", "user.longrun", "-v"]
+            .map(AsRef::as_ref)
+            .into_iter()
+            .chain(["value ".repeat(100).as_ref(), preallocated.as_os_str()]),
+    )?;
+    fs::write(root.join("immutable"), bytes(&mut random, 20_000))?;
+    tool::run("chattr", ["+i".as_ref(), root.join("immutable").as_os_str()])?;
+    Ok(())
+}
+
+/// A crowded volume, unmounted, and what was on it.
+fn crowded(mebibytes: u64, mkfs: &[&str], files: u64) -> Result<(LoopVolume, Dump)> {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(mebibytes).mkfs(mkfs))?;
+    crowd(&volume.mount_point(), files)?;
+    volume.remount()?;
+    let dump = dump(&volume.mount_point())?;
+    volume.unmount()?;
+    Ok((volume, dump))
+}
+
+/// The content of a device, whose volume is not mounted.
+fn content(volume: &LoopVolume) -> Vec<u8> {
+    fs::read(volume.device()).unwrap()
+}
+
+/// What is on the volume, when its device has another content.
+fn dump_with(volume: &LoopVolume, content: &[u8]) -> Result<Dump> {
+    let device = OpenOptions::new().write(true).open(volume.device())?;
+    device.write_all_at(content, 0)?;
+    device.sync_all()?;
+    drop(device);
+    volume.mount()?;
+    let found = dump(&volume.mount_point());
+    volume.unmount()?;
+    found
+}
+
+#[test]
+fn loop_ext4_of_every_make_is_optimized_unmounted_and_only_places_change() {
+    let makes: [&[&str]; 8] = [
+        &[],
+        &["-b", "1024"],
+        &["-b", "2048", "-O", "^metadata_csum"],
+        &["-O", "^metadata_csum,^64bit,^flex_bg", "-I", "128"],
+        &["-O", "^metadata_csum,^uninit_bg"],
+        &["-b", "1024", "-O", "meta_bg,^resize_inode"],
+        &["-O", "inline_data,ea_inode,large_dir,metadata_csum_seed"],
+        &["-O", "^has_journal", "-g", "4096"],
+    ];
+    for make in makes {
+        let (volume, before) = crowded(96, make, 1200).unwrap();
+        let pieces = e2freefrag(volume.device()).unwrap().pieces;
+        let finished = common::longrun("full").run(volume.device(), LIMIT).unwrap();
+        let left = e2freefrag(volume.device()).unwrap().pieces;
+        volume.check().unwrap();
+        volume.mount().unwrap();
+        compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
+        // Directories, too; filefrag counts holes, so that the sparse file is left out.
+        let mut after = filefrag(&volume.mount_point()).unwrap();
+        after.worst.retain(|path, _| !path.ends_with("sparse") && !path.ends_with("immutable"));
+        assert!(after.worst.is_empty(), "{make:?}: {:?}\n{}", after.worst, finished.stdout);
+        assert!(pieces > 500 && left <= 40, "{make:?}: {pieces} -> {left}");
+        eprintln!("{make:?}: pieces {pieces} -> {left}");
+        // And the kernel works on with it.
+        fs::remove_dir_all(volume.mount_point().join("directory 1")).unwrap();
+        crowd(&volume.mount_point().join("directory 2"), 60).unwrap();
+        volume.check().unwrap();
+    }
+}
+
+/// States of one run that power losses leave, judged after the next opening, or as they are found when there is no journal.
+fn cut(mkfs: &[&str], with_journal: bool, moments: usize, states: usize) -> Result<usize> {
+    let (volume, expected) = crowded(24, mkfs, 250)?;
+    let directory = tempfile::tempdir()?;
+    let journal = directory.path().join("journal");
+    let disk = Arc::new(MemoryDisk::new(content(&volume)));
+    let watched = Arc::new(Watched::new(Arc::clone(&disk), &journal));
+    let mut offline = OfflineExt4::open(Path::new("cut"), Arc::clone(&watched) as Arc<dyn Disk>, &journal)?;
+    let settings = Settings { mode: Mode::Full, ..Settings::default() };
+    longrun_engine::placed::optimize(&mut offline, &settings, &mut Unobserved)?;
+    drop(offline);
+    watched.note();
+    let mut stage = Stage::new()?;
+    let seed = fastrand::u64(..);
+    let mut number = 0;
+    let tally = Cuts::some(seed, moments, states).judge(&disk, |cut, state| {
+        let state = Arc::new(state);
+        for held in watched.journals(cut.at) {
+            number += 1;
+            let again = directory.path().join("found");
+            match held.filter(|_| with_journal) {
+                Some(held) => fs::write(&again, held)?,
+                None => _ = fs::remove_file(&again),
+            }
+            let recovered = Arc::new(MemoryDisk::new(state.content()));
+            if with_journal {
+                drop(OfflineExt4::open(Path::new("cut"), Arc::clone(&recovered) as Arc<dyn Disk>, &again)?);
+                ensure!(!again.exists(), "the journal is left");
+            }
+            let image = stage.show(&recovered)?;
+            tool::run("e2fsck", ["-f".as_ref(), "-n".as_ref(), image.as_os_str()])?;
+            // Reading all of it takes longest.
+            if number % 8 == 0 {
+                compare(&expected, &dump_with(&volume, &recovered.content())?)?;
+            }
+        }
+        Ok(())
+    });
+    let tally = tally.with_context(|| format!("seed {seed}"))?;
+    eprintln!("{mkfs:?}: {tally:?} of {} events", disk.events());
+    Ok(number)
+}
+
+#[test]
+fn loop_power_lost_at_any_moment_of_an_offline_run_leaves_a_clean_ext4_with_every_byte() {
+    let states = cut(&[], true, 30, 3).unwrap();
+    assert!(states >= 60, "{states}");
+    cut(&["-b", "1024"], true, 15, 3).unwrap();
+    cut(&["-O", "^metadata_csum,^uninit_bg"], true, 10, 3).unwrap();
+}
+
+#[test]
+fn loop_without_the_journal_a_power_loss_damages_an_ext4_that_is_worked_on_unmounted() {
+    let error = cut(&[], false, 60, 4).unwrap_err();
+    eprintln!("{error:#}");
+    assert!(format!("{error:#}").contains("e2fsck"), "{error:#}");
+}
+
+/// What `longrun optimize` says of it, with its status.
+fn told(image: &Path) -> (Option<i32>, String) {
+    common::build();
+    let output =
+        Command::new(longrun_binary().unwrap()).args(["optimize", "--mode", "full"]).arg(image).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn loop_an_unmounted_ext4_that_must_not_be_changed_is_refused_with_its_reason() {
+    let (volume, _) = crowded(24, &[], 100).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    let sound = content(&volume);
+    fs::write(&image, &sound).unwrap();
+    let blocks =
+        tool::run("debugfs", ["-R", "blocks \"/grows 0\""].map(AsRef::as_ref).into_iter().chain([image.as_os_str()]));
+    let freeing = format!("freeb {}", blocks.unwrap().split_whitespace().next().unwrap());
+    let with = |request: &str| {
+        fs::write(&image, &sound).unwrap();
+        tool::run("debugfs", ["-w", "-R", request].map(AsRef::as_ref).into_iter().chain([image.as_os_str()])).unwrap();
+    };
+    let cases = [
+        ("ssv state 0", "not unmounted in order"),
+        ("ssv state 3", "recorded errors"),
+        ("ssv last_orphan 20", "deleted while they were open"),
+        ("feature needs_recovery", "not replayed"),
+        ("feature mmp", "multiple mount protection"),
+        ("feature shared_blocks", "shared blocks"),
+        // A block of a file is marked as free.
+        (freeing.as_str(), "marked as free"),
+    ];
+    for (request, reason) in cases {
+        with(request);
+        let before = fs::read(&image).unwrap();
+        let (status, said) = told(&image);
+        assert!(status == Some(3) || said.contains("damaged"), "{reason}: {status:?}: {said}");
+        assert!(said.contains(reason), "{reason}: {said}");
+        assert!(fs::read(&image).unwrap() == before, "{reason}: the image was written to");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "{reason}: something was left beside it");
+    }
+    // While it is mounted, the mounted volume is meant; and its device is not opened beside the mount.
+    volume.mount().unwrap();
+    let disk = longrun_image::FileDisk::open(volume.device(), longrun_image::Access::Write);
+    assert!(disk.is_err(), "a mounted device was opened for writing");
+}
+
+#[test]
+fn loop_a_killed_offline_run_on_ext4_is_completed_by_the_next_one() {
+    common::build();
+    let (volume, expected) = crowded(48, &[], 900).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (image, journal) = (directory.path().join("image"), directory.path().join(".image.longrun-journal"));
+    let sound = content(&volume);
+    let optimize = || {
+        let mut command = Command::new(longrun_binary().unwrap());
+        command.args(["optimize", "--mode", "full", "--pace", "fast"]).arg(&image);
+        command
+    };
+    let (mut unfinished, mut delay) = (0, Duration::from_millis(2));
+    for attempt in 0..12 {
+        fs::write(&image, &sound).unwrap();
+        let mut child = optimize().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(delay);
+        // By its handle; it may have ended by itself.
+        let _ = child.kill();
+        let ended = child.wait().unwrap();
+        // From run to run later, until a run is complete.
+        delay = if ended.success() { Duration::from_millis(3) } else { delay * 3 / 2 };
+        let had_journal = journal.exists();
+        unfinished += u32::from(had_journal);
+        let output = optimize().output().unwrap();
+        assert!(output.status.success(), "attempt {attempt}: {}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stdout).contains("An earlier run was interrupted");
+        assert_eq!(said, had_journal, "attempt {attempt}");
+        assert!(!journal.exists());
+        tool::run("e2fsck", ["-f".as_ref(), "-n".as_ref(), image.as_os_str()]).unwrap();
+        compare(&expected, &dump_with(&volume, &fs::read(&image).unwrap()).unwrap()).unwrap();
+    }
+    assert!(unfinished > 0, "no run was interrupted while it had a journal");
+}
+
+#[test]
+fn loop_a_journal_of_ours_does_not_excuse_an_ext4_that_somebody_else_has_used_since() {
+    let (volume, _) = crowded(24, &[], 150).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    let journal = directory.path().join(".image.longrun-journal");
+    fs::write(&image, content(&volume)).unwrap();
+    let disk = longrun_image::FileDisk::open(&image, longrun_image::Access::Write).unwrap();
+    let mut offline = OfflineExt4::open(&image, Arc::new(disk), &journal).unwrap();
+    let settings = Settings { mode: Mode::Full, ..Settings::default() };
+    longrun_engine::placed::optimize(&mut offline, &settings, &mut Unobserved).unwrap();
+    // As if the run had ended here: marked, and with a journal that has nothing to complete.
+    let (kept, held) = (fs::read(&image).unwrap(), fs::read(&journal).unwrap());
+    drop(offline);
+    fs::write(&image, &kept).unwrap();
+    fs::write(&journal, &held).unwrap();
+    let state = |image: &Path| tool::run("dumpe2fs", ["-h".as_ref(), image.as_os_str()]).unwrap();
+    assert!(state(&image).contains("not clean"), "the run has not marked the volume");
+    assert_eq!(told(&image).0, Some(0));
+    assert!(!state(&image).contains("not clean") && !journal.exists());
+    // The kernel has mounted it since, and was cut off.
+    fs::write(&image, &kept).unwrap();
+    fs::write(&journal, &held).unwrap();
+    tool::run("debugfs", ["-w", "-R", "ssv mnt_count 7"].map(AsRef::as_ref).into_iter().chain([image.as_os_str()]))
+        .unwrap();
+    let (status, said) = told(&image);
+    assert!(status == Some(3) && said.contains("not unmounted in order"), "{status:?}: {said}");
+}
+
+#[test]
+fn loop_damaged_ext4_images_make_no_offline_run_panic() {
+    let (volume, _) = crowded(24, &[], 150).unwrap();
+    let sound = MemoryDisk::new(content(&volume));
+    let directory = tempfile::tempdir().unwrap();
+    let seed = fastrand::u64(..);
+    let (mut random, mut refused, mut accepted) = (fastrand::Rng::with_seed(seed), 0, 0);
+    eprintln!("seed {seed}");
+    for _ in 0..300 {
+        let disk = MemoryDisk::from_image(sound.image());
+        for _ in 0..random.usize(1..6) {
+            // Mostly among the metadata, which is where damage matters.
+            let end = if random.u8(..4) == 0 { disk.length().0 - 8 } else { 2 << 20 };
+            let at = random.u64(..end);
+            let bytes: Vec<u8> = (0..random.usize(1..8)).map(|_| random.u8(..)).collect();
+            disk.write(Bytes(at), &bytes).unwrap();
+        }
+        let journal = directory.path().join("journal");
+        match OfflineExt4::open(Path::new("damaged"), Arc::new(disk), &journal) {
+            Err(VolumeError::Damaged { .. } | VolumeError::Unsupported { .. } | VolumeError::NotAVolume { .. }) => {
+                refused += 1;
+            }
+            Err(error) => panic!("{error}"),
+            Ok(mut volume) => {
+                accepted += 1;
+                let settings = Settings { budget: Some(Bytes(1 << 20)), ..Settings::default() };
+                let _ = longrun_engine::placed::optimize(&mut volume, &settings, &mut Unobserved);
+                drop(volume);
+            }
+        }
+        let _ = fs::remove_file(journal);
+    }
+    assert!(refused > 20 && accepted > 20, "{refused} refused, {accepted} accepted");
+}

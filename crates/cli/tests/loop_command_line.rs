@@ -186,7 +186,7 @@ fn loop_a_limit_for_locked_memory_is_named() {
 }
 
 #[test]
-fn loop_a_read_only_or_unmounted_volume_is_refused() {
+fn loop_a_read_only_volume_is_refused_and_an_unmounted_ext4_is_not() {
     let volume = volume(64);
     let mount = volume.mount_point();
     longrun_lab::tool::run("mount", ["-o".as_ref(), "remount,ro".as_ref(), mount.as_os_str()]).unwrap();
@@ -196,7 +196,7 @@ fn loop_a_read_only_or_unmounted_volume_is_refused() {
     check(&run("optimize", &volume.image(), &[]), 3, "mounted read-only");
     assert_eq!(json(&run("analyze", &volume.image(), &["--json"]))["device"], volume.device().to_str().unwrap());
     volume.unmount().unwrap();
-    check(&run("optimize", volume.device(), &[]), 3, "not mounted");
+    check(&run("optimize", volume.device(), &[]), 0, "");
     check(&run("analyze", volume.device(), &[]), 0, "");
 }
 

@@ -8,7 +8,7 @@ mod common;
 use anyhow::{Context, Result, ensure};
 use longrun_engine::{Settings, Unobserved, VolumeError};
 use longrun_image::{Disk, MemoryDisk};
-use longrun_lab::ntfs::{Cuts, Stage, Watched};
+use longrun_lab::ntfs::{Cuts, Fixture, Inventory, Spec, Stage, Watched};
 use longrun_lab::oracle::{Dump, compare, dump, e2freefrag, filefrag};
 use longrun_lab::{LoopVolume, VolumeSpec, longrun_binary, tool};
 use longrun_layout::Bytes;
@@ -190,6 +190,86 @@ fn loop_without_the_journal_a_power_loss_damages_an_ext4_that_is_worked_on_unmou
     let error = cut(&[], false, 60, 4).unwrap_err();
     eprintln!("{error:#}");
     assert!(format!("{error:#}").contains("e2fsck"), "{error:#}");
+}
+
+/// A disk with a GPT: ext4 with the content of `volume` on its second partition, and NTFS on its third.
+fn disk_with(volume: &LoopVolume, ntfs: &Fixture, to: &Path) {
+    let ext4 = content(volume);
+    let ntfs = ntfs.read().unwrap();
+    let (first, second) = (5u64 << 20, (6u64 << 20) + ext4.len() as u64);
+    let disk = File::options().read(true).write(true).create(true).truncate(true).open(to).unwrap();
+    disk.set_len(second + ntfs.len() as u64 + (2 << 20)).unwrap();
+    disk.write_all_at(&ext4, first).unwrap();
+    disk.write_all_at(&ntfs, second).unwrap();
+    let partition = |number: u32, start: u64, length: usize| {
+        format!("--new={number}:{}:{}", start / 512, (start + length as u64) / 512 - 1)
+    };
+    let partitions =
+        ["--new=1:2048:4095".to_owned(), partition(2, first, ext4.len()), partition(3, second, ntfs.len())];
+    let arguments = ["--clear".to_owned()].into_iter().chain(partitions).chain([to.display().to_string()]);
+    tool::run("sgdisk", arguments).unwrap();
+}
+
+#[test]
+fn loop_ext4_and_ntfs_on_one_disk_are_optimized_in_place_in_images_of_every_format() {
+    let (volume, expected) = crowded(48, &[], 600).unwrap();
+    let ntfs = Fixture::make(Spec::small()).unwrap();
+    let on_ntfs = Inventory::of(&ntfs.image()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let raw = directory.path().join("raw");
+    disk_with(&volume, &ntfs, &raw);
+    let length = content(&volume).len();
+    for format in ["qcow2", "vmdk", "vhdx", "vdi", "vpc"] {
+        let (image, back) = (directory.path().join(format), directory.path().join("back"));
+        let convert = |from: (&str, &Path), to: (&str, &Path)| {
+            let arguments = ["convert", "-f", from.0, "-O", to.0].map(AsRef::as_ref);
+            tool::run("qemu-img", arguments.into_iter().chain([from.1.as_os_str(), to.1.as_os_str()])).unwrap();
+        };
+        convert(("raw", &raw), (format, &image));
+        let (status, said) = told(&image);
+        assert_eq!(status, Some(0), "{format}: {said}");
+        if format != "vpc" {
+            tool::run("qemu-img", ["check".as_ref(), image.as_os_str()]).unwrap();
+        }
+        convert((format, &image), ("raw", &back));
+        let disk = File::open(&back).unwrap();
+        let mut found = vec![0; length];
+        disk.read_exact_at(&mut found, 5 << 20).unwrap();
+        compare(&expected, &dump_with(&volume, &found).unwrap()).unwrap();
+        volume.check().unwrap();
+        let pieces = e2freefrag(volume.device()).unwrap().pieces;
+        assert!(pieces <= 40, "{format}: {pieces}");
+        let mut found = vec![0; ntfs.read().unwrap().len()];
+        disk.read_exact_at(&mut found, (6 << 20) + length as u64).unwrap();
+        let image_of_ntfs = directory.path().join("ntfs");
+        fs::write(&image_of_ntfs, found).unwrap();
+        longrun_lab::oracle::ntfs::check(&image_of_ntfs).unwrap();
+        assert_eq!(on_ntfs.difference(&Inventory::of(&image_of_ntfs).unwrap()), None, "{format}");
+    }
+}
+
+#[test]
+fn loop_the_free_space_of_ext4_in_a_qcow2_goes_back_to_the_host() {
+    let (volume, expected) = crowded(96, &[], 600).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (raw, image) = (directory.path().join("raw"), directory.path().join("image.qcow2"));
+    fs::write(&raw, content(&volume)).unwrap();
+    // As if everything had been written once.
+    let arguments = ["convert", "-f", "raw", "-O", "qcow2", "-S", "0"].map(AsRef::as_ref);
+    tool::run("qemu-img", arguments.into_iter().chain([raw.as_os_str(), image.as_os_str()])).unwrap();
+    let allocated = || std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&image).unwrap()) * 512;
+    let before = allocated();
+    common::build();
+    let output =
+        Command::new(longrun_binary().unwrap()).args(["reclaim", "--consolidate"]).arg(&image).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let after = allocated();
+    eprintln!("{before} -> {after}");
+    assert!(after < before / 2, "{before} -> {after}");
+    let arguments = ["convert", "-f", "qcow2", "-O", "raw"].map(AsRef::as_ref);
+    tool::run("qemu-img", arguments.into_iter().chain([image.as_os_str(), raw.as_os_str()])).unwrap();
+    compare(&expected, &dump_with(&volume, &fs::read(&raw).unwrap()).unwrap()).unwrap();
+    volume.check().unwrap();
 }
 
 /// What `longrun optimize` says of it, with its status.

@@ -27,7 +27,7 @@ pub(crate) fn offline(signature: &str) -> Option<&'static Kind> {
 /// Whether the volume of `target` is not mounted, and is worked on as it lies there.
 #[must_use]
 pub fn is_offline(target: &Target) -> bool {
-    target.mount.is_none() && of(target).is_some_and(|known| known.offline().is_some())
+    target.mount.is_none() && signature(target).and_then(offline).is_some()
 }
 
 /// Gives the free space of a volume that [`is_offline`] back to what lies below it: pieces of at least `least` bytes.
@@ -43,16 +43,20 @@ fn of(target: &Target) -> Option<&'static dyn FileSystem> {
     if let Some(mount) = &target.mount {
         return named(&mount.filesystem);
     }
+    let with = |name| ALL.iter().copied().find(|known| known.signatures().contains(&name));
+    signature(target).and_then(with).or_else(|| with(probe::EXT4))
+}
+
+/// What [`probe`] calls the file system of what is not mounted.
+fn signature(target: &Target) -> Option<&'static str> {
     let found = match &target.inside {
         Some(inside) => probe::identify_with(|at, buffer| inside.disk.read(Bytes(at), buffer)),
         None => File::open(&target.device).and_then(|file| probe::identify(&file)),
     };
-    let name = match found {
-        Ok(probe::Content::FileSystem(name)) => name,
-        _ => probe::EXT4,
-    };
-    let with = |name| ALL.iter().copied().find(|known| known.signatures().contains(&name));
-    with(name).or_else(|| with(probe::EXT4))
+    match found {
+        Ok(probe::Content::FileSystem(name)) => Some(name),
+        _ => None,
+    }
 }
 
 /// What the file system of a target is called; of what is not mounted only those have a name that can be read.

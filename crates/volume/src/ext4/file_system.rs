@@ -44,10 +44,11 @@ impl FileSystem for Ext4 {
     }
 
     fn open(&self, target: &Target) -> Result<Opened, VolumeError> {
-        match target.mount {
-            Some(_) => Ok(Opened::Placed(Box::new(Ext4Volume::open(target)?))),
-            None => Ok(Opened::Placed(Box::new(OfflineExt4::of(target)?))),
+        if crate::file_systems::is_offline(target) {
+            return Ok(Opened::Placed(Box::new(OfflineExt4::of(target)?)));
         }
+        // Of others that are not mounted, it says so.
+        Ok(Opened::Placed(Box::new(Ext4Volume::open(target)?)))
     }
 
     fn offline(&self) -> Option<&'static Kind> {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// A volume inside of an image or a disk, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What is called its name: "ext4", "XFS", "btrfs".
+    /// What is called its name: "XFS", "btrfs".
     pub kind: &'static str,
     /// The image or disk.
     pub path: PathBuf,
@@ -134,8 +134,6 @@ pub(super) fn refused(error: InsideError) -> VolumeError {
 pub(super) enum Objection {
     /// It was not unmounted.
     Unclean(&'static str),
-    /// Its own system found it damaged.
-    Damaged(&'static str),
     /// It is made in a way that cannot be used from here.
     Unsupported(&'static str),
     /// There is no such volume.
@@ -143,15 +141,10 @@ pub(super) enum Objection {
 }
 
 impl Objection {
-    pub(super) fn about(self, place: &Place, filesystem: &str) -> VolumeError {
+    pub(super) fn about(self, place: &Place) -> VolumeError {
         let path: &Path = &place.path;
         match self {
             Self::Unclean(what) => refused(InsideError::Unclean { place: place.clone(), what }),
-            Self::Damaged(detail) => VolumeError::Damaged {
-                path: path.to_owned(),
-                filesystem: filesystem.to_owned(),
-                detail: detail.to_owned(),
-            },
             Self::Unsupported(what) => {
                 VolumeError::Unsupported { path: path.to_owned(), what: format!("{} {what}", place.kind) }
             }

@@ -1,4 +1,4 @@
-//! ext4, XFS and btrfs inside of a disk image: mounted where only we look, for the engines of mounted volumes.
+//! XFS and btrfs inside of a disk image: mounted where only we look, for the engines of mounted volumes.
 //!
 //! Owns the mount, the loop device below it, and their end. Refuses what a mount would change without being asked. Never opens a
 //! format other than raw, never takes the lock that keeps others from the image, and never replays a journal.
@@ -27,12 +27,28 @@ use std::time::Duration;
 const UNMOUNT_TRIES: u32 = 40;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
 
+/// What is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Xfs,
+    Btrfs,
+}
+
+impl Kind {
+    fn kernel(self) -> FileSystem {
+        match self {
+            Self::Xfs => FileSystem::Xfs,
+            Self::Btrfs => FileSystem::Btrfs,
+        }
+    }
+}
+
 /// A mounted volume inside of an image. When this is dropped it is unmounted, and all of it is written to the image; with the death
 /// of the process likewise, where the process has a mount namespace of its own ([`longrun_sys::own_mount_namespace`]).
 #[derive(Debug)]
 pub struct PrivateMount {
     place: Place,
-    filesystem: FileSystem,
+    filesystem: Kind,
     access: Access,
     content: File,
     /// These three until it is unmounted.
@@ -59,8 +75,8 @@ impl PrivateMount {
         }
         let file = open(content, access)?;
         let raw = superblock(&file, &place, filesystem, length)?;
-        clean::check(filesystem, &raw, access).map_err(|objection| objection.about(&place, filesystem.name()))?;
-        let uuid = clean::btrfs_uuid(&raw).filter(|_| filesystem == FileSystem::Btrfs).map(|uuid| format_uuid(&uuid));
+        clean::check(filesystem, &raw, access).map_err(|objection| objection.about(&place))?;
+        let uuid = clean::btrfs_uuid(&raw).filter(|_| filesystem == Kind::Btrfs).map(|uuid| format_uuid(&uuid));
         if uuid.as_ref().is_some_and(|uuid| Path::new(BTRFS).join(uuid).exists()) {
             return Err(refused(InsideError::SameIdentity { place }));
         }
@@ -68,7 +84,7 @@ impl PrivateMount {
             LoopDevice::attach(file, start, length, read_only)
                 .map_err(|source| refused(InsideError::Loop { place: place.clone(), source }))
         };
-        if filesystem == FileSystem::Xfs {
+        if filesystem == Kind::Xfs {
             let read_only = attach(&file, true)?;
             log::check(read_only.path(), &place).map_err(refused)?;
         }
@@ -76,8 +92,14 @@ impl PrivateMount {
         let directory =
             Directory::new().map_err(|source| refused(InsideError::Directory { place: place.clone(), source }))?;
         let read_only = access == Access::Read;
-        longrun_sys::mount_device(device.path(), directory.point(), filesystem, read_only, options(filesystem))
-            .map_err(|source| refused(InsideError::Mount { place: place.clone(), source }))?;
+        longrun_sys::mount_device(
+            device.path(),
+            directory.point(),
+            filesystem.kernel(),
+            read_only,
+            options(filesystem),
+        )
+        .map_err(|source| refused(InsideError::Mount { place: place.clone(), source }))?;
         let mounted = Self { place, filesystem, access, content: file, mounted: Some((directory, device)) };
         match uuid {
             Some(uuid) => mounted.check_identity(&uuid).map(|()| mounted).map_err(refused),
@@ -110,7 +132,7 @@ impl PrivateMount {
     fn end(&mut self) -> Result<(), InsideError> {
         let Some((directory, device)) = self.mounted.take() else { return Ok(()) };
         let unmounted = unmount(directory.point());
-        if unmounted.is_ok() && self.filesystem == FileSystem::Btrfs {
+        if unmounted.is_ok() && self.filesystem == Kind::Btrfs {
             // Before it ends. Where the kernel knows nothing of it, there is nothing to forget.
             _ = longrun_sys::forget_btrfs_device(device.path());
         }
@@ -142,22 +164,18 @@ impl Drop for PrivateMount {
 const BTRFS: &str = "/sys/fs/btrfs";
 
 /// By the name that the signature gives.
-fn known(kind: &str) -> Option<(&'static str, FileSystem)> {
-    [(crate::probe::EXT4, FileSystem::Ext4), ("XFS", FileSystem::Xfs), ("btrfs", FileSystem::Btrfs)]
-        .into_iter()
-        .find(|(name, _)| *name == kind)
+fn known(kind: &str) -> Option<(&'static str, Kind)> {
+    [("XFS", Kind::Xfs), ("btrfs", Kind::Btrfs)].into_iter().find(|(name, _)| *name == kind)
 }
 
 /// What the image must not decide, and what nobody asked for.
 ///
-/// ext4: an error that the kernel finds ends the writing; the superblock may ask for a panic of this machine instead. Inode tables
-/// are not initialized, nothing is discarded. XFS: a copy of a mounted volume has its UUID, which matters to nobody. btrfs: the whole
+/// XFS: a copy of a mounted volume has its UUID, which matters to nobody. btrfs: the whole
 /// volume, whichever subvolume it prefers; a paused balance stays paused; nothing is discarded.
-fn options(filesystem: FileSystem) -> &'static str {
+fn options(filesystem: Kind) -> &'static str {
     match filesystem {
-        FileSystem::Ext4 => "errors=remount-ro,barrier=1,nodiscard,noinit_itable",
-        FileSystem::Xfs => "nouuid,nodiscard",
-        FileSystem::Btrfs => "subvolid=5,skip_balance,nodiscard",
+        Kind::Xfs => "nouuid,nodiscard",
+        Kind::Btrfs => "subvolid=5,skip_balance,nodiscard",
     }
 }
 
@@ -174,9 +192,9 @@ fn open(content: &Path, access: Access) -> Result<File, VolumeError> {
 }
 
 /// What of the superblock is to be looked at.
-fn superblock(file: &File, place: &Place, filesystem: FileSystem, length: Bytes) -> Result<Vec<u8>, VolumeError> {
+fn superblock(file: &File, place: &Place, filesystem: Kind, length: Bytes) -> Result<Vec<u8>, VolumeError> {
     let (at, size) = clean::superblock(filesystem);
-    let missing = || error::Objection::Missing.about(place, filesystem.name());
+    let missing = || error::Objection::Missing.about(place);
     let end = at + size as u64;
     let from = place.start.checked_add(at).filter(|_| end <= length.0).ok_or_else(missing)?;
     let mut raw = vec![0; size];
@@ -208,10 +226,10 @@ mod tests {
 
     #[test]
     fn the_names_are_those_of_the_probe_and_everything_else_is_refused() {
-        for (name, signature) in [("ext4", FileSystem::Ext4), ("XFS", FileSystem::Xfs), ("btrfs", FileSystem::Btrfs)] {
+        for (name, signature) in [("XFS", Kind::Xfs), ("btrfs", Kind::Btrfs)] {
             assert_eq!(known(name), Some((name, signature)));
         }
-        for kind in ["NTFS", "xfs", "", "F2FS"] {
+        for kind in ["NTFS", "ext4", "xfs", "", "F2FS"] {
             let refused =
                 PrivateMount::new(Path::new("/none"), Bytes(0), Bytes(1 << 20), kind, Access::Read).unwrap_err();
             assert!(matches!(refused, VolumeError::Unsupported { .. }), "{kind}: {refused}");
@@ -225,14 +243,14 @@ mod tests {
         }
         let image = tempfile::NamedTempFile::new().unwrap();
         image.as_file().set_len(1 << 20).unwrap();
-        for kind in ["ext4", "XFS", "btrfs"] {
+        for kind in ["XFS", "btrfs"] {
             for (start, length) in [(0, 1 << 20), (0, 512), (1 << 20, 1 << 20), (u64::MAX - 511, 1 << 20), (0, 0)] {
                 let refused = PrivateMount::new(image.path(), Bytes(start), Bytes(length), kind, Access::Write);
                 let refused = refused.unwrap_err().to_string();
                 assert!(refused.contains(&format!("no {kind} volume")), "{kind} {start} {length}: {refused}");
             }
         }
-        let refused = PrivateMount::new(Path::new("/dev/null"), Bytes(0), Bytes(1 << 20), "ext4", Access::Read);
+        let refused = PrivateMount::new(Path::new("/dev/null"), Bytes(0), Bytes(1 << 20), "XFS", Access::Read);
         assert!(refused.unwrap_err().to_string().contains("neither a block device"));
     }
 }

@@ -2,8 +2,10 @@
 
 use crate::file_system::FileSystem;
 use crate::mend::{Limits, MendError, Mended, Place};
+use crate::mounted::admission::refuse_growing;
 use crate::offline::{GivenBack, Kind};
 use crate::survey::{Source, Survey};
+use crate::target::node_number;
 use crate::{Target, btrfs, ext2, ext4, ntfs, probe, xfs};
 use longrun_engine::{Observer, Opened, Progress, VolumeError};
 use longrun_layout::Bytes;
@@ -84,6 +86,12 @@ pub fn is_readable_as_a_whole(target: &Target) -> bool {
 /// # Errors
 /// [`VolumeError`] with the reason why this volume cannot be optimized (now); nothing was changed.
 pub fn open(target: &Target) -> Result<Opened, VolumeError> {
+    // Of mounted volumes, the engines look at what lies below.
+    if is_offline(target)
+        && let Some(device) = node_number(&target.device)
+    {
+        refuse_growing(&target.given, device)?;
+    }
     required(target)?.open(target)
 }
 

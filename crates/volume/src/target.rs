@@ -154,7 +154,7 @@ fn mount_with_own_number(mounts: &[Mount], path: &Path) -> Option<(Mount, Option
 }
 
 /// The number of a device node.
-fn node_number(path: &Path) -> Option<DeviceNumber> {
+pub(crate) fn node_number(path: &Path) -> Option<DeviceNumber> {
     let meta = fs::metadata(path).ok().filter(|meta| meta.file_type().is_block_device())?;
     Some(DeviceNumber::from_stat(meta.rdev()))
 }

@@ -50,11 +50,6 @@ impl Held {
         self.vacated.extend(sources.iter().copied());
     }
 
-    /// These become free with the next commit, and are not held.
-    pub(crate) fn given_up(&mut self, extents: &[Extent]) {
-        self.vacated.extend(extents.iter().copied());
-    }
-
     /// What was left is free.
     pub(crate) fn committed(&mut self) {
         self.vacated = ExtentSet::new();

@@ -44,7 +44,7 @@ pub(super) struct State {
     is_marked: bool,
     /// What was copied since the last commit.
     copies: Vec<Copied>,
-    /// A commit failed: what is on the disk is known to the journal alone.
+    /// A commit failed, and what is on the disk is known to the journal alone; or what was noted contradicts itself.
     has_failed: bool,
 }
 
@@ -108,13 +108,18 @@ impl State {
 
     /// Notes that a file lies elsewhere: its blocks at `target`, where they were `copied`, are in use, `sources` are free after the
     /// next commit. False, and nothing is noted, when there is no block for its map.
-    pub(super) fn note(
-        &mut self,
-        mut file: Moving,
-        target: Extent,
-        copied: Vec<Copied>,
-        sources: &[Extent],
-    ) -> Read<bool> {
+    pub(super) fn note(&mut self, file: Moving, target: Extent, copied: Vec<Copied>, sources: &[Extent]) -> Read<bool> {
+        let noted = self.mark_blocks(file, target, sources);
+        match noted {
+            Ok(true) => self.copies.extend(copied),
+            Ok(false) => {}
+            // Bitmaps may be changed in part: blocks of a file that has not moved may be marked as free. They must not be written.
+            Err(_) => self.has_failed = true,
+        }
+        noted
+    }
+
+    fn mark_blocks(&mut self, mut file: Moving, target: Extent, sources: &[Extent]) -> Read<bool> {
         let device = &self.reader.device;
         let missing = file.tree.needs(capacity(self.block_bytes() as usize)).saturating_sub(file.tree.nodes.len());
         if missing > 0 {
@@ -132,7 +137,6 @@ impl State {
             self.groups.set(device, *source, false)?;
         }
         self.held.exchanged(target, sources);
-        self.copies.extend(copied);
         self.changed.insert(file.inode.number, file);
         Ok(true)
     }
@@ -150,9 +154,8 @@ impl State {
         // What is taken here is either written or never: after an error there is no second attempt.
         self.has_failed = true;
         let mut changes = Patches::new(self.block_bytes() as usize);
-        let mut given_up = Vec::new();
         for file in std::mem::take(&mut self.changed).into_values() {
-            self.put_file(file, &mut changes, &mut given_up)?;
+            self.put_file(file, &mut changes)?;
         }
         let steps = self.groups.steps(&self.reader.device)?;
         if steps.more_free != 0 {
@@ -166,19 +169,17 @@ impl State {
         self.note_mark(&mut changes)?;
         let copies = std::mem::take(&mut self.copies);
         self.write(&copies, &writes)?;
-        self.held.given_up(&given_up);
         self.held.committed();
         self.groups.committed(&mut self.reader.device)
     }
 
     /// What has to be written of a file. Blocks that its tree needs no more are free afterwards.
-    fn put_file(&mut self, mut file: Moving, changes: &mut Patches, given_up: &mut Vec<Extent>) -> Read<()> {
+    fn put_file(&mut self, mut file: Moving, changes: &mut Patches) -> Read<()> {
         let device = &self.reader.device;
         let block_bytes = device.sb.block_size.bytes();
         let needed = file.tree.needs(capacity(block_bytes as usize)).min(file.tree.nodes.len());
         for node in file.tree.nodes.split_off(needed) {
             self.groups.set(device, Extent::new(node, 1), false)?;
-            given_up.push(Extent::new(node, 1));
         }
         let encoded = file.tree.encode(block_bytes as usize, file.inode.seed);
         let more = encoded.nodes.len() as i64 - file.nodes_before as i64;

@@ -24,9 +24,10 @@ struct Attempt {
     cost: u64,
 }
 
-/// Plans a window so that its zone becomes free; `None` when there is nothing to gain.
-pub(crate) fn plan(job: &Job, limits: Limits) -> Option<Scheduled> {
-    let (window, zone, regions) = (&job.window, job.zone.as_slice(), &job.regions);
+/// Plans the `window` of a job, some of whose units may be cut or fixed, so that its zone becomes free; `None` when there is nothing to
+/// gain.
+pub(crate) fn plan(job: &Job, window: &Window, limits: Limits) -> Option<Scheduled> {
+    let (zone, regions) = (job.zone.as_slice(), &job.regions);
     // The free space of one window says little about the volume's: its part of the zone can be in more pieces than its holes were, and
     // joins the parts of others. But the largest piece of the volume must not shrink, but for a little of what was borrowed of it.
     let improves = |scheduled: &Scheduled| {
@@ -43,7 +44,7 @@ pub(crate) fn plan(job: &Job, limits: Limits) -> Option<Scheduled> {
     let goal = zone.len() as u64 * 5 / 4 + 2;
     let mut best: Option<Attempt> = None;
     for packing in packings(used) {
-        let attempt = attempt(job, &space, &kept, packing);
+        let attempt = attempt(job, window, &space, &kept, packing);
         // Good enough is within a few pieces of the floor; among those the cheapest, else the fewest pieces.
         let key = |a: &Attempt| (a.pieces.max(goal), a.cost);
         if best.as_ref().is_none_or(|b| key(&attempt) < key(b)) {
@@ -101,8 +102,8 @@ fn packings(used: u64) -> Vec<Packing> {
     list
 }
 
-fn attempt(job: &Job, space: &ExtentSet, kept: &[(UnitIndex, u64)], packing: Packing) -> Attempt {
-    let (window, zone) = (&job.window, job.zone.as_slice());
+fn attempt(job: &Job, window: &Window, space: &ExtentSet, kept: &[(UnitIndex, u64)], packing: Packing) -> Attempt {
+    let zone = job.zone.as_slice();
     let mut packer = Packer::around(&window.units, space, kept, packing);
     let homeless = packer.place_large();
     packer.fill_exactly();

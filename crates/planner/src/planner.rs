@@ -62,7 +62,8 @@ impl<'a> Planner<'a> {
     fn plan(&self, job: &Job) -> (Option<Scheduled>, bool) {
         let limits = self.limits(&job.window);
         if self.policy.mode == Mode::Full
-            && let Some(scheduled) = full::plan(job, limits)
+            && let Some(scheduled) = full::plan(job, &job.window, limits)
+                .or_else(|| full::plan(job, &job.window.leaving_full_segments()?, limits))
         {
             let emptied = scheduled.complete;
             return (Some(scheduled), emptied);

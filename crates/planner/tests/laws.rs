@@ -197,3 +197,33 @@ fn windows_without_holes_borrow_room_and_put_their_files_together() {
         assert!(end.after.free_space.pieces <= end.after.free_space.floor_pieces + 8, "seed {seed}: {:?}", end.after);
     }
 }
+
+/// Story: an XFS volume of 320 MiB with eight interleaved files of 1 MiB and 504 excess fragments got no plan. One piece of one file lay
+/// between the roots of trees and inodes: it would have left a free piece more.
+#[test]
+fn a_piece_that_fills_a_gap_between_obstacles_does_not_keep_all_files_in_pieces() {
+    for (files, blocks, piece, gaps) in [(8, 256, 4, 1), (8, 256, 8, 3), (2, 1000, 10, 0), (40, 64, 1, 5)] {
+        let used = files * blocks;
+        let mut builder = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(80_000));
+        for file in 0..files {
+            let id = FileId { inode: InodeNumber(100 + file), generation: 1 };
+            // Behind each of the first pieces lie obstacles.
+            let run = |turn| {
+                let before: u64 = turn * files + file;
+                Run::new(turn * piece, 50 + before * piece + before.min(gaps) * 30, piece)
+            };
+            builder.push_file(id, NO_DIRECTORY, false, None, &mut { (0..blocks / piece).map(run).collect::<Vec<_>>() });
+        }
+        let behind = 50 + used + gaps * 30;
+        builder.push_free(Extent::new(behind, 20_000 - behind));
+        let mut layout = builder.build().unwrap();
+        let region = |n: u64| Region { extent: Extent::new(n * 20_000, 20_000), kept_free: Blocks(1200) };
+        layout.set_regions((0..4).map(region).collect());
+        let end = run(&layout, Policy { epoch: Blocks(1 << 15), ..policy(Mode::Full) });
+        assert_eq!(end.before.excess_fragments, used / piece - files);
+        assert!(end.after.excess_fragments <= gaps, "{files} files: {:?}", end.after);
+        assert_eq!(end.after.free_space.pieces, 1, "{files} files: {:?}", end.after);
+        assert!(end.moved <= 2 * used, "{files} files: {} of {used} blocks moved", end.moved);
+        assert_eq!(run(&end.layout, policy(Mode::Full)).moves, 0, "{files} files: not at rest");
+    }
+}

@@ -24,15 +24,24 @@ struct Attempt {
     cost: u64,
 }
 
+/// What a plan for a whole volume may cost in free space.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Terms {
+    /// Nothing: there are no more pieces, and the largest is no smaller.
+    Strict,
+    /// A piece for many excess fragments. Blocks of extent trees vanish when files become whole, and the next round joins the pieces.
+    Pieces,
+}
+
 /// Plans the `window` of a job, some of whose units may be cut or fixed, so that its zone becomes free; `None` when there is nothing to
 /// gain.
-pub(crate) fn plan(job: &Job, window: &Window, limits: Limits) -> Option<Scheduled> {
+pub(crate) fn plan(job: &Job, window: &Window, limits: Limits, terms: Terms) -> Option<Scheduled> {
     let (zone, regions) = (job.zone.as_slice(), &job.regions);
     // The free space of one window says little about the volume's: its part of the zone can be in more pieces than its holes were, and
     // joins the parts of others. But the largest piece of the volume must not shrink, but for a little of what was borrowed of it.
     let improves = |scheduled: &Scheduled| {
         if job.alone {
-            return scheduled.improves(window);
+            return scheduled.improves(window) || (terms == Terms::Pieces && scheduled.pays_in_pieces(window));
         }
         let returned = job.must_return().is_none_or(|room| scheduled.free.covers(room));
         returned && job.leaves_the_largest(&scheduled.free) && scheduled.gains(window)

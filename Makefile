@@ -155,6 +155,7 @@ crash: ## Optimizers cut off at random moments on each file system, everything c
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) crash $(ARGS)
+	LONGRUN_MENDING_CRASHES=100 cargo test --locked $(test_runner) -p longrun-lab --test mend_crashes
 
 fuzz: ## The ext4 and NTFS parsers against damaged volumes, 5 minutes each (ARGS="-max_total_time=3600"; installs cargo-fuzz when missing)
 	@scripts/prepare.sh test

@@ -24,14 +24,24 @@ struct Attempt {
     cost: u64,
 }
 
-/// Plans a window so that its zone becomes free; `None` when there is nothing to gain.
-pub(crate) fn plan(job: &Job, limits: Limits) -> Option<Scheduled> {
-    let (window, zone, regions) = (&job.window, job.zone.as_slice(), &job.regions);
+/// What a plan for a whole volume may cost in free space.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Terms {
+    /// Nothing: there are no more pieces, and the largest is no smaller.
+    Strict,
+    /// A piece for many excess fragments. Blocks of extent trees vanish when files become whole, and the next round joins the pieces.
+    Pieces,
+}
+
+/// Plans the `window` of a job, some of whose units may be cut or fixed, so that its zone becomes free; `None` when there is nothing to
+/// gain.
+pub(crate) fn plan(job: &Job, window: &Window, limits: Limits, terms: Terms) -> Option<Scheduled> {
+    let (zone, regions) = (job.zone.as_slice(), &job.regions);
     // The free space of one window says little about the volume's: its part of the zone can be in more pieces than its holes were, and
     // joins the parts of others. But the largest piece of the volume must not shrink, but for a little of what was borrowed of it.
     let improves = |scheduled: &Scheduled| {
         if job.alone {
-            return scheduled.improves(window);
+            return scheduled.improves(window) || (terms == Terms::Pieces && scheduled.pays_in_pieces(window));
         }
         let returned = job.must_return().is_none_or(|room| scheduled.free.covers(room));
         returned && job.leaves_the_largest(&scheduled.free) && scheduled.gains(window)
@@ -43,7 +53,7 @@ pub(crate) fn plan(job: &Job, limits: Limits) -> Option<Scheduled> {
     let goal = zone.len() as u64 * 5 / 4 + 2;
     let mut best: Option<Attempt> = None;
     for packing in packings(used) {
-        let attempt = attempt(job, &space, &kept, packing);
+        let attempt = attempt(job, window, &space, &kept, packing);
         // Good enough is within a few pieces of the floor; among those the cheapest, else the fewest pieces.
         let key = |a: &Attempt| (a.pieces.max(goal), a.cost);
         if best.as_ref().is_none_or(|b| key(&attempt) < key(b)) {
@@ -101,8 +111,8 @@ fn packings(used: u64) -> Vec<Packing> {
     list
 }
 
-fn attempt(job: &Job, space: &ExtentSet, kept: &[(UnitIndex, u64)], packing: Packing) -> Attempt {
-    let (window, zone) = (&job.window, job.zone.as_slice());
+fn attempt(job: &Job, window: &Window, space: &ExtentSet, kept: &[(UnitIndex, u64)], packing: Packing) -> Attempt {
+    let zone = job.zone.as_slice();
     let mut packer = Packer::around(&window.units, space, kept, packing);
     let homeless = packer.place_large();
     packer.fill_exactly();

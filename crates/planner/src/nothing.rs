@@ -136,11 +136,13 @@ fn without_excess(layout: &VolumeLayout, mode: Mode) -> NoPlan {
 fn room(layout: &VolumeLayout, withheld: Blocks, smallest_file: Blocks) -> Room {
     let free: ExtentSet = layout.free().iter().copied().collect();
     let largest = layout.free().iter().map(|piece| piece.length).max().unwrap_or_default();
-    let (mut kept, mut missing) = (0, 0);
+    let mut kept = 0;
+    // More free space in one region is enough.
+    let mut missing = if layout.regions().is_empty() { 0 } else { u64::MAX };
     for region in layout.regions() {
         let here: u64 = free.overlapping(region.extent).map(|piece| piece.length.0).sum();
         kept += here.min(region.kept_free.0);
-        missing += (region.kept_free.0 + STEP).saturating_sub(here);
+        missing = missing.min((region.kept_free.0 + STEP).saturating_sub(here));
     }
     if missing == 0 {
         missing = if smallest_file > largest { (smallest_file - largest).0 } else { smallest_file.0 };

@@ -2,6 +2,7 @@
 
 use crate::agenda::{Agenda, Job, WindowSize};
 use crate::efficient::Aim;
+use crate::full::Terms;
 use crate::policy::movable_excess;
 use crate::schedule::{Limits, Scheduled};
 use crate::window::Window;
@@ -62,7 +63,8 @@ impl<'a> Planner<'a> {
     fn plan(&self, job: &Job) -> (Option<Scheduled>, bool) {
         let limits = self.limits(&job.window);
         if self.policy.mode == Mode::Full
-            && let Some(scheduled) = full::plan(job, limits)
+            && let Some(scheduled) = full::plan(job, &job.window, limits, Terms::Strict)
+                .or_else(|| full::plan(job, &job.window.leaving_full_segments()?, limits, Terms::Strict))
         {
             let emptied = scheduled.complete;
             return (Some(scheduled), emptied);
@@ -74,7 +76,10 @@ impl<'a> Planner<'a> {
         let (window, regions) = (&job.window, &job.regions);
         match self.policy.mode {
             // Where the whole target cannot be reached, do what can be.
-            Mode::Full => efficient::plan(window, Aim::FIRST, regions, limits),
+            Mode::Full => efficient::plan(window, Aim::FIRST, regions, limits).or_else(|| {
+                let fixed = window.leaving_full_segments();
+                full::plan(job, fixed.as_ref().unwrap_or(window), limits, Terms::Pieces)
+            }),
             Mode::Efficient => efficient::plan(window, self.aim?, regions, limits),
             Mode::Files => {
                 let chosen = self.chosen.map(|file| window.units.iter().position(|u| u.file == file));

@@ -13,6 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 mod area;
 mod aside;
 
+/// The excess fragments that must be saved for each free piece more where no plan without one is found.
+const EXCESS_FOR_A_PIECE: u64 = 32;
+
 /// Limits of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -78,6 +81,14 @@ impl Scheduled {
         let more = self.free.pieces().saturating_sub(window.free.pieces());
         let less = window.free.pieces().saturating_sub(self.free.pieces());
         self.excess <= 0 && self.excess.unsigned_abs() + less as u64 > more as u64
+    }
+
+    /// Whether so much excess is saved that a few free pieces more, and a largest one that is a little smaller, do not matter.
+    pub(crate) fn pays_in_pieces(&self, window: &Window) -> bool {
+        let largest = |free: &ExtentSet| free.largest().map_or(0, |piece| piece.length.0);
+        let more = self.free.pieces().saturating_sub(window.free.pieces()) as u64;
+        let saved = u64::try_from(-self.excess).unwrap_or(0);
+        saved > 0 && saved / EXCESS_FOR_A_PIECE >= more && largest(&self.free) >= largest(&window.free) / 16 * 15
     }
 
     /// Whether files or free space are better afterwards, and neither is worse.

@@ -1,7 +1,7 @@
 //! A window: the part of a volume that is planned at once, with all data that this needs.
 
-use crate::unit::Unit;
-use longrun_layout::{Extent, ExtentSet, FileIndex};
+use crate::unit::{Piece, Unit};
+use longrun_layout::{Extent, ExtentSet, FileIndex, PhysicalBlock};
 
 /// What is planned at once. Files that have blocks outside the window are imported: they bring those blocks in.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +23,31 @@ impl Window {
         let space: ExtentSet = inside.chain(free.iter()).collect();
         let segments = space.iter().collect();
         Self { segments, units, free }
+    }
+
+    /// The same window, in which the pieces of fragmented units stay that lie in small segments without free blocks. `None` when there are
+    /// none.
+    ///
+    /// Such a segment, between inode tables for example, is too small for any of these units as a whole. If nothing has just its size, it
+    /// becomes one more free piece when its piece leaves.
+    pub(crate) fn leaving_full_segments(&self) -> Option<Self> {
+        let smallest = self.units.iter().filter(|unit| unit.fragments() > 1).map(|unit| unit.size).min()?;
+        let is_full =
+            |segment: &&Extent| segment.length.0 < smallest && self.free.overlapping(**segment).next().is_none();
+        let full: ExtentSet = self.segments.iter().filter(is_full).copied().collect();
+        let stays = |piece: &Piece| full.extent_at(PhysicalBlock(piece.at)).is_some();
+        let mut units = Vec::with_capacity(self.units.len());
+        for unit in &self.units {
+            if unit.fixed || unit.fragments() == 1 || !unit.pieces.iter().any(stays) {
+                units.push(unit.clone());
+                continue;
+            }
+            // What stays and what does not lie in different segments: no cut is between pieces that touch.
+            for pieces in unit.pieces.chunk_by(|a, b| stays(a) == stays(b) && (!stays(a) || a.end() == b.at)) {
+                units.push(unit.part(pieces.to_vec(), pieces.first().is_some_and(stays)));
+            }
+        }
+        (units.len() > self.units.len()).then(|| Self { units, ..self.clone() })
     }
 
     /// Blocks of all units.

@@ -18,8 +18,11 @@ proptest! {
         let layout = build(&shape);
         let end = run(&layout, policy(Mode::Full));
         prop_assert!(end.after.excess_fragments <= end.before.excess_fragments);
-        prop_assert!(end.after.free_space.pieces <= end.before.free_space.pieces);
-        prop_assert!(end.after.free_space.largest_bytes >= end.before.free_space.largest_bytes);
+        // Not one free piece more, but where 32 excess fragments are saved for each.
+        let saved = end.before.excess_fragments - end.after.excess_fragments;
+        prop_assert!(end.after.free_space.pieces <= end.before.free_space.pieces + saved / 32);
+        let least = if saved < 32 { 16 } else { 15 };
+        prop_assert!(end.after.free_space.largest_bytes.0 >= end.before.free_space.largest_bytes.0 / 16 * least);
         prop_assert_eq!(end.after.free_space.bytes, end.before.free_space.bytes);
     }
 
@@ -195,5 +198,42 @@ fn windows_without_holes_borrow_room_and_put_their_files_together() {
         assert_eq!(end.after.excess_fragments, 0, "seed {seed}: {:?}", end.after);
         // One for each window at most.
         assert!(end.after.free_space.pieces <= end.after.free_space.floor_pieces + 8, "seed {seed}: {:?}", end.after);
+    }
+}
+
+/// Story: an XFS volume of 320 MiB with eight interleaved files of 1 MiB and 504 excess fragments got no plan. One piece of one file lay
+/// between the roots of trees and inodes: it would have left a free piece more. Blocks of extent trees lay between others.
+#[test]
+fn a_piece_that_fills_a_gap_between_obstacles_does_not_keep_all_files_in_pieces() {
+    for (files, blocks, piece, gaps, trees) in
+        [(8, 256, 4, 1, 0), (8, 256, 8, 3, 0), (2, 1000, 10, 0, 0), (40, 64, 1, 5, 0), (8, 256, 4, 1, 6)]
+    {
+        let used = files * blocks;
+        let mut builder = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(80_000));
+        for file in 0..files {
+            let id = FileId { inode: InodeNumber(100 + file), generation: 1 };
+            // Behind each of the first pieces lie obstacles.
+            let run = |turn| {
+                let before: u64 = turn * files + file;
+                let of_trees = before.saturating_sub(98).min(trees);
+                Run::new(turn * piece, 50 + before * piece + before.min(gaps) * 30 + of_trees, piece)
+            };
+            builder.push_file(id, NO_DIRECTORY, false, None, &mut { (0..blocks / piece).map(run).collect::<Vec<_>>() });
+        }
+        let behind = 50 + used + gaps * 30 + trees;
+        builder.push_free(Extent::new(behind, 20_000 - behind));
+        let mut layout = builder.build().unwrap();
+        let region = |n: u64| Region { extent: Extent::new(n * 20_000, 20_000), kept_free: Blocks(1200) };
+        layout.set_regions((0..4).map(region).collect());
+        let end = run(&layout, Policy { epoch: Blocks(1 << 15), ..policy(Mode::Full) });
+        assert_eq!(end.before.excess_fragments, used / piece - files);
+        assert!(end.after.excess_fragments <= gaps + 2 * trees, "{files} files: {:?}", end.after);
+        assert!(end.after.free_space.pieces <= 1 + trees.min(2), "{files} files: {:?}", end.after);
+        assert!(end.moved <= 2 * used, "{files} files: {} of {used} blocks moved", end.moved);
+        let again = run(&end.layout, policy(Mode::Full));
+        assert!(
+            again.after.excess_fragments + again.after.free_space.pieces
+                <= end.after.excess_fragments + end.after.free_space.pieces
+        );
     }
 }

@@ -16,7 +16,7 @@ fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-hostile trimming crash fuzz install uninstall site clean
+.PHONY: help build run test test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-hostile trimming crash fuzz install uninstall deb rpm vendor test-packages site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -46,6 +46,9 @@ test: ## Formatting, lints, file sizes, links, and all tests, those that mount v
 	scripts/check-links.sh
 	scripts/check-messages.sh
 	scripts/check-changelog.sh
+	scripts/check-packaging.sh
+	scripts/check-hardening.sh
+	scripts/check-prometheus.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@echo "All tests, volumes on rotating disks, $(test_threads) at a time:"
 	RUST_TEST_THREADS=$(test_threads) LONGRUN_LAB_MEDIUM=rotating cargo test --workspace --locked --no-fail-fast $(test_runner)
@@ -72,6 +75,7 @@ lint: ## Formatting, lints, file sizes, links, licences
 	scripts/check-links.sh
 	scripts/check-messages.sh
 	scripts/check-changelog.sh
+	scripts/check-packaging.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(MAKE) deny
 
@@ -165,20 +169,34 @@ fuzz: ## The ext4 and NTFS parsers against damaged volumes, 5 minutes each (ARGS
 	RUSTC_BOOTSTRAP=1 cargo fuzz run ntfs_open -- $(or $(ARGS),-max_total_time=300)
 
 install: build ## Binary, manual pages, completions under PREFIX (/usr/local), and the unit of the service (it is not started)
-	$(as_root) install -D -m 755 $(longrun) $(DESTDIR)$(PREFIX)/bin/longrun
-	$(as_root) install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	$(as_root) $(longrun) man $(DESTDIR)$(PREFIX)/share/man/man1
-	sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/longrun.service | $(as_root) install -D -m 644 /dev/stdin $(DESTDIR)$(UNIT_DIR)/longrun.service
-	$(as_root) install -D -m 644 packaging/longrun.toml $(DESTDIR)$(PREFIX)/share/doc/longrun/longrun.toml
-	test -e $(DESTDIR)/etc/longrun/longrun.toml || $(as_root) install -D -m 644 packaging/longrun.toml $(DESTDIR)/etc/longrun/longrun.toml
-	$(longrun) completions bash | $(as_root) tee $(DESTDIR)$(PREFIX)/share/bash-completion/completions/longrun >/dev/null
+	$(as_root) scripts/install.sh $(dir $(longrun)) "$(DESTDIR)" $(PREFIX) $(UNIT_DIR)
 
 uninstall: ## Stop the service and remove what install put there; the configuration, the history and the journal stay
 	$(if $(DESTDIR),,-$(as_root) systemctl disable --now longrun)
 	$(as_root) rm -f $(DESTDIR)$(PREFIX)/bin/longrun $(DESTDIR)$(PREFIX)/share/man/man1/longrun.1 $(DESTDIR)$(PREFIX)/share/man/man1/longrun-*.1
-	$(as_root) rm -f $(DESTDIR)$(UNIT_DIR)/longrun.service $(DESTDIR)$(PREFIX)/share/bash-completion/completions/longrun
-	$(as_root) rm -rf $(DESTDIR)$(PREFIX)/share/doc/longrun
+	$(as_root) rm -f $(DESTDIR)$(UNIT_DIR)/longrun.service $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions/longrun \
+		fish/vendor_completions.d/longrun.fish zsh/site-functions/_longrun metainfo/org.longrun.longrun.metainfo.xml)
+	$(as_root) rm -rf $(DESTDIR)$(PREFIX)/share/doc/longrun $(DESTDIR)$(PREFIX)/share/longrun
 	@echo "Left in place: $(DESTDIR)/etc/longrun and /var/lib/longrun. Remove them when you no longer need them."
+
+deb: ## The Debian packages in target/packages, checked by lintian (BINARIES=directory takes compiled programs from there)
+	@scripts/prepare.sh build
+	@scripts/prepare.sh deb
+	BINARIES="$(BINARIES)" scripts/make-packages.sh deb
+
+rpm: ## The RPM packages in target/packages, checked by rpmlint (BINARIES=directory takes compiled programs from there)
+	@scripts/prepare.sh build
+	@scripts/prepare.sh rpm
+	BINARIES="$(BINARIES)" scripts/make-packages.sh rpm
+
+vendor: ## The source with all crates, for builds without network, in target/packages
+	scripts/make-packages.sh vendor
+
+test-packages: ## Build, install, upgrade, remove and purge the Debian package in a booted container, with a real volume; build it twice and compare
+	@scripts/prepare.sh build
+	@scripts/prepare.sh packages
+	BINARIES="$(BINARIES)" scripts/make-packages.sh deb
+	$(as_root) scripts/test-packages.sh $(target_dir)/packages
 
 site: ## The documents as a static site in target/site (installs mdbook when it is missing)
 	@command -v mdbook >/dev/null || cargo install --locked mdbook

@@ -9,7 +9,8 @@ fail() {
     exit 1
 }
 
-version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+. scripts/version.lib.sh
+version=$(version_of_workspace)
 newest=$(grep -m1 '^## ' CHANGELOG.md)
 [[ $newest == "## Unreleased ($version)" || $newest == "## $version "* ]] ||
     fail "the newest section is \"$newest\"; the version in Cargo.toml is $version"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure that the commands which the build, the demo and the tests call are there; installs what is missing with apt.
-# Usage: prepare.sh build|run|test|guests|databases|kernels|hostile
+# Usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages
 set -euo pipefail
 
 fail() {
@@ -20,7 +20,7 @@ case "${1:-}" in
             setcap:libcap2-bin mkfs.xfs:xfsprogs xfs_repair:xfsprogs mkfs.btrfs:btrfs-progs fio:fio
             bpftrace:bpftrace addpart:util-linux fsfreeze:util-linux strace:strace
             mkntfs:ntfs-3g ntfsresize:ntfs-3g qemu-storage-daemon:qemu-system-common qemu-img:qemu-utils
-            sfdisk:fdisk sgdisk:gdisk)
+            sfdisk:fdisk sgdisk:gdisk systemd-analyze:systemd python3:python3)
         ;;
     guests)
         needed+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod strip:binutils
@@ -40,7 +40,15 @@ case "${1:-}" in
             losetup:mount mount:mount fsfreeze:util-linux setpriv:util-linux fio:fio stress-ng:stress-ng
             strace:strace)
         ;;
-    *) fail "usage: prepare.sh build|run|test|guests|databases|kernels|hostile" ;;
+    deb)
+        needed+=(dpkg-buildpackage:dpkg-dev dh_auto_build:debhelper lintian:lintian appstreamcli:appstream xz:xz-utils)
+        ;;
+    rpm) needed+=(rpmbuild:rpm rpmlint:rpmlint debugedit:debugedit eu-strip:elfutils appstreamcli:appstream) ;;
+    packages)
+        needed+=(dpkg-buildpackage:dpkg-dev dh_auto_build:debhelper lintian:lintian debootstrap:debootstrap
+            systemd-nspawn:systemd-container mkfs.ext4:e2fsprogs losetup:mount)
+        ;;
+    *) fail "usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages" ;;
 esac
 
 # An ordinary user's PATH lacks the administrator's commands.

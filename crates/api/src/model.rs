@@ -55,6 +55,9 @@ pub struct Sensor {
 pub struct Reaction {
     /// Number of measurements.
     pub count: u64,
+    /// Sum of all measurements.
+    #[serde(default)]
+    pub total_us: u64,
     /// Median.
     pub p50_us: u64,
     /// 99th percentile.

@@ -111,6 +111,8 @@ pub struct VolumeSnapshot {
 pub struct Reaction {
     /// How many were measured.
     pub count: u64,
+    /// All of them together, in microseconds.
+    pub total_us: u64,
     /// Half of them took no longer, in microseconds.
     pub p50_us: u64,
     /// 99 % took no longer.

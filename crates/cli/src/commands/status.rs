@@ -230,7 +230,7 @@ mod tests {
             troubles: vec!["history is not being written: no space".into()],
             uptime_seconds: 3725,
             sensor: Some(Sensor { kind: "bpf".into(), signals: 4321, ..Sensor::default() }),
-            reaction: Reaction { count: 1, p50_us: 900, p99_us: 2100, max_us: 13_500 },
+            reaction: Reaction { count: 1, total_us: 900, p50_us: 900, p99_us: 2100, max_us: 13_500 },
             mending: Mending {
                 queued: 3,
                 waiting: Waiting { quiet: 1, short_lived: 2, ..Waiting::default() },

@@ -117,7 +117,7 @@ mod tests {
             healthy: true,
             uptime_seconds: 3725,
             sensor: Some(Sensor { kind: "bpf".into(), signals, ..Sensor::default() }),
-            reaction: Reaction { count: 9, p50_us: 900, p99_us: 2100, max_us: 13_500 },
+            reaction: Reaction { count: 9, total_us: 9900, p50_us: 900, p99_us: 2100, max_us: 13_500 },
             queue: 4,
             mending: Mending { queued: 7, ..Mending::default() },
             own: OwnUse { cpu_seconds, resident_bytes: 20 << 20, ..OwnUse::default() },

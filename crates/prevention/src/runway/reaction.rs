@@ -11,11 +11,12 @@ const STEPS: usize = 128;
 pub(super) struct Histogram {
     counts: [u64; STEPS],
     longest: Duration,
+    sum: Duration,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { counts: [0; STEPS], longest: Duration::ZERO }
+        Self { counts: [0; STEPS], longest: Duration::ZERO, sum: Duration::ZERO }
     }
 }
 
@@ -29,11 +30,13 @@ impl Histogram {
             *count += 1;
         }
         self.longest = self.longest.max(time);
+        self.sum = self.sum.saturating_add(time);
     }
 
     pub(super) fn reaction(&self) -> Reaction {
         Reaction {
             count: self.counts.iter().sum(),
+            total_us: u64::try_from(self.sum.as_micros()).unwrap_or(u64::MAX),
             p50_us: self.quantile(50),
             p99_us: self.quantile(99),
             max_us: u64::try_from(self.longest.as_micros()).unwrap_or(u64::MAX),
@@ -67,8 +70,8 @@ mod tests {
         for micros in 1..=1000 {
             histogram.add(Duration::from_micros(micros));
         }
-        let Reaction { count, p50_us, p99_us, max_us } = histogram.reaction();
-        assert_eq!((count, max_us), (1000, 1000));
+        let Reaction { count, total_us, p50_us, p99_us, max_us } = histogram.reaction();
+        assert_eq!((count, total_us, max_us), (1000, 500_500, 1000));
         assert!((500..=640).contains(&p50_us), "{p50_us}");
         assert!((990..=1000).contains(&p99_us), "{p99_us}");
     }

@@ -1,44 +1,8 @@
 //! Metrics for Prometheus, from the same figures as `status`. Their names are a contract; `docs/metrics.md` explains
 //! them.
 
+use super::exposition::{Format, Labels, Page};
 use longrun_api::model::{Account, HealthLevel, Status, Volume};
-use prometheus_client::encoding::text;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
-use std::fmt;
-use std::sync::atomic::AtomicU64;
-
-/// The content type of the answer.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-type Labels = Vec<(&'static str, String)>;
-type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
-type Sums = Family<Labels, Counter<f64, AtomicU64>>;
-
-struct Page {
-    registry: Registry,
-}
-
-impl Page {
-    fn gauge(&mut self, name: &'static str, help: &'static str, values: impl IntoIterator<Item = (Labels, f64)>) {
-        let family = Numbers::default();
-        for (labels, value) in values {
-            family.get_or_create(&labels).set(value);
-        }
-        self.registry.register(name, help, family);
-    }
-
-    /// Its name gets `_total` behind it.
-    fn counter(&mut self, name: &'static str, help: &'static str, values: impl IntoIterator<Item = (Labels, f64)>) {
-        let family = Sums::default();
-        for (labels, value) in values {
-            family.get_or_create(&labels).inc_by(value);
-        }
-        self.registry.register(name, help, family);
-    }
-}
 
 /// Of others nothing is known.
 fn looked_after(status: &Status) -> impl Iterator<Item = &Volume> {
@@ -50,17 +14,12 @@ fn labels(volume: &Volume) -> Labels {
 }
 
 /// The metrics as text.
-///
-/// # Errors
-/// None but those of formatting.
-pub fn encode(status: &Status) -> Result<String, fmt::Error> {
-    let mut page = Page { registry: Registry::with_prefix("longrun") };
+pub fn encode(status: &Status, format: Format) -> String {
+    let mut page = Page::new(format);
     volumes(&mut page, status);
     prevention(&mut page, status);
     service(&mut page, status);
-    let mut text = String::new();
-    text::encode(&mut text, &page.registry)?;
-    Ok(text)
+    page.finish()
 }
 
 fn volumes(page: &mut Page, status: &Status) {
@@ -198,9 +157,14 @@ fn service(page: &mut Page, status: &Status) {
         one(status.sensor.as_ref().map_or(0, |s| s.signals) as f64),
     );
     page.counter("signals_lost", "Events lost by the kernel", one(status.sensor.as_ref().map_or(0, |s| s.lost) as f64));
-    let reaction = [("0.5", status.reaction.p50_us), ("0.99", status.reaction.p99_us), ("1", status.reaction.max_us)];
-    let reaction = reaction.map(|(quantile, us)| (vec![("quantile", quantile.to_owned())], us as f64 / 1e6));
-    page.gauge("reaction_seconds", "Time from an event to the runway", reaction);
+    let seconds = |us: u64| us as f64 / 1e6;
+    let reaction = &status.reaction;
+    let quantiles = [("0.5", reaction.p50_us), ("0.99", reaction.p99_us), ("1", reaction.max_us)];
+    let quantiles = quantiles.map(|(quantile, us)| (quantile, seconds(us)));
+    // Of nothing there are no quantiles.
+    let quantiles = if reaction.count == 0 { &[] } else { quantiles.as_slice() };
+    let help = "Time from an event to the runway, since the start";
+    page.summary("reaction_seconds", help, reaction.count, seconds(reaction.total_us), quantiles);
     page.gauge("queue", "Files that are waiting for a worker", one(status.queue as f64));
     page.gauge("journal_files", "Files with runways in the journal", one(status.journal_files as f64));
     page.gauge("mending_queue", "Files that are waiting to be mended", one(status.mending.queued as f64));
@@ -223,7 +187,7 @@ fn service(page: &mut Page, status: &Status) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longrun_api::model::Sensor;
+    use longrun_api::model::{Reaction, Sensor};
 
     #[test]
     fn hostile_names_stay_inside_their_labels_and_every_metric_is_documented() {
@@ -238,12 +202,17 @@ mod tests {
         volume.governor.waits_for = Some("external".into());
         volume.governor.probes = Some(longrun_api::model::Probes { usual_us: 400, recent_us: 950 });
         let sensor = Some(Sensor { kind: "bpf".into(), ..Sensor::default() });
-        let text = encode(&Status { volumes: vec![volume], sensor, ..Status::default() }).unwrap();
+        let reaction = Reaction { count: 2, total_us: 3000, p50_us: 1000, p99_us: 2000, max_us: 2000 };
+        let text = encode(&Status { volumes: vec![volume], sensor, reaction, ..Status::default() }, Format::Plain);
         assert!(!text.lines().any(|line| line == "longrun_healthy 7"), "{text}");
-        assert!(text.contains("longrun_healthy{} 0.0"), "{text}");
+        assert!(text.lines().any(|line| line == "longrun_healthy 0"), "{text}");
         assert!(text.contains("longrun_left_total{volume=\"u\""), "{text}");
-        assert!(text.contains("reason=\"external\"} 1.0"), "{text}");
+        assert!(text.contains("reason=\"external\"} 1\n"), "{text}");
         assert!(text.contains("kind=\"usual\"} 0.0004") && text.contains("kind=\"recent\"} 0.00095"), "{text}");
+        assert!(text.contains(
+            "longrun_reaction_seconds{quantile=\"0.99\"} 0.002\nlongrun_reaction_seconds{quantile=\"1\"} 0.002\n"
+        ));
+        assert!(text.contains("longrun_reaction_seconds_sum 0.003\nlongrun_reaction_seconds_count 2\n"), "{text}");
         let documented = include_str!("../../../../docs/metrics.md");
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let name = line.split(['{', ' ']).next().unwrap();

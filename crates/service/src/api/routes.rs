@@ -1,10 +1,11 @@
 //! The requests of the API, and their answers.
 
+use super::exposition::Format;
 use super::metrics;
 use super::peer::{Act, Peer, group_number};
 use crate::hub::{Hub, Refusal, Request};
 use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
@@ -272,17 +273,18 @@ pub async fn reload(
 }
 
 /// Metrics for Prometheus.
-#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "OpenMetrics text"), (status = 403, body = Problem)))]
-pub async fn prometheus(State(hub): State<Arc<Hub>>, Extension(peer): Extension<Peer>) -> Result<Response, Failure> {
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, description = "The text format of Prometheus 0.0.4, or OpenMetrics 1.0 where the header Accept asks for it"),
+    (status = 403, body = Problem)))]
+pub async fn prometheus(
+    State(hub): State<Arc<Hub>>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
     admit(&hub, &peer, Act::ReadFigures)?;
-    let text = metrics::encode(&hub.status()).map_err(|error| {
-        Failure::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("encoding the metrics failed: {error}"),
-            "please report it",
-        )
-    })?;
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let format = Format::accepted(&accept.collect::<Vec<_>>().join(","));
+    Ok(([(header::CONTENT_TYPE, format.content_type())], metrics::encode(&hub.status(), format)).into_response())
 }
 
 /// This document.

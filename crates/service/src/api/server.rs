@@ -48,7 +48,10 @@ impl Server {
         let remote = metrics.and_then(|address| match runtime.block_on(tokio::net::TcpListener::bind(address)) {
             Ok(listener) => Some(listener),
             Err(error) => {
-                tracing::error!("{address}: serving metrics failed: {error}; they are still available at the socket");
+                tracing::error!(
+                    "{address}: serving metrics failed: {error}; they are still available at the socket. The systemd unit allows no \
+                     network: docs/metrics.md has the drop-in"
+                );
                 None
             }
         });

@@ -126,6 +126,7 @@ fn tell_prevention(status: &mut Status, snapshot: &Snapshot) {
     let reaction = snapshot.reaction;
     status.reaction = model::Reaction {
         count: reaction.count,
+        total_us: reaction.total_us,
         p50_us: reaction.p50_us,
         p99_us: reaction.p99_us,
         max_us: reaction.max_us,

@@ -1,0 +1,81 @@
+#!/bin/bash
+# The life of the Debian package in a booted container: install, start, a real volume looked after, an upgrade in the middle of
+# prevention, disabled stays disabled, remove keeps, purge leaves nothing.
+# Usage, as root: test-packages.sh PACKAGES   (a directory with longrun_VERSION_ARCH.deb)
+# The root of the container is made once by debootstrap and kept in ~/.cache/longrun; what is tried in it is removed afterwards.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/version.lib.sh
+
+fail() {
+    echo "test-packages: $*" >&2
+    exit 1
+}
+
+((EUID == 0)) || fail "run it as root"
+version=$(version_of_workspace)
+architecture=$(dpkg --print-architecture)
+package=$(realpath "$1/longrun_${version}_$architecture.deb")
+[[ -e $package ]] || fail "$package is missing: make deb makes it"
+
+base=$HOME/.cache/longrun/container-$architecture
+if [[ ! -e $base/complete ]]; then
+    rm -rf "$base"
+    mkdir -p "$base"
+    echo "Making the root of the container, once (a minute or two)"
+    # passwd has groupdel; the rest is what the test itself needs.
+    debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,libelf1,zlib1g,e2fsprogs,passwd,python3 \
+        "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$base/root" >"$base/log" 2>&1 || fail "debootstrap failed; see $base/log"
+    rm -rf "$base"/root/var/cache/apt/archives/*.deb
+    touch "$base/complete"
+fi
+
+scratch=$(mktemp -d "$HOME/.cache/longrun/packages.XXXXXX")
+loop=
+clean() {
+    # The container has ended, or ends with this process; nothing of the volume is mounted outside of it.
+    [[ -z $loop ]] || losetup -d "$loop"
+    rm -rf "$scratch"
+}
+trap clean EXIT
+
+cp -a "$base/root" "$scratch/root"
+root=$scratch/root
+mkdir -p "$root/test"
+cp "$package" "$root/test/first.deb"
+
+# The next version: the same files with another number.
+dpkg-deb -R "$package" "$scratch/next"
+sed -i "s/^Version: .*/Version: $version+next/" "$scratch/next/DEBIAN/control"
+dpkg-deb --root-owner-group -b "$scratch/next" "$root/test/next.deb" >/dev/null
+
+truncate -s 1G "$scratch/volume"
+loop=$(losetup -f --show "$scratch/volume")
+mkfs.ext4 -q -U 11111111-2222-4333-8444-555555555555 "$loop"
+
+install -m 755 scripts/test-packages-inside.sh "$root/test/inside.sh"
+cat >"$root/etc/systemd/system/test.service" <<'UNIT'
+[Unit]
+After=multi-user.target
+[Service]
+Type=oneshot
+ExecStart=/test/inside.sh
+StandardOutput=file:/test/log
+StandardError=inherit
+ExecStopPost=/usr/bin/systemctl --no-block poweroff
+UNIT
+mkdir -p "$root/etc/systemd/system/default.target.wants"
+ln -sf /etc/systemd/system/test.service "$root/etc/systemd/system/default.target.wants/test.service"
+ln -sf /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
+
+# The service needs its capabilities, BPF, and the device of the volume. The container gets a copy of the device's node.
+status=0
+timeout --kill-after=10 480 systemd-nspawn -D "$root" --register=no --keep-unit --private-network --boot --quiet \
+    --capability=all --system-call-filter="bpf perf_event_open fanotify_init fanotify_mark open_by_handle_at name_to_handle_at" \
+    --bind="$loop" --property=DeviceAllow="block-loop rw" --setenv=VOLUME="$loop" --console=pipe \
+    >"$scratch/console" 2>&1 </dev/null || status=$?
+cat "$root/test/log" 2>/dev/null || true
+grep -qx passed "$root/test/result" 2>/dev/null || {
+    tail -30 "$scratch/console" >&2
+    fail "the container ended with status $status, and not all of it passed"
+}

@@ -45,13 +45,16 @@ pack() {
         -C "$(dirname "$tree")" -c "$name"
 }
 
-[[ $kind =~ ^(deb|rpm|vendor)$ ]] && lay_the_tree
+lay_the_tree
 case $kind in
     deb)
         cp -r "$tree/packaging/debian" "$tree/debian"
         rm -f "$(dirname "$tree")"/longrun*_*
         # Cargo is none of the packages that are checked for: it comes from rustup.
-        (cd "$tree" && dpkg-buildpackage --no-sign --build=full)
+        # With all crates in it, the source is no package of this project any more.
+        build=full
+        [[ -d $tree/vendor ]] && build=binary
+        (cd "$tree" && dpkg-buildpackage --no-sign --build="$build")
         mv "$(dirname "$tree")"/longrun*_* "$output/"
         lintian --fail-on error,warning --display-info "$output/longrun_${version}_$(dpkg --print-architecture).changes"
         ls -l "$output"/longrun*_"$version"_*.deb

@@ -1,0 +1,19 @@
+#!/bin/bash
+# Prints the path of promtool, which checks rules. Where it is not installed, it is taken out of the distribution's package of
+# Prometheus, into ~/.cache/longrun: installing that package would start a server. Usage: promtool.sh
+set -euo pipefail
+
+if command -v promtool; then exit 0; fi
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/longrun
+promtool=$cache/promtool
+if [[ ! -x $promtool ]]; then
+    command -v apt-get >/dev/null || { echo "promtool: please install promtool (Prometheus)" >&2; exit 1; }
+    mkdir -p "$cache"
+    scratch=$(mktemp -d "$cache/promtool.XXXXXX")
+    trap 'rm -rf "$scratch"' EXIT
+    (cd "$scratch" && apt-get download -qq prometheus >&2)
+    dpkg-deb --fsys-tarfile "$scratch"/prometheus_*.deb | tar -x -O ./usr/bin/promtool >"$scratch/promtool"
+    chmod +x "$scratch/promtool"
+    mv "$scratch/promtool" "$promtool"
+fi
+echo "$promtool"

@@ -4,6 +4,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# What makes the service blind or slow without an error message. The unit says why.
+if grep -nE '^(RestrictSUIDSGID|RestrictRealtime|PrivateNetwork|PrivateTmp|PrivateMounts|PrivateDevices|Protect(System|Home|Proc|KernelTunables))=' \
+    packaging/longrun.service; then
+    echo "packaging/longrun.service: the service cannot work with these settings" >&2
+    exit 1
+fi
+
 if ! systemd-analyze security --help 2>/dev/null | grep -q -- --offline; then
     echo "check-hardening: skipped: systemd-analyze is missing, or older than version 250 (it has no --offline)"
     exit 0
@@ -23,6 +30,6 @@ check() {
 if (($#)); then
     check "$@"
 else
-    check packaging/longrun.service 43
+    check packaging/longrun.service 44
     check packaging/longrun-web.service 5
 fi

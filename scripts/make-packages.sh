@@ -67,7 +67,7 @@ case $kind in
         # The tools of Debian know no package of theirs: `--nodeps`. What is missing is seen when it is called.
         rpmbuild -bb --nodeps --quiet --define "_topdir $top" --define "_builddir $(dirname "$tree")" --define "_buildhost longrun" \
             --define "packager $(sed -n 's/^Maintainer: //p' packaging/debian/control)" \
-            --define "version_of_workspace $version" packaging/rpm/longrun.spec
+            packaging/rpm/longrun.spec
         mv "$top"/RPMS/*/longrun*.rpm "$output/"
         rpmlint --config packaging/rpm/rpmlint.toml packaging/rpm/longrun.spec "$output"/longrun*-"$version"-*.rpm
         ls -l "$output"/longrun*-"$version"-*.rpm

@@ -73,9 +73,9 @@ case $kind in
         ls -l "$output"/longrun*-"$version"-*.rpm
         ;;
     vendor)
-        (cd "$tree" && cargo vendor --locked --versioned-dirs --quiet vendor >vendor.toml &&
-            { echo; cat vendor.toml; } >>.cargo/config.toml && rm vendor.toml)
-        pack | xz -T0 >"$output/$name-vendored.tar.xz"
+        (cd "$tree" && cargo vendor --locked --versioned-dirs --quiet vendor >/dev/null)
+        printf '\n[source.crates-io]\nreplace-with = "vendored-sources"\n[source.vendored-sources]\ndirectory = "vendor"\n' >>"$tree/.cargo/config.toml"
+        pack | xz -T0 -2 >"$output/$name-vendored.tar.xz"
         ls -l "$output/$name-vendored.tar.xz"
         ;;
     *)

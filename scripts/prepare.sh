@@ -46,7 +46,7 @@ case "${1:-}" in
     rpm) needed+=(rpmbuild:rpm rpmlint:rpmlint debugedit:debugedit eu-strip:elfutils appstreamcli:appstream) ;;
     packages)
         needed+=(dpkg-buildpackage:dpkg-dev dh_auto_build:debhelper lintian:lintian debootstrap:debootstrap
-            systemd-nspawn:systemd-container mkfs.ext4:e2fsprogs losetup:mount)
+            systemd-nspawn:systemd-container mkfs.xfs:xfsprogs losetup:mount)
         ;;
     *) fail "usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages" ;;
 esac

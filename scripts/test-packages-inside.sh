@@ -11,6 +11,7 @@ check() {
         echo "FAILED $number - $1: $2"
         systemctl --no-pager status longrun || true
         cat /test/writer.log
+        longrun status --json || true
         journalctl --no-pager -u longrun | tail -40
         exit 1
     fi

@@ -72,7 +72,7 @@ ln -sf /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.t
 # The service needs its capabilities, BPF, and the device of the volume. The container gets a copy of the device's node.
 status=0
 timeout --kill-after=10 480 systemd-nspawn -D "$root" --register=no --keep-unit --private-network --boot --quiet \
-    --capability=all --system-call-filter="bpf perf_event_open fanotify_init fanotify_mark open_by_handle_at name_to_handle_at" \
+    --capability=all --system-call-filter="bpf perf_event_open fanotify_init fanotify_mark open_by_handle_at name_to_handle_at quotactl quotactl_fd" \
     --bind="$loop" --property=DeviceAllow="block-loop rw" --setenv=VOLUME="$loop" --console=pipe \
     >"$scratch/console" 2>&1 </dev/null || status=$?
 cat "$root/test/log" 2>/dev/null || true

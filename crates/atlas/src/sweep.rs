@@ -1,8 +1,8 @@
 //! Goes over a volume from its first block to its last, and cuts what files, file system and free space have into
 //! pieces that do not overlap.
 //!
-//! Owns the order of precedence: of several files that have a block the first one of the layout, then the areas of the
-//! file system, then the free space. Holds four and a half bytes for each run of the layout, and nothing else in proportion to it.
+//! Owns the order of precedence: of several files that have a block the first one of the layout, then the free
+//! space, then the areas of the file system. Holds four and a half bytes for each run of the layout, and nothing else in proportion to it.
 
 use crate::piece::{Owner, Piece, Traits};
 use longrun_layout::{Extent, FileIndex, PhysicalBlock, Run, VolumeLayout, in_order};

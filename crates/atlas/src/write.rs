@@ -167,7 +167,7 @@ fn write_pieces(
     let areas = areas.iter().map(|(extent, word)| Piece { extent: *extent, owner: Owner::Area(*word) });
     let free = layout.free().iter().map(|extent| Piece { extent: *extent, owner: Owner::Free });
     let (mut pieces, mut pyramid) = (Stream::default(), Pyramid::new(layout.total_blocks()));
-    for piece in joined(beneath(beneath(of_files, areas), free)) {
+    for piece in joined(beneath(beneath(of_files, free), areas)) {
         pyramid.add(&piece);
         pieces.push(&piece, output)?;
     }

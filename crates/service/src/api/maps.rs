@@ -267,7 +267,7 @@ pub async fn file(
         let (index, entry, path) = match (path, file) {
             (Some(path), None) => {
                 if !path.is_absolute() {
-                    return Err(wrong(format!("{} does not begin with /", path.display())));
+                    return Err(wrong(format!("{} does not begin with /", path.to_string_lossy().escape_debug())));
                 }
                 let file = request.hub.file_at(id, path.clone()).map_err(|why| no_file(&why))?;
                 let found = atlas.find(file.inode, |entry| file.is(entry)).map_err(unreadable)?;

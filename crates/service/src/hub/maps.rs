@@ -11,11 +11,13 @@ use longrun_atlas::FileEntry;
 use longrun_engine::{Progress, unnamed};
 use longrun_layout::{BlockSize, Blocks, InodeNumber, LayoutBuilder};
 use longrun_prevention::Watched;
-use longrun_sys::{FileSystem, Mount};
+use longrun_sys::{FileHandle, FileSystem, Mount, OFlags};
 use longrun_volume::survey::{Source, Survey};
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -134,6 +136,11 @@ fn path_of(found: &Found, entry: &FileEntry) -> Result<PathBuf, String> {
     let until = Until(Instant::now() + SEARCH);
     let root = found.watched.open_root().map_err(|error| error.to_string())?;
     let mount = Mount::of(&root).map_err(|error| error.to_string())?.ok_or("the volume is no longer mounted")?;
+    if found.watched.filesystem == FileSystem::Xfs
+        && let Some(path) = known_path(&root, entry)
+    {
+        return Ok(path);
+    }
     let source =
         Source { path: &found.watched.point, device: &found.source, mounted: Some((&mount, root)), inside: None };
     let namer = longrun_volume::namer(source).map_err(|error| error.to_string())?;
@@ -153,15 +160,24 @@ fn path_of(found: &Found, entry: &FileEntry) -> Result<PathBuf, String> {
     Ok(path)
 }
 
+/// The path under which the kernel knows a file of XFS at the moment, if it does: the search goes through all directories there.
+fn known_path(root: &File, entry: &FileEntry) -> Option<PathBuf> {
+    let file = FileHandle::on_xfs(entry.id)?.open(root, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+    let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    // The kernel has a path for what it does not know, too.
+    let (file, there) = (File::from(file).metadata().ok()?, fs::symlink_metadata(&path).ok()?);
+    ((file.dev(), file.ino()) == (there.dev(), there.ino())).then_some(path)
+}
+
 fn file_at(found: &Found, path: &Path) -> Result<FileOnVolume, String> {
-    use std::os::unix::fs::MetadataExt as _;
-    let failed = |error: io::Error| format!("{}: {error}", path.display());
+    let name = path.to_string_lossy().escape_debug().to_string();
+    let failed = |error: io::Error| format!("{name}: {error}");
     // Without following links: these lead where their owner wants.
     let file = File::from(longrun_sys::open_trusted(path).map_err(|errno| failed(errno.into()))?);
     let meta = file.metadata().map_err(failed)?;
     let there = Watched::mount_of(path).map_err(failed)?.map(|mount| mount.device);
     if there != Some(found.watched.device) || !(meta.is_file() || meta.is_dir()) {
-        return Err(format!("{} is not a file or directory of this volume", path.display()));
+        return Err(format!("{name} is not a file or directory of this volume"));
     }
     let subvolume = (found.watched.filesystem == FileSystem::Btrfs)
         .then(|| longrun_sys::subvolume_of_file(&file).map(|tree| tree.0))

@@ -146,3 +146,50 @@ pub fn file_extents(
         blocks: runs.iter().map(|run| run.length.0).collect(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longrun_atlas::{Subject, encode};
+    use longrun_layout::{BlockSize, Blocks, FileId, InodeNumber, LayoutBuilder, NO_DIRECTORY, Run};
+    use std::io::Cursor;
+
+    /// Two files of 2000 extents each, with free space between them, and numbers as long as they can be.
+    fn large_numbers() -> Vec<u8> {
+        let first = (1_u64 << 48) - (1 << 44);
+        let mut builder = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(1 << 48));
+        for number in 0..2 {
+            let place = |run: u64| first + (2 * run + number) * 4_000_000_000;
+            let run = |run| Run::new((1 << 47) + run * 1_000_000_000, place(run), 999_999_999);
+            let id = FileId { inode: InodeNumber(u64::MAX - number), generation: u32::MAX };
+            builder.push_file(id, NO_DIRECTORY, false, None, &mut (0..2000).map(run).collect());
+        }
+        (0..4000)
+            .for_each(|n| builder.push_free(Extent::new(first + n * 4_000_000_000 + 1_500_000_000, 1_000_000_000)));
+        let layout = builder.build().unwrap();
+        let mut bytes = Cursor::new(Vec::new());
+        let areas = Box::new(std::iter::empty());
+        encode(Subject { layout: &layout, areas, uuid: [0; 16], number: u64::MAX, at: 0 }, &mut bytes).unwrap();
+        bytes.into_inner()
+    }
+
+    #[test]
+    fn the_largest_answers_have_at_most_256_kibibytes_and_go_on_where_they_end() {
+        let bytes = large_numbers();
+        let atlas = Atlas::open(&bytes[..]).unwrap();
+        let (mut from, mut seen, mut answers) = (Some(0), 0, 0);
+        while let Some(start) = from {
+            let within = Extent::between(PhysicalBlock(start), PhysicalBlock(1 << 48));
+            let answer = extents(&atlas, within).unwrap();
+            let size = serde_json::to_vec(&answer).unwrap().len();
+            assert!(size <= 256 << 10, "{size}");
+            (seen, answers, from) = (seen + answer.start.len(), answers + 1, answer.next);
+        }
+        assert_eq!((seen, answers), (8000, 2));
+        let entry = atlas.file(FileIndex(0)).unwrap().unwrap();
+        let file = map_file(&atlas, FileSystem::Btrfs, (FileIndex(0), entry), Err("none".to_owned()));
+        let answer = file_extents(&atlas, file, &entry, 1).unwrap();
+        assert_eq!((answer.start.len(), answer.next), (1999, None));
+        assert_eq!(file_extents(&atlas, answer.file, &entry, u64::MAX).unwrap().start, [] as [u64; 0]);
+    }
+}

@@ -29,15 +29,17 @@ pub struct Level {
 pub fn levels(total: Blocks) -> Vec<Level> {
     let mut cell = total.0.div_ceil(MOST_CELLS).checked_next_power_of_two().unwrap_or(1 << 63).max(LEAST_CELL);
     let mut levels = Vec::new();
-    while total.0 > 0 {
+    if total.0 == 0 {
+        return levels;
+    }
+    loop {
         let level = Level { cell: Blocks(cell), cells: total.0.div_ceil(cell) };
         levels.push(level);
         if level.cells == 1 {
-            break;
+            return levels;
         }
         cell = cell.saturating_mul(FACTOR);
     }
-    levels
 }
 
 /// What was counted in a cell, in blocks and pieces.

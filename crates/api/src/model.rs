@@ -162,6 +162,9 @@ pub struct Volume {
     pub space: Space,
     /// Figures of the last scan of the whole volume.
     pub scan: Option<Scan>,
+    /// Why the last scan of the whole volume did not come to its end, and what to do about it.
+    #[serde(default)]
+    pub scan_trouble: Option<String>,
     /// Whether writing may fail although there is free space.
     pub health: Health,
 }

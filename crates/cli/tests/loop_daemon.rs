@@ -6,6 +6,8 @@
 #[path = "common/busy.rs"]
 mod busy;
 mod common;
+#[path = "loop_daemon/maps.rs"]
+mod maps;
 #[path = "common/service.rs"]
 mod service;
 #[path = "loop_daemon/strangers.rs"]

@@ -164,18 +164,12 @@ impl LayoutBuilder {
     }
 
     fn extent_of(&self, run: u32) -> Option<Extent> {
-        self.layout.runs.get(run as usize).map(|run| run.unpack().extent())
+        self.layout.run(run).map(|run| run.extent())
     }
 
     /// The blocks that runs claim.
     fn claimed(&self, claims: &[u32]) -> impl Iterator<Item = (Extent, u32)> {
         claims.iter().filter_map(|run| Some((self.extent_of(*run)?, *run)))
-    }
-
-    /// The file that a run belongs to.
-    fn owner_of_run(&self, run: u32) -> Option<FileIndex> {
-        let at = self.layout.files.partition_point(|file| file.first_run <= run).checked_sub(1)?;
-        u32::try_from(at).ok().map(FileIndex)
     }
 
     /// Of each run, whether its file must not move.
@@ -198,7 +192,7 @@ impl LayoutBuilder {
         let shared =
             if self.may_share { overlaps(self.claimed(&claims).map(|(extent, _)| extent)) } else { Vec::new() };
         let doubted = doubtful(self.claimed(&claims), &free, self.may_share);
-        for index in doubted.iter().filter_map(|run| self.owner_of_run(*run)).collect::<BTreeSet<FileIndex>>() {
+        for index in doubted.iter().filter_map(|run| self.layout.owner_of_run(*run)).collect::<BTreeSet<FileIndex>>() {
             let reason = if self.sharers.contains(&index) { Pin::Shared } else { Pin::DamagedMap };
             if let Some(record) = self.layout.files.get_mut(index.0 as usize) {
                 record.pin = record.pin.or(Some(reason));

@@ -78,6 +78,19 @@ impl VolumeLayout {
         Some(FileView { index, record, runs: self.runs.get(record.first_run as usize..end)? })
     }
 
+    /// The run numbered `number`, counted over all files in index order.
+    #[must_use]
+    pub fn run(&self, number: u32) -> Option<Run> {
+        self.runs.get(number as usize).map(|run| run.unpack())
+    }
+
+    /// The file that the run numbered `number` belongs to.
+    #[must_use]
+    pub fn owner_of_run(&self, number: u32) -> Option<FileIndex> {
+        let at = self.files.partition_point(|file| file.first_run <= number).checked_sub(1)?;
+        u32::try_from(at).ok().map(FileIndex)
+    }
+
     /// All files and directories, in index order.
     pub fn files(&self) -> impl Iterator<Item = FileView<'_>> {
         (0..self.files.len() as u32).filter_map(|i| self.file(FileIndex(i)))

@@ -12,6 +12,7 @@ mod governed;
 mod hub;
 mod loads;
 mod logging;
+mod maps;
 mod menders;
 pub mod mending;
 mod patience;

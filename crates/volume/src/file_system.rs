@@ -5,7 +5,7 @@ use crate::mend::{Limits, MendError, Mended, Place};
 use crate::mounted::io;
 use crate::offline::{GivenBack, Kind};
 use crate::reclaim::{FreePieces, Trimming};
-use crate::survey::{Source, Survey};
+use crate::survey::{Names, Source, Survey};
 use longrun_engine::{Observer, Opened, Progress, VolumeError};
 use longrun_layout::{Bytes, ExtentSet};
 use longrun_sys::FileHandle;
@@ -40,6 +40,13 @@ pub(crate) trait FileSystem: Sync {
 
     /// Reads a volume as a whole.
     fn survey(&self, source: Source<'_>, progress: &dyn Progress) -> Result<Box<dyn Survey>, VolumeError>;
+
+    /// Finds the paths of its files without reading the volume as a whole. What it is asked about tells the directory of each
+    /// file, where the layout of the survey did.
+    fn namer(&self, source: Source<'_>) -> Result<Box<dyn Names>, VolumeError> {
+        let what = "finding the paths of files".to_owned();
+        Err(VolumeError::Unsupported { path: source.path.to_owned(), what })
+    }
 
     /// Opens a volume for optimizing.
     fn open(&self, target: &Target) -> Result<Opened, VolumeError> {

@@ -4,7 +4,7 @@ use crate::file_system::FileSystem;
 use crate::mend::{Limits, MendError, Mended, Place};
 use crate::mounted::admission::refuse_growing;
 use crate::offline::{GivenBack, Kind};
-use crate::survey::{Source, Survey};
+use crate::survey::{Names, Source, Survey};
 use crate::target::node_number;
 use crate::{Target, btrfs, ext2, ext4, ntfs, probe, xfs};
 use longrun_engine::{Observer, Opened, Progress, VolumeError};
@@ -121,6 +121,18 @@ pub fn survey_mounted(source: Source<'_>, progress: &dyn Progress) -> Result<Box
     let name = source.mounted.as_ref().map_or("", |(mount, _)| mount.filesystem.as_str());
     match named(name) {
         Some(known) => known.survey(source, progress),
+        None => Err(VolumeError::Unsupported { path: source.path.to_owned(), what: name.to_owned() }),
+    }
+}
+
+/// Finds the paths of files of a mounted volume.
+///
+/// # Errors
+/// [`VolumeError`].
+pub fn namer(source: Source<'_>) -> Result<Box<dyn Names>, VolumeError> {
+    let name = source.mounted.as_ref().map_or("", |(mount, _)| mount.filesystem.as_str());
+    match named(name) {
+        Some(known) => known.namer(source),
         None => Err(VolumeError::Unsupported { path: source.path.to_owned(), what: name.to_owned() }),
     }
 }

@@ -48,6 +48,12 @@ pub trait Survey {
     /// Who has `block`, which lies on the volume.
     fn owner(&self, block: PhysicalBlock) -> Owner;
 
+    /// Where the file system's own blocks lie, ascending, and what each area is, in the words of [`Owner::Metadata`]. What lies in
+    /// several areas is in the first one; what is in a file or free is not metadata, whatever is said here.
+    fn areas(&self) -> Box<dyn Iterator<Item = (Extent, &'static str)> + '_> {
+        Box::new(std::iter::empty())
+    }
+
     /// The paths of files.
     fn names(&self) -> &dyn Names;
 

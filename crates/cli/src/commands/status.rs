@@ -115,6 +115,9 @@ fn tell_volume(text: &mut String, volume: &Volume) {
         _ = writeln!(text, "  Mended:    {files} files, {fragments} excess fragments, {moved} moved{rests}");
     }
     tell_governor(text, &volume.governor);
+    if let Some(trouble) = &volume.scan_trouble {
+        _ = writeln!(text, "  ! {}", printable(trouble));
+    }
     if let Some(scan) = &volume.scan {
         let (excess, files) = (count(scan.excess_fragments), count(scan.files));
         _ = writeln!(text, "  Scan:      {excess} excess fragments in {files} files, at {}", printable(&scan.at));

@@ -1,7 +1,7 @@
 //! The OpenAPI document, generated from the code that answers. `docs/openapi.json` is a copy of it; a test checks that
 //! it is current.
 
-use super::routes;
+use super::{maps, routes};
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]
@@ -18,6 +18,11 @@ use utoipa::OpenApi;
         routes::volume,
         routes::load,
         routes::analyze,
+        maps::levels,
+        maps::cells,
+        maps::extents,
+        maps::owner,
+        maps::file,
         routes::events,
         routes::history,
         routes::report,

@@ -1,8 +1,8 @@
 //! The requests of the API, and their answers.
 
 use super::exposition::Format;
-use super::metrics;
 use super::peer::{Act, Peer, group_number};
+use super::{maps, metrics};
 use crate::hub::{Hub, Refusal, Request};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -32,6 +32,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .route("/v1/reload", post(reload))
         .route("/v1/openapi.json", get(openapi))
         .route("/metrics", get(prometheus))
+        .merge(maps::router())
         .fallback(nothing)
         .method_not_allowed_fallback(wrong_method)
         .layer(axum::extract::DefaultBodyLimit::max(LARGEST_BODY))
@@ -49,7 +50,7 @@ type Answer<T> = Result<Json<T>, Failure>;
 pub struct Failure(StatusCode, Problem);
 
 impl Failure {
-    fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(super) fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
         Self(status, Problem { error: error.into(), hint: hint.into() })
     }
 }
@@ -60,7 +61,7 @@ impl IntoResponse for Failure {
     }
 }
 
-fn admit(hub: &Hub, peer: &Peer, act: Act) -> Result<(), Failure> {
+pub(super) fn admit(hub: &Hub, peer: &Peer, act: Act) -> Result<(), Failure> {
     let config = hub.config();
     let group = config.service.group.as_deref().and_then(group_number);
     if peer.may(act, &config.service, group) {
@@ -99,7 +100,7 @@ pub async fn volume(
     hub.status().volumes.into_iter().find(|volume| volume.id == id).map(Json).ok_or_else(no_volume)
 }
 
-fn no_volume() -> Failure {
+pub(super) fn no_volume() -> Failure {
     Failure::new(StatusCode::NOT_FOUND, "no such volume", "GET /v1/volumes lists them")
 }
 
@@ -157,7 +158,7 @@ fn time(text: &str) -> Result<Timestamp, Failure> {
     })
 }
 
-fn wrong_query(error: &axum::extract::rejection::QueryRejection) -> Failure {
+pub(super) fn wrong_query(error: &axum::extract::rejection::QueryRejection) -> Failure {
     Failure::new(StatusCode::BAD_REQUEST, error.body_text(), "see GET /v1/openapi.json")
 }
 
@@ -239,7 +240,7 @@ async fn ask_ledger(
 #[utoipa::path(post, path = "/v1/volumes/{id}/analyze",
     params(("id" = String, Path, description = "UUID or device number")),
     responses((status = 202, body = Accepted), (status = 403, body = Problem), (status = 404, body = Problem),
-        (status = 409, body = Problem), (status = 501, body = Problem)))]
+        (status = 409, body = Problem)))]
 pub async fn analyze(
     State(hub): State<Arc<Hub>>,
     Extension(peer): Extension<Peer>,
@@ -249,9 +250,6 @@ pub async fn analyze(
     hub.may_scan(&id).map_err(|refusal| match refusal {
         Refusal::Unknown => no_volume(),
         Refusal::Busy(why) => Failure::new(StatusCode::CONFLICT, why, "wait until that scan has finished"),
-        Refusal::Unsupported(why) => {
-            Failure::new(StatusCode::NOT_IMPLEMENTED, why, "run `longrun analyze` on a directory")
-        }
     })?;
     let accepted = Accepted { accepted: format!("the scan of volume {id} has started") };
     hub.begin_scan(id).map_err(|error| {

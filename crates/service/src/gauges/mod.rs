@@ -1,10 +1,12 @@
 //! The figures of volumes and of the service, each read in the cheapest way.
 
 pub mod health;
+mod memory;
 mod own;
 mod scan;
 mod space;
 
-pub use own::own_use;
-pub use scan::{Scanned, can_scan, counts, scan, written};
+pub use memory::Bound;
+pub use own::{own_use, resident};
+pub use scan::{Scanned, counts, is_scanned_daily, scan, written};
 pub use space::look;

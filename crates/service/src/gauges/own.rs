@@ -1,16 +1,25 @@
 //! The resources that the service uses, from /proc/self.
 
 use longrun_api::model::OwnUse;
+use longrun_layout::Bytes;
 use std::fs;
+
+/// The memory that this process holds now.
+#[must_use]
+pub fn resident() -> Bytes {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    Bytes(field(&status, "VmRSS").unwrap_or(0) * 1024)
+}
+
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?.trim();
+    line.split_whitespace().next()?.parse().ok()
+}
 
 /// Now.
 #[must_use]
 pub fn own_use() -> OwnUse {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let field = |text: &str, name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?.trim();
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    };
     let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
     let io_bytes = field(&io, "read_bytes").unwrap_or(0) + field(&io, "write_bytes").unwrap_or(0);
     OwnUse {

@@ -7,13 +7,13 @@ use longrun_engine::{Progress, VolumeError};
 use longrun_layout::Bytes;
 use longrun_ledger::Gauge;
 use longrun_sys::{DeviceCounters, DeviceCounts, DeviceNumber, FileSystem, Mount};
-use longrun_volume::survey::Source;
+use longrun_volume::survey::{Source, Survey};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// Whether the figures of this file system can be obtained by reading the volume as a whole.
+/// Whether volumes of this file system are scanned by themselves. On XFS a scan opens each file: it is made only on request.
 #[must_use]
-pub fn can_scan(filesystem: FileSystem) -> bool {
+pub fn is_scanned_daily(filesystem: FileSystem) -> bool {
     matches!(filesystem, FileSystem::Ext4 | FileSystem::Btrfs)
 }
 
@@ -41,16 +41,12 @@ pub struct Scanned {
     pub written: Option<Bytes>,
 }
 
-/// Reads the volume. Files and free space of what is in use change meanwhile: the figures are those of some moment.
+/// Reads the volume, and shows `keep` what was found. Files and free space of what is in use change meanwhile: the figures are those of some moment.
 ///
 /// # Errors
 /// [`VolumeError`].
-pub fn scan(found: &Found, progress: &dyn Progress) -> Result<Scanned, VolumeError> {
+pub fn scan(found: &Found, progress: &dyn Progress, keep: impl FnOnce(&dyn Survey)) -> Result<Scanned, VolumeError> {
     let point = &found.watched.point;
-    if !can_scan(found.watched.filesystem) {
-        let what = format!("scanning {} as a whole", found.watched.filesystem);
-        return Err(VolumeError::Unsupported { path: point.clone(), what });
-    }
     let failed = |act| move |source| VolumeError::Io { path: point.clone(), act, source };
     let root = found.watched.open_root().map_err(failed("opening it"))?;
     let mount = Mount::of(&root).map_err(failed("reading the mount table"))?;
@@ -61,6 +57,8 @@ pub fn scan(found: &Found, progress: &dyn Progress) -> Result<Scanned, VolumeErr
     longrun_sys::sync_volume(&root).map_err(|errno| failed("syncing the volume")(errno.into()))?;
     let written = written(found);
     let source = Source { path: point, device: &found.source, mounted: Some((&mount, root)), inside: None };
-    let gauge = Gauge::from(&longrun_volume::survey_mounted(source, progress)?.layout().fragmentation());
+    let survey = longrun_volume::survey_mounted(source, progress)?;
+    let gauge = Gauge::from(&survey.layout().fragmentation());
+    keep(survey.as_ref());
     Ok(Scanned { gauge, written })
 }

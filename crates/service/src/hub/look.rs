@@ -3,7 +3,7 @@
 
 use super::Hub;
 use crate::config::{Moment, VolumeSettings};
-use crate::gauges::{self, Scanned, can_scan, health, own_use};
+use crate::gauges::{self, Bound, Scanned, health, own_use, resident};
 use crate::governed::Governed;
 use crate::loads::{self, Sample};
 use crate::mending::Governor as _;
@@ -17,6 +17,7 @@ use longrun_governor::Pace;
 use longrun_layout::Bytes;
 use longrun_ledger::{Account, Counter, Severity};
 use longrun_sys::DeviceNumber;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// A look may cost this part of the time at most.
 const LOOK_SHARE: u32 = 200;
+/// Between two looks at the memory that a scan takes.
+const BETWEEN_MEASUREMENTS: Duration = Duration::from_millis(10);
 /// A scan that others would not let go on is tried again after this time.
 const SCAN_AGAIN: Duration = Duration::from_secs(3600);
 
@@ -161,9 +164,10 @@ impl Hub {
             // Where the scheduler knows no such thing, no one is worse off than beside any other program.
             _ = longrun_sys::yield_io_to_others();
         }
-        let mut scan = Scan { hub: self, governed: &governed, device: found.watched.device, waited: Duration::ZERO };
-        let result = gauges::scan(&found, &ScanProgress::new(&mut scan, 0));
-        let hopeless = scan.is_hopeless();
+        let bound = Bound::now(found.watched.filesystem);
+        let mut scan = Scan::new(self, &governed, found.watched.device, bound);
+        let result = gauges::scan(&found, &ScanProgress::new(&mut scan, 0), |survey| self.leave_map(id, survey));
+        let (hopeless, too_large) = (scan.is_hopeless(), scan.too_large.get());
         *lock(&self.scanning) = None;
         let account = Account::volume(id);
         let mut volumes = lock(&self.volumes);
@@ -171,7 +175,18 @@ impl Hub {
         let Scanned { gauge, written } = match result {
             Ok(scanned) => scanned,
             Err(error) => {
+                let (point, most) = (point.display(), bound.most.mebibytes());
+                let why = match &error {
+                    _ if hopeless => format!("{point}: not scanned, because other I/O is using its disk all the time"),
+                    VolumeError::Interrupted if too_large => format!(
+                        "{point}: not scanned, because the service would need more than the {most:.0} MiB of memory that it \
+                         may take for that; raise MemoryMax of the service, of which a scan may take half, or run \
+                         longrun analyze {point}"
+                    ),
+                    error => error.to_string(),
+                };
                 if let Some(entry) = entry {
+                    entry.scan_trouble = Some(why.clone());
                     // What failed is not worth trying each minute.
                     let interval = entry.settings.scan_interval;
                     let wait = if hopeless { interval.min(SCAN_AGAIN) } else { interval };
@@ -179,17 +194,16 @@ impl Hub {
                 }
                 drop(volumes);
                 if hopeless {
-                    let text =
-                        format!("{}: not scanned, because other I/O is using its disk all the time", point.display());
-                    self.activity.tell(&account, Severity::Info, "scan-put-off", text, None);
-                } else if !matches!(error, VolumeError::Interrupted) {
-                    self.activity.tell(&account, Severity::Warning, "scan-failed", error.to_string(), None);
+                    self.activity.tell(&account, Severity::Info, "scan-put-off", why.clone(), None);
+                } else if too_large || !matches!(error, VolumeError::Interrupted) {
+                    self.activity.tell(&account, Severity::Warning, "scan-failed", why.clone(), None);
                 }
-                return Err(error.to_string());
+                return Err(why);
             }
         };
         if let Some(entry) = entry {
             entry.put_off_scan();
+            entry.scan_trouble = None;
             entry.scan = Some((Timestamp::now(), gauge));
             entry.scanned_at = written;
             entry.space.free_pieces = gauge.free_pieces;
@@ -235,12 +249,9 @@ impl Hub {
     /// # Errors
     /// In one sentence.
     pub fn may_scan(&self, id: &str) -> Result<(), Refusal> {
-        let filesystem = lock(&self.volumes).values().find(|e| e.id() == id).map(|e| e.found.watched.filesystem);
-        match (filesystem, &*lock(&self.scanning)) {
+        let known = lock(&self.volumes).values().find(|entry| entry.id() == id).map(drop);
+        match (known, &*lock(&self.scanning)) {
             (None, _) => Err(Refusal::Unknown),
-            (Some(filesystem), _) if !can_scan(filesystem) => {
-                Err(Refusal::Unsupported(format!("scanning whole {filesystem} volumes is not supported")))
-            }
             (_, Some(other)) => Err(Refusal::Busy(format!("volume {other} is being scanned"))),
             _ => Ok(()),
         }
@@ -265,8 +276,6 @@ impl Hub {
 pub enum Refusal {
     /// There is no such volume.
     Unknown,
-    /// Its file system cannot be scanned.
-    Unsupported(String),
     /// Another one is being scanned.
     Busy(String),
 }
@@ -277,9 +286,28 @@ struct Scan<'h> {
     governed: &'h Governed,
     device: DeviceNumber,
     waited: Duration,
+    bound: Bound,
+    /// It would need more memory than that.
+    too_large: Cell<bool>,
+    /// When its memory was looked at.
+    measured: Cell<Instant>,
 }
 
-impl Scan<'_> {
+impl<'h> Scan<'h> {
+    fn new(hub: &'h Hub, governed: &'h Governed, device: DeviceNumber, bound: Bound) -> Self {
+        let (too_large, measured) = (Cell::new(false), Cell::new(Instant::now()));
+        Self { hub, governed, device, waited: Duration::ZERO, bound, too_large, measured }
+    }
+
+    /// Whether the memory does not suffice. Looks now and then: it takes a system call.
+    fn is_too_large(&self) -> bool {
+        if self.measured.get().elapsed() >= BETWEEN_MEASUREMENTS {
+            self.measured.set(Instant::now());
+            self.too_large.set(self.too_large.get() || self.bound.is_exceeded(resident()));
+        }
+        self.too_large.get()
+    }
+
     /// Whether others need the device all the time: from here on the scan would not give way.
     fn is_hopeless(&self) -> bool {
         self.waited >= ScanProgress::LONGEST
@@ -292,7 +320,7 @@ impl Observer for Scan<'_> {
     }
 
     fn cancelled(&self) -> bool {
-        self.hub.threads.stopping() || self.is_hopeless()
+        self.hub.threads.stopping() || self.is_hopeless() || self.is_too_large()
     }
 
     fn wait(&mut self, time: Duration) {
@@ -350,7 +378,7 @@ mod tests {
 
     /// It read on at full speed when it had given way for two minutes.
     #[test]
-    fn loop_a_scan_that_others_do_not_let_go_on_is_given_up() {
+    fn loop_a_scan_that_others_do_not_let_go_on_or_that_needs_too_much_memory_is_given_up() {
         let (volume, state) = (LoopVolume::create(&VolumeSpec::ext4(128)).unwrap(), tempfile::tempdir().unwrap());
         let hub = hub(&volume, state.path());
         hub.refresh();
@@ -361,11 +389,18 @@ mod tests {
             .map(|entry| (entry.found.clone(), entry.settings.clone()))
             .unwrap();
         let governed = hub.menders.governed(&found.watched, &settings);
-        let after = |waited| {
-            let mut scan = Scan { hub: &hub, governed: &governed, device: found.watched.device, waited };
-            gauges::scan(&found, &ScanProgress::new(&mut scan, 0)).map(drop)
+        let after = |waited, most| {
+            let bound = Bound::of(most, resident(), found.watched.filesystem);
+            let mut scan = Scan { waited, ..Scan::new(&hub, &governed, found.watched.device, bound) };
+            let measured = Instant::now().checked_sub(BETWEEN_MEASUREMENTS).unwrap();
+            scan.measured.set(measured);
+            let result = gauges::scan(&found, &ScanProgress::new(&mut scan, 0), |_| {}).map(drop);
+            (result, scan.too_large.get())
         };
-        assert!(matches!(after(ScanProgress::LONGEST), Err(VolumeError::Interrupted)));
-        assert!(after(Duration::ZERO).is_ok());
+        let enough = Bytes(1 << 40);
+        assert!(matches!(after(ScanProgress::LONGEST, enough), (Err(VolumeError::Interrupted), false)));
+        assert!(matches!(after(Duration::ZERO, enough), (Ok(()), false)));
+        // A layout that does not fit would have the kernel end the service.
+        assert!(matches!(after(Duration::ZERO, Bytes(0)), (Err(VolumeError::Interrupted), true)));
     }
 }

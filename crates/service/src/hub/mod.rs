@@ -5,6 +5,7 @@
 
 mod acts;
 mod look;
+mod maps;
 mod status;
 mod volumes;
 
@@ -40,6 +41,8 @@ struct Entry {
     space: model::Space,
     health: model::Health,
     scan: Option<(Timestamp, Gauge)>,
+    /// Why the last scan did not come to its end.
+    scan_trouble: Option<String>,
     /// When its pieces of free space may be asked for again.
     next_look: Instant,
     /// When it may be scanned again; never by itself, when absent.

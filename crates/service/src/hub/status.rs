@@ -74,6 +74,7 @@ impl Hub {
                 fragmented_files: gauge.fragmented_files.unwrap_or(0),
                 excess_fragments: gauge.excess_fragments.unwrap_or(0),
             }),
+            scan_trouble: entry.scan_trouble.clone(),
             health: entry.health.clone(),
         }
     }

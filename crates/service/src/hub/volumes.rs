@@ -2,7 +2,7 @@
 
 use super::{Entry, Hub};
 use crate::config::{Config, VolumeNames, VolumeSettings};
-use crate::gauges::can_scan;
+use crate::gauges::is_scanned_daily;
 use crate::threads::lock;
 use crate::volumes::{Change, Found, changes, find, is_visible};
 use longrun_api::model;
@@ -51,7 +51,7 @@ impl Hub {
         let watched = found.watched.clone();
         let superblock = superblock_of(&found);
         let settings = settings(&self.config(), &found, &superblock);
-        let scan_wanted = settings.enabled && can_scan(watched.filesystem) && !settings.scan_interval.is_zero();
+        let scan_wanted = settings.enabled && is_scanned_daily(watched.filesystem) && !settings.scan_interval.is_zero();
         let entry = Entry {
             next_scan: scan_wanted.then(|| Instant::now() + FIRST_SCAN.min(settings.scan_interval)),
             found,
@@ -62,6 +62,7 @@ impl Hub {
             space: model::Space::default(),
             health: model::Health::default(),
             scan: None,
+            scan_trouble: None,
             next_look: Instant::now(),
             scanned_at: None,
             looked_at: None,
@@ -170,7 +171,8 @@ impl Hub {
             let new = settings(&config, &entry.found, &entry.superblock);
             let old = std::mem::replace(&mut entry.settings, new.clone());
             if old.scan_interval != new.scan_interval || old.enabled != new.enabled {
-                let wanted = new.enabled && can_scan(entry.found.watched.filesystem) && !new.scan_interval.is_zero();
+                let wanted =
+                    new.enabled && is_scanned_daily(entry.found.watched.filesystem) && !new.scan_interval.is_zero();
                 entry.next_scan = wanted.then(|| Instant::now() + new.scan_interval);
             }
             match (entry.watched, new.enabled) {
@@ -190,6 +192,7 @@ impl Hub {
                     if let Some(entry) = lock(&hub.volumes).get_mut(&device) {
                         entry.watched = false;
                     }
+                    hub.tidy_maps();
                     tracing::info!("{device}: the volume is no longer watched; {} bytes were given back", back.bytes);
                 });
             }

@@ -39,6 +39,13 @@ impl FileSystem for Btrfs {
         Ok(Box::new(Read { scan, names }))
     }
 
+    fn namer(&self, source: Source<'_>) -> Result<Box<dyn Names>, VolumeError> {
+        let path = source.path.to_owned();
+        let (mount, root) = source.mount()?;
+        let subvolumes = scan::subvolumes(&root, &path)?;
+        Ok(Box::new(ByReferences { root, path, subvolumes, mount: mount.clone() }))
+    }
+
     fn open(&self, target: &Target) -> Result<Opened, VolumeError> {
         Ok(Opened::Relocated(Box::new(BtrfsVolume::open(target)?)))
     }
@@ -113,12 +120,12 @@ impl Survey for Read {
         }
         match scan.chunk_of_block(block) {
             Some((chunk, is_first)) => of_chunk(scan, chunk, is_first, block),
-            None => Owner::Metadata {
-                what: "reserved by btrfs (superblock, start of the device)".to_owned(),
-                of: None,
-                extent: None,
-            },
+            None => Owner::Metadata { what: RESERVED.to_owned(), of: None, extent: None },
         }
+    }
+
+    fn areas(&self) -> Box<dyn Iterator<Item = (Extent, &'static str)> + '_> {
+        Box::new(areas(&self.scan).into_iter())
     }
 
     fn names(&self) -> &dyn Names {
@@ -135,6 +142,42 @@ fn holds(extent: &Extent, block: PhysicalBlock) -> bool {
     extent.start <= block && block < extent.end()
 }
 
+/// What lies in no chunk, and cannot become one.
+const RESERVED: &str = "reserved by btrfs (superblock, start of the device)";
+
+/// What a chunk holds besides the content of files, in its first copy or another one.
+fn word(kind: ChunkKind, is_first: bool) -> Option<&'static str> {
+    match kind {
+        ChunkKind::System => Some("the chunk tree"),
+        ChunkKind::Metadata => Some("trees"),
+        ChunkKind::Data | ChunkKind::Mixed if !is_first => Some("data"),
+        ChunkKind::Mixed => Some("trees, or data that no file refers to"),
+        ChunkKind::Data => None,
+    }
+}
+
+/// All areas, ascending.
+fn areas(scan: &BtrfsScan) -> Vec<(Extent, &'static str)> {
+    let size = scan.geometry.block_size;
+    let of_chunk = |chunk: &Chunk| {
+        let extent = chunk.extent(size);
+        let copies: Vec<_> = chunk.copies.iter().map(|start| Extent { start: *start, ..extent }).collect();
+        let copy = word(chunk.kind, false);
+        std::iter::once((extent, word(chunk.kind, true))).chain(copies.into_iter().map(move |extent| (extent, copy)))
+    };
+    let mut known: Vec<_> = scan.chunks.iter().flat_map(of_chunk).collect();
+    known.extend(scan.unallocated.iter().map(|extent| (*extent, None)));
+    known.sort_unstable_by_key(|(extent, _)| *extent);
+    known.push((Extent::between(scan.layout.whole().end(), scan.layout.whole().end()), None));
+    let (mut areas, mut at) = (Vec::new(), PhysicalBlock(0));
+    for (extent, word) in known {
+        areas.extend((extent.start > at).then(|| (Extent::between(at, extent.start), RESERVED)));
+        areas.extend(word.map(|word| (extent, word)));
+        at = at.max(extent.end());
+    }
+    areas
+}
+
 fn of_chunk(scan: &BtrfsScan, chunk: &Chunk, is_first: bool, block: PhysicalBlock) -> Owner {
     let profile = match chunk.profile {
         Profile::Dup if !is_first => ", second copy of the chunk at",
@@ -142,15 +185,9 @@ fn of_chunk(scan: &BtrfsScan, chunk: &Chunk, is_first: bool, block: PhysicalBloc
         _ => ", in the chunk at",
     };
     let free = if chunk.free.iter().any(|piece| holds(piece, block)) { " (free there)" } else { "" };
-    let what = match chunk.kind {
-        ChunkKind::System => "the chunk tree",
-        ChunkKind::Metadata => "trees",
-        ChunkKind::Data | ChunkKind::Mixed if !is_first => "data",
-        ChunkKind::Mixed => "trees, or data that no file refers to",
-        ChunkKind::Data => {
-            let note = "an unreferenced part of an extent that is still in use, or a file that was deleted while open";
-            return Owner::Unknown { note: Some(note) };
-        }
+    let Some(what) = word(chunk.kind, is_first) else {
+        let note = "an unreferenced part of an extent that is still in use, or a file that was deleted while open";
+        return Owner::Unknown { note: Some(note) };
     };
     let extent = Some(chunk.extent(scan.geometry.block_size));
     Owner::Metadata { what: format!("{what}{free}{profile}"), of: None, extent }

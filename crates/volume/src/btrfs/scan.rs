@@ -4,12 +4,12 @@
 
 use super::chunks::ChunkMap;
 use super::files::{self, Files};
-use super::model::{BtrfsGeometry, BtrfsScan, Owner, OwnerTraits};
+use super::model::{BtrfsGeometry, BtrfsScan, Owner, OwnerTraits, Subvolume};
 use super::sharing::SharingSets;
 use super::trees::Trees;
 use super::{chunks, free, picture, roots, swap};
 use crate::mounted::again::look_again;
-use longrun_engine::{Progress, VolumeError};
+use longrun_engine::{NoProgress, Progress, VolumeError};
 use longrun_layout::VolumeLayout;
 use longrun_sys::BtrfsInfo;
 use std::fs::File;
@@ -63,6 +63,14 @@ pub fn scan(root: &File, path: &Path, progress: &dyn Progress) -> Result<BtrfsSc
         extents: files.extents,
         sets,
     })
+}
+
+/// The subvolumes and snapshots of that volume, ascending by id.
+///
+/// # Errors
+/// [`VolumeError`]: without root; the kernel refuses.
+pub(super) fn subvolumes(root: &File, path: &Path) -> Result<Vec<Subvolume>, VolumeError> {
+    roots::read(&mut Trees::new(root, path, &NoProgress))
 }
 
 fn layout_of(trees: &Trees<'_>, info: &BtrfsInfo, files: &Files, map: &ChunkMap) -> Result<VolumeLayout, VolumeError> {

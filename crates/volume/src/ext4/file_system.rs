@@ -10,8 +10,8 @@ use crate::offline::{GivenBack, Kind, give_back, is_interrupted, opened};
 use crate::reclaim::Trimming;
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
 use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
-use longrun_layout::{Bytes, ExtentSet, FileId, InodeNumber, PhysicalBlock, VolumeLayout};
-use longrun_sys::FileHandle;
+use longrun_layout::{Bytes, Extent, ExtentSet, FileId, InodeNumber, PhysicalBlock, VolumeLayout};
+use longrun_sys::{FileHandle, Mount};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -36,11 +36,17 @@ impl FileSystem for Ext4 {
             longrun_sys::sync_volume(root).map_err(io(&mount.point, "syncing the volume"))?;
         }
         let Some((mount, root)) = mounted else { return survey_offline(&source, progress) };
-        let mut reader = Ext4Reader::open(source.device, Access::Live)?;
+        let mut names = ByDirectories::mounted(source.device, mount)?;
         let options = ScanOptions { free_space: FreeSpace::Kernel(root.as_fd()), directories: true, offline: false };
-        let scan = reader.scan(options, progress)?;
+        let scan = names.reader.scan(options, progress)?;
         let refusal = scan.refusals.first().map(ToString::to_string);
-        Ok(Box::new(Read { scan, refusal, names: ByDirectories { reader, top: mount.point.clone() } }))
+        Ok(Box::new(Read { scan, refusal, names }))
+    }
+
+    fn namer(&self, source: Source<'_>) -> Result<Box<dyn Names>, VolumeError> {
+        let device = source.device;
+        let (mount, _) = source.mount()?;
+        Ok(Box::new(ByDirectories::mounted(device, mount)?))
     }
 
     fn open(&self, target: &Target) -> Result<Opened, VolumeError> {
@@ -106,6 +112,12 @@ struct ByDirectories {
     top: PathBuf,
 }
 
+impl ByDirectories {
+    fn mounted(device: &Path, mount: &Mount) -> Result<Self, VolumeError> {
+        Ok(Self { reader: Ext4Reader::open(device, Access::Live)?, top: mount.point.clone() })
+    }
+}
+
 impl Names for ByDirectories {
     fn of(
         &self,
@@ -139,6 +151,10 @@ impl Survey for Read {
         free_piece(&scan.layout, block).map_or(Owner::Unknown { note: None }, |piece| Owner::Free { piece, note: None })
     }
 
+    fn areas(&self) -> Box<dyn Iterator<Item = (Extent, &'static str)> + '_> {
+        Box::new(self.scan.areas.all().iter().map(|area| (area.extent, word(area.kind).0)))
+    }
+
     fn names(&self) -> &dyn Names {
         &self.names
     }
@@ -151,7 +167,17 @@ impl Survey for Read {
 
 /// What an area is, and of which file.
 fn describe(kind: AreaKind) -> (String, Option<u32>) {
-    let (what, of) = match kind {
+    match (word(kind), kind) {
+        ((what, Some(inode)), AreaKind::System { .. } | AreaKind::Deleted { .. }) => {
+            (format!("{what}, inode {inode}"), None)
+        }
+        ((what, of), _) => (what.to_owned(), of),
+    }
+}
+
+/// The same in a word.
+fn word(kind: AreaKind) -> (&'static str, Option<u32>) {
+    match kind {
         AreaKind::Superblock => ("superblock or its backup", None),
         AreaKind::Descriptors => ("group descriptors or their backup", None),
         AreaKind::ReservedDescriptors => ("reserved group descriptors", None),
@@ -160,11 +186,10 @@ fn describe(kind: AreaKind) -> (String, Option<u32>) {
         AreaKind::InodeTable => ("inode table", None),
         AreaKind::MountProtection => ("multiple-mount protection", None),
         AreaKind::Journal => ("journal", None),
-        AreaKind::System { inode } => return (format!("system file, inode {inode}"), None),
+        AreaKind::System { inode } => ("system file", Some(inode)),
         AreaKind::FileMap { inode } => ("extent tree or indirect blocks of", Some(inode)),
         AreaKind::Attributes { inode } => ("extended attributes of", Some(inode)),
         AreaKind::BeyondEnd { inode } => ("preallocated behind the end of", Some(inode)),
-        AreaKind::Deleted { inode } => return (format!("file that was deleted while open, inode {inode}"), None),
-    };
-    (what.to_owned(), of)
+        AreaKind::Deleted { inode } => ("file that was deleted while open", Some(inode)),
+    }
 }

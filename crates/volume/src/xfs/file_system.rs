@@ -11,7 +11,7 @@ use crate::mend::{self, Limits, MendError, Mended, Place, Steering};
 use crate::reclaim::Trimming;
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
 use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
-use longrun_layout::{FileId, PhysicalBlock, VolumeLayout};
+use longrun_layout::{Extent, FileId, PhysicalBlock, VolumeLayout};
 use longrun_sys::{FileHandle, SpaceOwner};
 use std::fs::File;
 use std::path::PathBuf;
@@ -29,6 +29,11 @@ impl FileSystem for Xfs {
         let path = source.path;
         let (mount, root) = source.mount()?;
         Ok(Box::new(Read { scan: scan(&root, path, progress)?, names: ByWalk { top: mount.point.clone() } }))
+    }
+
+    fn namer(&self, source: Source<'_>) -> Result<Box<dyn Names>, VolumeError> {
+        let (mount, _) = source.mount()?;
+        Ok(Box::new(ByWalk { top: mount.point.clone() }))
     }
 
     fn open(&self, target: &Target) -> Result<Opened, VolumeError> {
@@ -90,14 +95,12 @@ impl Survey for Read {
             return Owner::Free { piece, note: None };
         }
         let Some(area) = self.scan.area_at(block) else { return Owner::Unknown { note: None } };
-        let what = match area.owner {
-            SpaceOwner::FixedMetadata => "superblock or group headers, or their backup",
-            SpaceOwner::Journal => "journal",
-            SpaceOwner::Inodes => "inodes",
-            SpaceOwner::Metadata => "of the file system itself",
-            _ => return Owner::Unknown { note: None },
-        };
+        let Some(what) = word(area.owner) else { return Owner::Unknown { note: None } };
         Owner::Metadata { what: what.to_owned(), of: None, extent: Some(area.extent) }
+    }
+
+    fn areas(&self) -> Box<dyn Iterator<Item = (Extent, &'static str)> + '_> {
+        Box::new(self.scan.areas.iter().filter_map(|area| Some((area.extent, word(area.owner)?))))
     }
 
     fn names(&self) -> &dyn Names {
@@ -114,5 +117,16 @@ impl Survey for Read {
             Some(reason) => Scan::Relocated(picture(layout, reason)),
         };
         (scan, Box::new(names))
+    }
+}
+
+/// What an area is, if it belongs to the file system.
+fn word(owner: SpaceOwner) -> Option<&'static str> {
+    match owner {
+        SpaceOwner::FixedMetadata => Some("superblock or group headers, or their backup"),
+        SpaceOwner::Journal => Some("journal"),
+        SpaceOwner::Inodes => Some("inodes"),
+        SpaceOwner::Metadata => Some("of the file system itself"),
+        _ => None,
     }
 }

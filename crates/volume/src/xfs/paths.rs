@@ -21,7 +21,7 @@ pub fn names(top: &Path, files: &[FileId], progress: &dyn Progress) -> Result<Ve
 }
 
 /// The path below `top`, a mount point, of each of `inodes` that has one there; one of its names, if it has several. Ends
-/// as soon as all are found.
+/// as soon as all are found, or `progress` is cancelled.
 ///
 /// # Errors
 /// [`VolumeError::Io`] when `top` itself cannot be read; what cannot be read below has no names.
@@ -35,7 +35,7 @@ pub fn paths_of(
     let mut wanted: BTreeSet<u64> = inodes.iter().map(|inode| inode.0).collect();
     let (mut found, mut open) = (BTreeMap::new(), vec![top.to_owned()]);
     while let Some(directory) = open.pop() {
-        if wanted.is_empty() {
+        if wanted.is_empty() || progress.cancelled() {
             break;
         }
         let entries = match longrun_sys::list_trusted_directory(&directory) {

@@ -98,13 +98,26 @@ fn read(
         }
     }
     drop(inodes);
-    let whole = Extent { start: PhysicalBlock(0), length: geometry.total };
-    let (free, areas): (Vec<_>, Vec<_>) = map_space(root, geometry.block_size, whole)
-        .map_err(failed("reading the free space"))?
-        .into_iter()
-        .filter(|record| !matches!(record.owner, SpaceOwner::Other(_)))
-        .partition(|record| record.owner == SpaceOwner::Free);
-    free.into_iter().for_each(|record| builder.push_free(record.extent));
+    let mut areas = Vec::new();
+    let mut at = PhysicalBlock(0);
+    // Group by group, since the kernel names each extent of a file, too: these must not fill the memory.
+    while at.0 < geometry.total.0 {
+        if progress.cancelled() {
+            return Err(VolumeError::Interrupted);
+        }
+        let end = PhysicalBlock((at + geometry.group_blocks.max(Blocks(1))).0.min(geometry.total.0));
+        let group = Extent::between(at, end);
+        for record in map_space(root, geometry.block_size, group).map_err(failed("reading the free space"))? {
+            // Records that begin in another group are that group's.
+            match record.owner {
+                _ if record.extent.start < at || record.extent.start >= end => {}
+                SpaceOwner::Other(_) => {}
+                SpaceOwner::Free => builder.push_free(record.extent),
+                _ => areas.push(record),
+            }
+        }
+        at = end;
+    }
     progress.at(total, total);
     let layout = builder.build().map_err(|error| damaged(path, error.to_string()))?;
     Ok((layout, areas))

@@ -38,7 +38,7 @@ use crate::mounted::again::look_again;
 use collect::Collector;
 use device::Device;
 use fault::Fault;
-use longrun_engine::{Progress, VolumeError, unnamed};
+use longrun_engine::{NoProgress, Progress, VolumeError, unnamed};
 use longrun_layout::{
     BlockSize, Blocks, Extent, FileId, FileIndex, FileView, InodeNumber, LogicalBlock, NO_DIRECTORY, PhysicalBlock,
     VolumeLayout,
@@ -252,7 +252,7 @@ impl Ext4Reader {
         })?;
         let free = match options.free_space {
             FreeSpace::Bitmaps => device.free_extents(fixed.all())?,
-            FreeSpace::Kernel(file) => kernel_free_extents(file, device)?,
+            FreeSpace::Kernel(file) => kernel_free_extents(file, device, progress)?,
         };
         let Collector { mut builder, areas, listed, parents, beyond_end, deleted, .. } = collector;
         free.into_iter().for_each(|extent| builder.push_free(extent));
@@ -289,7 +289,9 @@ impl Ext4Reader {
             collector.take(number, &raw)?;
         }
         let mut builder = collector.builder;
-        kernel_free_extents(mounted, &self.device)?.into_iter().for_each(|extent| builder.push_free(extent));
+        kernel_free_extents(mounted, &self.device, &NoProgress)?
+            .into_iter()
+            .for_each(|extent| builder.push_free(extent));
         builder.build().map_err(|error| Fault::Damaged(error.to_string()))
     }
 
@@ -337,13 +339,16 @@ impl Ext4Reader {
 /// Groups whose space is asked for at once: the answer names every used piece too, and must not fill the memory.
 const GROUPS_PER_QUESTION: u64 = 16;
 
-fn kernel_free_extents(file: BorrowedFd<'_>, device: &Device) -> Result<Vec<Extent>, Fault> {
+fn kernel_free_extents(file: BorrowedFd<'_>, device: &Device, progress: &dyn Progress) -> Result<Vec<Extent>, Fault> {
     let whole = device.whole();
     // At group boundaries: block 0 is in no group when blocks are 1 KiB.
     let step = device.sb.blocks_per_group.saturating_mul(GROUPS_PER_QUESTION);
     let mut free = Vec::new();
     let mut at = whole.start;
     while at < whole.end() {
+        if progress.cancelled() {
+            return Err(Fault::Interrupted);
+        }
         let end = PhysicalBlock(device.sb.first_data_block + (at.0 / step + 1) * step).min(whole.end());
         let found = longrun_sys::free_extents(file, device.sb.block_size, Extent::between(at, end));
         free.extend(found.map_err(|errno| Fault::Io(std::io::Error::from(errno)))?);

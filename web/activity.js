@@ -32,14 +32,14 @@ export const activity = {
   title: "Activity",
   show(root) {
     const prevention = new Chart("Prevention: fragments in a second", [
-      { name: "prevented", colour: "--first", show: perSecond }, { name: "slipped", colour: "--second", show: perSecond }]);
+      { name: "prevented", colour: "--first", show: perSecond, fraction: true }, { name: "slipped", colour: "--second", show: perSecond, fraction: true }]);
     const mending = new Chart("Mending: written in a second", [{ name: "written", colour: "--first", show: bytesPerSecond }]);
     const queue = new Chart("Files that wait to be mended", [{ name: "waiting", colour: "--first", show: count }]);
-    const signals = new Chart("Signals of the kernel in a second", [{ name: "signals", colour: "--first", show: perSecond }]);
+    const signals = new Chart("Signals of the kernel in a second", [{ name: "signals", colour: "--first", show: perSecond, fraction: true }]);
     const load = new Chart("Load of the disk, bytes in a second", [
       { name: "Longrun", colour: "--first", show: bytesPerSecond }, { name: "other processes", colour: "--second", show: bytesPerSecond }]);
     const outside = new Chart("Small reads, times their usual duration (more than 1: users outside this machine)", [
-      { name: "duration", colour: "--third", show: (value) => `${value.toFixed(1)} ×` }]);
+      { name: "duration", colour: "--third", show: (value) => `${value.toFixed(1)} ×`, fraction: true }]);
     const charts = [prevention, mending, queue, signals, load, outside];
     const chooser = h("div", { class: "bar" });
     const note = h("div");

@@ -1,9 +1,10 @@
 //! Graphs over time with uPlot, in the colours of the page, with their latest figures as text for those who do not see them.
 
 import { h, say } from "./dom.js";
-import uPlot from "./vendor/uPlot.esm.js";
+import uPlot from "./vendor/uPlot.js";
 
-/** @typedef {{name: string, colour: string, show: (value: number) => string}} Line */
+/** A line; `fraction` when its axis has values between whole numbers.
+ * @typedef {{name: string, colour: string, show: (value: number) => string, fraction?: boolean}} Line */
 
 const HEIGHT = 170;
 
@@ -25,7 +26,7 @@ export class Chart {
     this.root = h("figure", {}, h("figcaption", {}, title), this.place, this.summary);
     this.resize = new ResizeObserver(() => this.plot?.setSize({ width: this.width(), height: HEIGHT }));
     this.scheme = matchMedia("(prefers-color-scheme: dark)");
-    this.redraw = () => { this.plot?.destroy(); this.plot = null; this.draw(); };
+    this.redraw = () => { this.plot?.destroy(); this.plot = null; if (this.data[0].length) this.draw(); };
     this.scheme.addEventListener("change", this.redraw);
     this.resize.observe(this.root);
   }
@@ -36,13 +37,17 @@ export class Chart {
 
   draw() {
     if (!this.root.isConnected) return;
-    if (this.plot) return this.plot.setData(this.data);
+    if (this.plot) {
+      this.plot.setSize({ width: this.width(), height: HEIGHT });
+      return this.plot.setData(this.data);
+    }
     const axis = { stroke: css("--text"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 }, font: "12px system-ui" };
-    const show = this.lines[0]?.show ?? String;
+    const { show, fraction } = this.lines[0];
+    const tick = (/** @type {number} */ value) => (fraction || Number.isInteger(value) ? show(value) : "");
     this.plot = new uPlot({
       width: this.width(), height: HEIGHT, legend: { show: false }, cursor: { y: false },
       scales: { y: { range: (/** @type {any} */ _, /** @type {number} */ _low, /** @type {number} */ high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [axis, { ...axis, size: 74, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(show) }],
+      axes: [axis, { ...axis, size: 74, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(tick) }],
       series: [{}, ...this.lines.map((line) => ({ label: line.name, stroke: css(line.colour), width: 2, points: { show: false } }))],
     }, this.data, this.place);
   }
@@ -50,7 +55,8 @@ export class Chart {
   /** @param {number[]} times @param {(number | null)[][]} values */
   update(times, values) {
     this.data = [times, ...values];
-    this.draw();
+    this.place.hidden = !times.length;
+    if (times.length) this.draw();
     const latest = this.lines.map((line, at) => {
       const value = values[at]?.at(-1);
       return [line, value === null || value === undefined ? "–" : line.show(value)];

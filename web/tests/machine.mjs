@@ -3,7 +3,7 @@
 // LONGRUN and LONGRUN_WEB name the binaries.
 
 import { execFileSync, spawn } from "node:child_process";
-import { chmodSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -64,9 +64,12 @@ export class Machine {
     this.socket = this.path("socket");
     const words = ["daemon", "--config", this.path("longrun.toml"), "--socket", this.socket, "--state-directory", this.path("state")];
     this.spawn(process.env.LONGRUN, words, { stdio: ["ignore", log, log] });
-    await this.until(async () => (await ask(this.socket, "GET", "/v1/status")).json?.volumes?.some((one) => one.mount === this.mount && one.prevention));
-    const { json } = await ask(this.socket, "GET", "/v1/status");
-    this.volume = json.volumes.find((one) => one.mount === this.mount);
+    await this.until(async () => (await this.status())?.volumes?.some((one) => one.mount === this.mount && one.prevention));
+    this.volume = (await this.status()).volumes.find((one) => one.mount === this.mount);
+  }
+
+  async status() {
+    return (await ask(this.socket, "GET", "/v1/status")).json;
   }
 
   spawn(command, words, options) {
@@ -85,12 +88,13 @@ export class Machine {
     child.stdout.on("data", (text) => { said += text; });
     const link = async () => {
       let found;
-      await this.until(() => (found = said.match(/http:\/\/\S+/)));
+      await this.until(() => (found = said.match(/http:\/\/\S+token=\w+/)));
+      const metrics = said.match(/http:\/\/\S+\/metrics/);
       said = "";
-      return new URL(found[0]);
+      return [new URL(found[0]), metrics && new URL(metrics[0])];
     };
-    const first = await link();
-    return { child, link: first, next: link, origin: first.origin };
+    const [first, metrics] = await link();
+    return { child, link: first, metrics, next: async () => (await link())[0], origin: first.origin };
   }
 
   async until(wanted) {
@@ -144,5 +148,3 @@ export function ask(where, method, path, { headers = {}, body } = {}) {
     sent.end(body);
   });
 }
-
-export const isSocket = (path) => statSync(path).isSocket();

@@ -37,7 +37,7 @@ static PAGES: &[Page] = pages![
     SCRIPT "activity.js",
     SCRIPT "history.js",
     SCRIPT "control.js",
-    SCRIPT "vendor/uPlot.esm.js",
+    SCRIPT "vendor/uPlot.js",
     STYLE "vendor/uPlot.min.css",
 ];
 

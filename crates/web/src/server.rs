@@ -76,6 +76,9 @@ pub fn run(site: Site, listeners: Listeners) -> io::Result<()> {
         let console = adopt(listeners.console)?;
         let metrics = listeners.metrics.map(adopt).transpose()?;
         let site = Arc::new(site);
+        if let Some(listener) = &metrics {
+            writeln!(io::stdout(), "Metrics are served at http://{}/metrics", listener.local_addr()?)?;
+        }
         site.announce()?;
         let pages = {
             let site = Arc::clone(&site);

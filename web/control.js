@@ -55,7 +55,7 @@ export const control = {
         resume.hidden = !paused;
         const enabled = status.volumes.filter((one) => one.enabled);
         fill(volumes, enabled.length ? table("Scans", ["Volume", "Last scan", "Scan"], enabled.map((one) => [one.mount, one.scan ? ago(one.scan.at) : "none yet",
-          h("button", { "aria-label": `Scan ${one.mount} now`, onclick: () => act(`Scan ${one.mount} now?`, "Scan", `/v1/volumes/${encodeURIComponent(one.id)}/analyze`) }, "Scan now")]))
+          h("button", { "aria-label": `Scan now: ${one.mount}`, onclick: () => act(`Scan ${one.mount} now?`, "Scan", `/v1/volumes/${encodeURIComponent(one.id)}/analyze`) }, "Scan now")]))
           : empty("No volume is enabled.", "See enabled in /etc/longrun/longrun.toml."));
       },
     };

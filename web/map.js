@@ -216,8 +216,8 @@ export const map = {
       if (!text.trim()) return;
       const volumes = state.status?.volumes ?? [];
       const mount = volumes.find((one) => one.id === volume)?.mount ?? "";
-      const below = text.startsWith(`${mount}/`) ? text.slice(mount.length + 1) : text.replace(/^\/+/, "");
-      await light(`path=${encodeURIComponent(below)}`, null);
+      const whole = text.startsWith(`${mount}/`) ? text : `${mount.replace(/\/$/, "")}/${text.replace(/^\/+/, "")}`;
+      await light(`path=${encodeURIComponent(whole)}`, null);
     }
 
     /** Lights a file, and tells of it. @param {string} which @param {number | null} block */

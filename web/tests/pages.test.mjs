@@ -82,7 +82,7 @@ test("every page fits into 360 px and fills a 4K screen", async () => {
 
 test("the overview shows what the service says", async () => {
   const { page, close } = await visit("viewer");
-  const row = page.getByRole("row", { name: machine.mount });
+  const row = page.getByRole("region", { name: "Volumes" }).getByRole("row", { name: machine.mount });
   await row.waitFor();
   assert.match(await row.innerText(), /ext4 on \/dev\/loop\d+[\s\S]*Good[\s\S]*free of[\s\S]*preventing, mending/);
   await page.getByText("Everything works.").waitFor();
@@ -119,11 +119,11 @@ test("an operator pauses and resumes mending by keyboard, after a question", asy
 test("an operator has a volume scanned, and the overview shows the figures", async () => {
   const { page, go, close } = await visit("operator");
   await go("control");
-  await page.getByRole("button", { name: `Scan ${machine.mount} now` }).click();
+  await page.getByRole("button", { name: `Scan now: ${machine.mount}` }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Scan" }).click();
   await machine.until(async () => (await machine.status()).volumes.some((one) => one.id === machine.volume.id && one.scan));
   await go("overview");
-  assert.match(await page.getByRole("row", { name: machine.mount }).innerText(), /0\s+in 0 files/);
+  assert.match(await page.getByRole("region", { name: "Volumes" }).getByRole("row", { name: machine.mount }).innerText(), /0\s+in 0 files/);
   await close();
 });
 

@@ -59,7 +59,7 @@ web-check: ## The console: types, sizes, checksums, and all its pages in Chromiu
 	npm ci --prefix web/tests --ignore-scripts --no-audit --no-fund
 	web/tests/node_modules/.bin/tsc -p web/tests/tsconfig.json
 	cargo build --locked -p longrun-cli -p longrun-web
-	$(as_root) env LONGRUN=$(abspath $(target_dir)/debug/longrun) LONGRUN_WEB=$(abspath $(target_dir)/debug/longrun-web) node --test web/tests/
+	$(as_root) env LONGRUN=$(abspath $(target_dir)/debug/longrun) LONGRUN_WEB=$(abspath $(target_dir)/debug/longrun-web) node --test web/tests/*.test.mjs
 
 test-media: ## The tests of engines, mending and prevention once more, volumes on disks that do not rotate
 	@scripts/prepare.sh test

@@ -63,7 +63,7 @@ export const map = {
     /** @param {string} text @param {string} name @param {() => void} act */
     const button = (text, name, act) => h("button", { "aria-label": name, title: name, onclick: act }, text);
     const tools = h("div", { class: "bar" }, button("+", "Zoom in", () => zoom(-1)), button("−", "Zoom out", () => zoom(1)), button("◀", "Earlier blocks", () => pan(-1)),
-      button("▶", "Later blocks", () => pan(1)), button("Whole", "Whole volume", () => show(whole(needed(), side))));
+      button("▶", "Later blocks", () => pan(1)), button("Whole", "Whole volume", () => focus(whole(needed(), side), meant)));
     const path = h("input", { type: "search", placeholder: "path below the mount point", size: 30 });
     const search = h("form", { class: "bar", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); find(path.value); } }, h("label", {}, "File ", path), h("button", {}, "Find"));
     const body = h("div", { class: "map" }, h("div", {}, tools, canvas, legend, where), h("div", {}, search, hint, facts));
@@ -78,13 +78,12 @@ export const map = {
     let cells = null;
     /** @type {{start: number[], blocks: number[]}} */
     let lit = { start: [], blocks: [] };
-    /** The cell that the keyboard or the pointer is on. */
-    let chosen = 0;
+    /** The cell that the keyboard or the pointer is on, and the block in it that is meant. */
+    let [chosen, meant] = [0, 0];
     let order = places(side, curve);
     let asked = 0;
     const base = () => `/v1/volumes/${encodeURIComponent(volume)}`;
     const needed = () => /** @type {MapLevels} */ (levels);
-    const mid = () => (view ? view.from + (view.cell_blocks * side * side) / 2 : 0);
 
     async function open() {
       [levels, view, cells, lit] = [null, null, null, { start: [], blocks: [] }];
@@ -178,7 +177,7 @@ export const map = {
       say(hint, `A cell is ${counted(view.cell_blocks, "block")} (${bytes(view.cell_blocks * size)}); shown are the blocks from ${count(view.from)} to ${count(to - 1)} of ${count(needed().total_blocks)}.`);
       canvas.setAttribute("aria-label", `Map of ${bytes((to - view.from) * size)} from ${bytes(view.from * size)} on. Arrow keys choose a cell, Enter tells whose it is, plus and minus zoom, Page Up and Page Down move.`);
       const names = LEGENDS[by === "kind" && !cells.kind ? "state" : by];
-      fill(legend, ...names.map(([name, text]) => h("li", { class: name }, text)), lit.start.length ? h("li", { class: "lit" }, "the chosen file") : null);
+      fill(legend, ...names.map(([name, text]) => h("li", { class: name }, text)), lit.start.length ? h("li", { class: "lit" }, "what was chosen") : null);
       if (by === "kind" && !cells.kind) legend.append(h("li", { class: "quiet" }, "kinds are known at a finer zoom"));
       tell();
     }
@@ -194,10 +193,21 @@ export const map = {
       say(where, `Block ${count(block)}${view.cell_blocks > 1 ? ` to ${count(Math.min(needed().total_blocks, block + view.cell_blocks) - 1)}` : ""}: ${what}.`);
     }
 
-    /** @param {number} by */
-    const zoom = (by) => view && show(zoomed(needed(), view, by < 0 ? view.from + (chosen + 0.5) * view.cell_blocks : mid(), by));
+    /** Shows a view, and chooses the cell that holds a block. @param {View} next @param {number} block */
+    function focus(next, block) {
+      chosen = Math.max(0, Math.min(order.length - 1, Math.floor((block - next.from) / next.cell_blocks)));
+      meant = block;
+      return show(next);
+    }
+
+    /** Zooms around the chosen cell. @param {number} by */
+    const zoom = (by) => view && focus(zoomed(needed(), view, meant, by), meant);
     /** @param {number} by quarters of what is shown */
-    const pan = (by) => view && show(placed(needed(), view, view.from + (by * view.cell_blocks * side * side) / 4));
+    async function pan(by) {
+      if (!view) return;
+      await show(placed(needed(), view, view.from + (by * view.cell_blocks * side * side) / 4));
+      choose(chosen);
+    }
 
     /** Whose a block is. @param {number} block */
     async function ask(block) {
@@ -237,7 +247,7 @@ export const map = {
         fill(facts, h("h2", {}, file.path ?? file.no_path ?? `inode ${file.inode}`), list([
           ["Block", block === null ? null : count(block)], ["Kind", file.directory ? "directory" : "file"], ["Size on the volume", bytes(file.blocks * needed().block_size)],
           ["Fragments", count(file.fragments)], ["Extents", count(file.extents)], ["Inode", String(file.inode)], ["Cannot be moved", file.fixed]]),
-        first === undefined ? null : h("button", { onclick: () => view && show(placed(needed(), view, first - (view.cell_blocks * side * side) / 2)) }, "Go to its beginning"));
+        first === undefined ? null : h("button", { onclick: () => view && focus(placed(needed(), view, first - (view.cell_blocks * side * side) / 2), first) }, "Go to its beginning"));
         draw();
       } catch (problem) { failed(problem); }
     }
@@ -257,15 +267,19 @@ export const map = {
       const at = (/** @type {number} */ offset, /** @type {number} */ length) => Math.max(0, Math.min(side - 1, Math.floor((offset / length) * side)));
       return order.indexOf(at(event.clientY - box.top, box.height) * side + at(event.clientX - box.left, box.width));
     }
-    const middle = () => (view ? Math.min(needed().total_blocks - 1, view.from + Math.floor((chosen + 0.5) * view.cell_blocks)) : 0);
-    canvas.addEventListener("mousemove", (/** @type {MouseEvent} */ event) => { chosen = under(event); tell(); });
-    canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => { chosen = under(event); ask(middle()); });
+    /** @param {number} cell */
+    function choose(cell) {
+      chosen = cell;
+      if (view) meant = Math.min(needed().total_blocks - 1, view.from + Math.floor((cell + 0.5) * view.cell_blocks));
+    }
+    canvas.addEventListener("mousemove", (/** @type {MouseEvent} */ event) => { choose(under(event)); tell(); });
+    canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => { choose(under(event)); ask(meant); });
     canvas.addEventListener("dblclick", () => zoom(-1));
     canvas.addEventListener("wheel", (/** @type {WheelEvent} */ event) => {
       // With Ctrl or a pinch only: the page can still be scrolled over the map.
       if (!event.ctrlKey) return;
       event.preventDefault();
-      chosen = under(event);
+      choose(under(event));
       zoom(Math.sign(event.deltaY));
     }, { passive: false });
     canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
@@ -273,10 +287,10 @@ export const map = {
       const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
       const move = moves[event.key];
       /** @type {Record<string, () => void>} */
-      const acts = { "+": () => zoom(-1), "-": () => zoom(1), PageUp: () => pan(-1), PageDown: () => pan(1), Home: () => show(whole(needed(), side)), Enter: () => ask(middle()) };
+      const acts = { "+": () => zoom(-1), "-": () => zoom(1), PageUp: () => pan(-1), PageDown: () => pan(1), Home: () => focus(whole(needed(), side), meant), Enter: () => ask(meant) };
       if (move) {
         const [x, y] = [(order[chosen] % side) + move[0], Math.floor(order[chosen] / side) + move[1]];
-        if (x >= 0 && y >= 0 && x < side && y < side) chosen = order.indexOf(y * side + x);
+        if (x >= 0 && y >= 0 && x < side && y < side) choose(order.indexOf(y * side + x));
         draw();
       } else if (acts[event.key]) acts[event.key]();
       else return;

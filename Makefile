@@ -16,14 +16,14 @@ fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-hostile trimming crash fuzz install uninstall deb rpm vendor test-packages site clean
+.PHONY: help build run test web-check test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-hostile trimming crash fuzz install uninstall deb rpm vendor test-packages site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
-build: ## The release binary
+build: ## The release binaries
 	@scripts/prepare.sh build
-	cargo build --release --locked -p longrun-cli
+	cargo build --release --locked -p longrun-cli -p longrun-web
 
 run: ## The demo (ARGS=--once ends after it), or VOLUME=/mnt/data for a real volume
 	@scripts/prepare.sh run
@@ -49,10 +49,20 @@ test: ## Formatting, lints, file sizes, links, and all tests, those that mount v
 	scripts/check-packaging.sh
 	scripts/check-hardening.sh
 	scripts/check-prometheus.sh
+	scripts/check-web.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@echo "All tests, volumes on rotating disks, $(test_threads) at a time:"
 	RUST_TEST_THREADS=$(test_threads) LONGRUN_LAB_MEDIUM=rotating cargo test --workspace --locked --no-fail-fast $(test_runner)
+	$(MAKE) web-check
 	$(MAKE) test-media
+
+web-check: ## The console: types, sizes, checksums, and all its pages in Chromium before a real service
+	@scripts/prepare.sh test
+	scripts/check-web.sh
+	npm ci --prefix web/tests --ignore-scripts --no-audit --no-fund
+	web/tests/node_modules/.bin/tsc -p web/tests/tsconfig.json
+	cargo build --locked -p longrun-cli -p longrun-web
+	$(as_root) env LONGRUN=$(abspath $(target_dir)/debug/longrun) LONGRUN_WEB=$(abspath $(target_dir)/debug/longrun-web) node --test web/tests/*.test.mjs
 
 test-media: ## The tests of engines, mending and prevention once more, volumes on disks that do not rotate
 	@scripts/prepare.sh test
@@ -76,6 +86,7 @@ lint: ## Formatting, lints, file sizes, links, licences
 	scripts/check-messages.sh
 	scripts/check-changelog.sh
 	scripts/check-packaging.sh
+	scripts/check-web.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(MAKE) deny
 

@@ -20,7 +20,8 @@ case "${1:-}" in
             setcap:libcap2-bin mkfs.xfs:xfsprogs xfs_repair:xfsprogs mkfs.btrfs:btrfs-progs fio:fio
             bpftrace:bpftrace addpart:util-linux fsfreeze:util-linux strace:strace
             mkntfs:ntfs-3g ntfsresize:ntfs-3g qemu-storage-daemon:qemu-system-common qemu-img:qemu-utils
-            sfdisk:fdisk sgdisk:gdisk systemd-analyze:systemd python3:python3)
+            sfdisk:fdisk sgdisk:gdisk systemd-analyze:systemd python3:python3
+            chromium:chromium node:nodejs npm:npm)
         ;;
     guests)
         needed+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod strip:binutils

@@ -78,8 +78,14 @@ pub struct Mending {
     pub waiting: Waiting,
     /// Whether a file is being mended now.
     pub at_work: bool,
-    /// Whether mending is paused on any volume, because of a configured time without mending or a used-up daily budget.
+    /// Whether mending is paused on any volume: on request, in a configured time without mending, or by a used-up daily budget.
     pub rests: bool,
+    /// Whether mending and scheduled scans were paused on request.
+    #[serde(default)]
+    pub paused: bool,
+    /// When that pause ends by itself (RFC 3339); null if it lasts until it is ended.
+    #[serde(default)]
+    pub paused_until: Option<String>,
 }
 
 /// How many files wait for what before they are mended.
@@ -231,7 +237,7 @@ pub struct Governor {
     pub paused_seconds: f64,
     /// Why work is paused now, if it is.
     pub pausing: Option<String>,
-    /// The reason in one word: `foreign`, `external`, `memory` or `battery`; `window` or `budget` if mending is paused.
+    /// The reason in one word: `foreign`, `external`, `memory` or `battery`; `request`, `window` or `budget` if mending is paused.
     pub waits_for: Option<String>,
     /// What the requests of other processes waited for this work; null where the kernel does not tell.
     #[serde(default)]
@@ -386,6 +392,35 @@ pub struct Problem {
     pub error: String,
     /// What to do.
     pub hint: String,
+}
+
+/// What the sender of a request may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Nothing.
+    Stranger,
+    /// Read status and metrics, without names of files (`readable_by_all`).
+    Guest,
+    /// Read everything.
+    Viewer,
+    /// Read and change everything.
+    Operator,
+}
+
+/// The sender of a request, as the service sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Session {
+    /// What the sender may do.
+    pub role: Role,
+}
+
+/// A pause of mending and of scheduled scans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Pause {
+    /// How long it lasts, at most 10080 (a week); until `/v1/resume` or the end of the service if it is absent.
+    #[serde(default)]
+    pub minutes: Option<u32>,
 }
 
 /// The answer to a request that was accepted.

@@ -8,6 +8,7 @@ use crate::config::{Moment, VolumeSettings};
 use crate::governed::{Governed, Manner};
 use crate::mending::{Candidate, MendEvent, MendSettings, MendSink, Mending, Waits};
 use crate::threads::lock;
+use jiff::Timestamp;
 use longrun_api::model;
 use longrun_layout::Bytes;
 use longrun_ledger::Severity;
@@ -25,6 +26,8 @@ pub struct Menders {
     open: Mutex<BTreeMap<DeviceNumber, Mender>>,
     /// Told to end, but the kernel has not come back from a file.
     stuck: Mutex<BTreeMap<DeviceNumber, Arc<Mending>>>,
+    /// Paused on request, until this time.
+    paused: Mutex<Option<Timestamp>>,
 }
 
 /// A mender that has been silent for so long is reported as a trouble.
@@ -44,6 +47,8 @@ struct Mender {
 /// Why mending of a volume is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
+    /// An operator has asked for it.
+    Request,
     /// The configuration says so of this time.
     Window,
     /// What may be written in a day has been written, if not by this service then by one before.
@@ -51,7 +56,10 @@ pub enum Rest {
 }
 
 impl Rest {
-    fn of(settings: &VolumeSettings, moved_today: Bytes, now: Moment) -> Option<Self> {
+    fn of(paused: bool, settings: &VolumeSettings, moved_today: Bytes, now: Moment) -> Option<Self> {
+        if paused {
+            return Some(Self::Request);
+        }
         let spent = settings.mending_budget.0 > 0 && moved_today >= settings.mending_budget;
         if settings.rests(now) { Some(Self::Window) } else { spent.then_some(Self::Budget) }
     }
@@ -60,6 +68,7 @@ impl Rest {
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
+            Self::Request => "request",
             Self::Window => "window",
             Self::Budget => "budget",
         }
@@ -69,6 +78,7 @@ impl Rest {
 impl fmt::Display for Rest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Request => "an operator has paused it",
             Self::Window => "a configured window (mending_rests) is in effect",
             Self::Budget => "the daily budget (mending_budget) is used up",
         })
@@ -92,7 +102,7 @@ fn mend_settings(settings: &VolumeSettings, worth: Bytes, rest: Option<Rest>) ->
 impl Menders {
     /// None yet.
     pub fn new(activity: Arc<Activity>) -> Arc<Self> {
-        Arc::new(Self { activity, open: Mutex::default(), stuck: Mutex::default() })
+        Arc::new(Self { activity, open: Mutex::default(), stuck: Mutex::default(), paused: Mutex::default() })
     }
 
     /// The volume is mended by `settings` from now on; not at all, when these say so.
@@ -174,17 +184,31 @@ impl Menders {
         trouble.map(|trouble| format!("{point}: {trouble}"))
     }
 
+    /// Pauses all of them until a time ([`Timestamp::MAX`]: until this is called with none). It takes effect with the next [`Self::set`].
+    pub fn set_pause(&self, until: Option<Timestamp>) {
+        *lock(&self.paused) = until;
+    }
+
+    /// Until when they are paused on request, if they are.
+    pub fn pause(&self) -> Option<Timestamp> {
+        lock(&self.paused).filter(|until| *until > Timestamp::now())
+    }
+
     /// What they do.
     pub fn snapshot(&self) -> model::Mending {
+        let paused = self.pause();
+        let none = model::Mending {
+            paused: paused.is_some(),
+            paused_until: paused.filter(|until| *until != Timestamp::MAX).map(|until| until.to_string()),
+            ..model::Mending::default()
+        };
         let open = lock(&self.open);
-        open.values().map(|mender| mender.mending.snapshot()).fold(model::Mending::default(), |sum, one| {
-            model::Mending {
-                queued: sum.queued + one.queued,
-                queued_excess: sum.queued_excess + one.queued_excess,
-                waiting: added(sum.waiting, one.waits),
-                at_work: sum.at_work || one.at_work,
-                rests: false,
-            }
+        open.values().map(|mender| mender.mending.snapshot()).fold(none, |sum, one| model::Mending {
+            queued: sum.queued + one.queued,
+            queued_excess: sum.queued_excess + one.queued_excess,
+            waiting: added(&sum.waiting, one.waits),
+            at_work: sum.at_work || one.at_work,
+            ..sum
         })
     }
 
@@ -194,7 +218,7 @@ impl Menders {
 
     /// Why the volume at `point` is not mended now, if it would be otherwise.
     pub fn rest(&self, point: &Path, settings: &VolumeSettings) -> Option<Rest> {
-        Rest::of(settings, self.activity.moved_today(point), Moment::now())
+        Rest::of(self.pause().is_some(), settings, self.activity.moved_today(point), Moment::now())
     }
 
     /// The governor of work on a volume: that of mending, so that there is only one, or a separate one if
@@ -212,7 +236,7 @@ impl Menders {
     }
 }
 
-fn added(sum: model::Waiting, one: Waits) -> model::Waiting {
+fn added(sum: &model::Waiting, one: Waits) -> model::Waiting {
     model::Waiting {
         turn: sum.turn + one.turn,
         quiet: sum.quiet + one.quiet,
@@ -305,8 +329,10 @@ mod tests {
     fn mending_rests_in_its_windows_and_a_budget_of_nothing_is_no_bound() {
         let rests = vec!["mon 08:00-18:00".parse().unwrap()];
         let settings = VolumeSettings { mending_rests: rests, mending_budget: Bytes(0), ..VolumeSettings::default() };
-        let at = |hour: u16| Rest::of(&settings, Bytes(u64::MAX), Moment { day: 0, minute: hour * 60 });
+        let at = |hour: u16| Rest::of(false, &settings, Bytes(u64::MAX), Moment { day: 0, minute: hour * 60 });
         assert_eq!((at(9), at(19)), (Some(Rest::Window), None));
+        let asked = Rest::of(true, &settings, Bytes(0), Moment { day: 0, minute: 19 * 60 });
+        assert_eq!(asked, Some(Rest::Request));
         let how = mend_settings(&settings, Bytes(1), at(9));
         assert!(how.resting && how.daily_budget == Bytes(u64::MAX));
         assert!(!mend_settings(&settings, Bytes(1), at(19)).resting);

@@ -33,6 +33,7 @@ mod loop_backing;
 mod loop_device;
 mod mmap;
 mod mounts;
+mod passed;
 mod peer;
 mod private_mount;
 mod process;
@@ -81,6 +82,7 @@ pub use loop_backing::loop_devices_on;
 pub use loop_device::LoopDevice;
 pub use mmap::SharedMapping;
 pub use mounts::{MOUNT_TABLE, Mount, parse_mountinfo, read_mounts, unescape};
+pub use passed::passed_listener;
 pub use peer::peer_groups;
 pub use private_mount::{
     NamespaceError, detach_mount, forget_btrfs_device, mount_device, own_mount_namespace, unmount,

@@ -2,8 +2,7 @@
 //!
 //! Owns the checks of what is asked for. Maps are read on threads of their own, since they lie on a disk.
 
-use super::peer::{Act, Peer};
-use super::routes::{Failure, admit, no_volume, wrong_query};
+use super::routes::{Failure, Sender, admit, no_volume, wrong_query};
 use crate::hub::Hub;
 use crate::maps::{self, Wanted};
 use axum::extract::rejection::QueryRejection;
@@ -11,9 +10,9 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Extension, Json, Router};
+use axum::{Json, Router};
 use longrun_api::map::{AGE_HEADER, BlockOwner, FileExtents, MOST_CELLS, MapExtents, MapLevels};
-use longrun_api::model::Problem;
+use longrun_api::model::{Problem, Role};
 use longrun_atlas::{Atlas, AtlasError};
 use longrun_layout::{Extent, FileIndex, PhysicalBlock};
 use longrun_sys::FileSystem;
@@ -43,8 +42,8 @@ struct Request {
 }
 
 impl Request {
-    fn new(hub: Arc<Hub>, peer: &Peer, id: &str, headers: &HeaderMap) -> Result<Self, Failure> {
-        admit(&hub, peer, Act::ReadAll)?;
+    fn new(hub: Arc<Hub>, sender: &Sender, id: &str, headers: &HeaderMap) -> Result<Self, Failure> {
+        admit(&hub, sender, Role::Viewer)?;
         let (wanted, filesystem) = hub.map_wanted(id).ok_or_else(no_volume)?;
         let known = headers.get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
         Ok(Self { hub, wanted, filesystem, known })
@@ -109,11 +108,11 @@ fn query<T>(asked: Asked<T>) -> Result<T, Failure> {
         (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub async fn levels(
     State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
+    sender: Sender,
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    Request::new(hub, &peer, &id, &headers)?.answer(|_, atlas| Ok(Json(maps::levels(atlas)))).await
+    Request::new(hub, &sender, &id, &headers)?.answer(|_, atlas| Ok(Json(maps::levels(atlas)))).await
 }
 
 /// Which cells.
@@ -136,12 +135,12 @@ pub struct CellsQuery {
         (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub async fn cells(
     State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
+    sender: Sender,
     Path(id): Path<String>,
     headers: HeaderMap,
     asked: Asked<CellsQuery>,
 ) -> Result<Response, Failure> {
-    let request = Request::new(hub, &peer, &id, &headers)?;
+    let request = Request::new(hub, &sender, &id, &headers)?;
     let CellsQuery { level, from, count } = query(asked)?;
     let (from, count) = (from.unwrap_or(0), count.unwrap_or(u64::from(MOST_CELLS)));
     if count > u64::from(MOST_CELLS) {
@@ -177,12 +176,12 @@ pub struct ExtentsQuery {
         (status = 503, body = Problem)))]
 pub async fn extents(
     State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
+    sender: Sender,
     Path(id): Path<String>,
     headers: HeaderMap,
     asked: Asked<ExtentsQuery>,
 ) -> Result<Response, Failure> {
-    let request = Request::new(hub, &peer, &id, &headers)?;
+    let request = Request::new(hub, &sender, &id, &headers)?;
     let ExtentsQuery { from, to } = query(asked)?;
     if from >= to {
         return Err(wrong("from is not before to".to_owned()));
@@ -217,12 +216,12 @@ pub struct OwnerQuery {
         (status = 503, body = Problem)))]
 pub async fn owner(
     State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
+    sender: Sender,
     Path(id): Path<String>,
     headers: HeaderMap,
     asked: Asked<OwnerQuery>,
 ) -> Result<Response, Failure> {
-    let request = Request::new(hub, &peer, &id, &headers)?;
+    let request = Request::new(hub, &sender, &id, &headers)?;
     let OwnerQuery { block } = query(asked)?;
     let read = move |request: &Request, atlas: &Atlas<File>| {
         on_volume(atlas, block)?;
@@ -255,12 +254,12 @@ pub struct FileQuery {
         (status = 503, body = Problem)))]
 pub async fn file(
     State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
+    sender: Sender,
     Path(id): Path<String>,
     headers: HeaderMap,
     asked: Asked<FileQuery>,
 ) -> Result<Response, Failure> {
-    let request = Request::new(hub, &peer, &id, &headers)?;
+    let request = Request::new(hub, &sender, &id, &headers)?;
     let FileQuery { path, file, from } = query(asked)?;
     let read = move |request: &Request, atlas: &Atlas<File>| {
         let id = &request.wanted.id;

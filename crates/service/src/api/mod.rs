@@ -1,4 +1,4 @@
-//! The HTTP API on a Unix socket, and the metrics over TCP if configured.
+//! The HTTP API on a Unix socket. What serves it over TCP is a process of its own, `longrun-web`.
 //!
 //! Owns permissions and the limits on connections. One thread serves all connections and answers from memory; reports
 //! and scans get threads of their own.

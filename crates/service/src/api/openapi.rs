@@ -9,10 +9,13 @@ use utoipa::OpenApi;
     info(
         title = "Longrun",
         description = "The API of the service that prevents and mends fragmentation. The service listens on a Unix socket. \
-             Root and the members of the configured group may use the whole API.",
+             Root and the members of the group `group` (operators) may use the whole API. The members of the group `viewers` may read \
+             everything, and are refused with 403 what changes something. A sender who passes on the requests of others may give up \
+             permissions by the header `longrun-role: viewer`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     paths(
+        routes::session,
         routes::status,
         routes::volumes,
         routes::volume,
@@ -26,6 +29,8 @@ use utoipa::OpenApi;
         routes::events,
         routes::history,
         routes::report,
+        routes::pause,
+        routes::resume,
         routes::reload,
         routes::prometheus,
         routes::openapi,

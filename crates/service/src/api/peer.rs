@@ -1,72 +1,74 @@
 //! The user at the other end of the socket, and the permissions of that user.
 //!
-//! Owns the rule: root and the members of the configured group may do everything. Other users may read status and
-//! metrics if the configuration permits it, and nothing else.
+//! Owns the rule: root and the members of the group `group` are operators and may do everything, the members of the group
+//! `viewers` may read everything, and other users may read status and metrics if the configuration permits it.
 
 use super::room::Guest;
 use crate::config::ServiceSettings;
+use longrun_api::model::Role;
 use std::fs;
 use tokio::net::UnixStream;
 
-/// The user who sends a request.
+/// The process that sends a request, as the kernel tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// A process of this machine, as the kernel tells.
-    Local {
-        /// Its user.
-        user: u32,
-        /// Its groups.
-        groups: Vec<u32>,
-    },
-    /// A process that reached the metrics over TCP.
-    Remote,
+pub struct Peer {
+    /// Its user; `None` when the kernel does not tell.
+    user: Option<u32>,
+    /// Its groups.
+    groups: Vec<u32>,
 }
 
-/// The kind of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// Figures, without names of files.
-    ReadFigures,
-    /// Everything else, which may have names of files in it.
-    ReadAll,
-    /// Something is to be done.
-    Change,
+/// The numbers of the groups that give permissions; `None` when a group does not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    operators: Option<u32>,
+    viewers: Option<u32>,
+}
+
+impl Groups {
+    /// Those that `settings` name, on this machine.
+    #[must_use]
+    pub fn of(settings: &ServiceSettings) -> Self {
+        Self::read(&fs::read_to_string("/etc/group").unwrap_or_default(), settings)
+    }
+
+    fn read(table: &str, settings: &ServiceSettings) -> Self {
+        let operators = settings.group.as_deref().and_then(|name| number_in(table, name));
+        Self { operators, viewers: number_in(table, &settings.viewers) }
+    }
 }
 
 impl Peer {
-    /// Who is at the other end of `stream`; no one in particular when the kernel does not tell.
+    /// Who is at the other end of `stream`.
     #[must_use]
     pub fn of(stream: &UnixStream) -> Self {
-        let Ok(credentials) = stream.peer_cred() else { return Self::Remote };
+        let Ok(credentials) = stream.peer_cred() else { return Self { user: None, groups: Vec::new() } };
         let mut groups = longrun_sys::peer_groups(stream).unwrap_or_default();
         groups.push(credentials.gid());
-        Self::Local { user: credentials.uid(), groups }
+        Self { user: Some(credentials.uid()), groups }
     }
 
     /// For whom a place among the connections is wanted.
-    pub(super) fn guest(&self, settings: &ServiceSettings, group: Option<u32>) -> Guest {
-        match self {
-            Self::Local { user, .. } if self.may(Act::ReadFigures, settings, group) => Guest::User(*user),
+    pub(super) fn guest(&self, settings: &ServiceSettings, groups: Groups) -> Guest {
+        match self.user {
+            Some(user) if self.role(settings, groups) > Role::Stranger => Guest::User(user),
             _ => Guest::Stranger,
         }
     }
 
-    /// Whether they may.
+    /// What they may do.
     #[must_use]
-    pub fn may(&self, act: Act, settings: &ServiceSettings, group: Option<u32>) -> bool {
-        match self {
-            Self::Remote => act == Act::ReadFigures,
-            Self::Local { user: 0, .. } => true,
-            Self::Local { groups, .. } if group.is_some_and(|group| groups.contains(&group)) => true,
-            Self::Local { .. } => act == Act::ReadFigures && settings.readable_by_all,
+    pub fn role(&self, settings: &ServiceSettings, groups: Groups) -> Role {
+        let is_in = |group: Option<u32>| group.is_some_and(|group| self.groups.contains(&group));
+        match self.user {
+            None => Role::Stranger,
+            Some(0) => Role::Operator,
+            Some(_) if is_in(groups.operators) => Role::Operator,
+            Some(_) if is_in(groups.viewers) => Role::Viewer,
+            Some(_) if settings.readable_by_all => Role::Guest,
+            Some(_) => Role::Stranger,
         }
     }
-}
-
-/// The number of a group of this machine.
-#[must_use]
-pub fn group_number(name: &str) -> Option<u32> {
-    number_in(&fs::read_to_string("/etc/group").unwrap_or_default(), name)
 }
 
 fn number_in(table: &str, name: &str) -> Option<u32> {
@@ -81,32 +83,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_and_the_group_may_all_others_only_read_figures_and_only_when_told_so() {
+    fn each_user_has_the_role_of_their_groups_and_others_none() {
+        let groups = Groups { operators: Some(77), viewers: Some(88) };
+        let user = |user, groups: &[u32]| Peer { user: Some(user), groups: groups.to_vec() };
         let closed = ServiceSettings::default();
         let open = ServiceSettings { readable_by_all: true, ..ServiceSettings::default() };
-        let root = Peer::Local { user: 0, groups: vec![0] };
-        let member = Peer::Local { user: 1000, groups: vec![1000, 77] };
-        let other = Peer::Local { user: 1001, groups: vec![1001] };
-        for act in [Act::ReadFigures, Act::ReadAll, Act::Change] {
-            assert!(root.may(act, &closed, None) && member.may(act, &closed, Some(77)));
-            assert!(!member.may(act, &closed, None) && !other.may(act, &closed, Some(77)));
-            assert_eq!(other.may(act, &open, Some(77)), act == Act::ReadFigures);
-            assert_eq!(other.guest(&closed, Some(77)), Guest::Stranger);
-            assert_eq!(other.guest(&open, Some(77)), Guest::User(1001));
-            assert_eq!(
-                (root.guest(&closed, None), member.guest(&closed, Some(77))),
-                (Guest::User(0), Guest::User(1000))
-            );
-            assert_eq!(Peer::Remote.may(act, &open, Some(77)), act == Act::ReadFigures);
+        for (peer, closed_role, open_role) in [
+            (user(0, &[0]), Role::Operator, Role::Operator),
+            (user(1000, &[1000, 77]), Role::Operator, Role::Operator),
+            (user(1000, &[88, 77]), Role::Operator, Role::Operator),
+            (user(1001, &[88, 1001]), Role::Viewer, Role::Viewer),
+            (user(1002, &[1002]), Role::Stranger, Role::Guest),
+            (Peer { user: None, groups: vec![77, 88] }, Role::Stranger, Role::Stranger),
+        ] {
+            assert_eq!((peer.role(&closed, groups), peer.role(&open, groups)), (closed_role, open_role), "{peer:?}");
+            let guest = if closed_role == Role::Stranger { Guest::Stranger } else { Guest::User(peer.user.unwrap()) };
+            assert_eq!(peer.guest(&closed, groups), guest);
         }
+        assert_eq!(user(1000, &[77, 88]).role(&closed, Groups::default()), Role::Stranger, "groups that do not exist");
     }
 
     #[test]
     fn groups_are_found_by_name() {
-        let table = "root:x:0:\nlongrun:x:977:alice,bob\nlong:x:5:\nbroken\nbad:x:y:\n";
+        let table = "root:x:0:\nlongrun:x:977:alice,bob\nlong:x:5:\nbroken\nbad:x:y:\nlongrun-viewers:x:9:\n";
         assert_eq!(
             ["longrun", "long", "broken", "bad", "none"].map(|n| number_in(table, n)),
             [Some(977), Some(5), None, None, None]
         );
+        let settings = ServiceSettings { group: Some("longrun".into()), ..ServiceSettings::default() };
+        assert_eq!(Groups::read(table, &settings), Groups { operators: Some(977), viewers: Some(9) });
+        assert_eq!(Groups::read(table, &ServiceSettings::default()), Groups { operators: None, viewers: Some(9) });
     }
 }

@@ -1,26 +1,31 @@
 //! The requests of the API, and their answers.
 
 use super::exposition::Format;
-use super::peer::{Act, Peer, group_number};
+use super::peer::{Groups, Peer};
 use super::{maps, metrics};
 use crate::hub::{Hub, Refusal, Request};
+use axum::body::Body;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use jiff::Timestamp;
-use longrun_api::model::{Accepted, Events, LoadSeries, Problem, Status, Volume};
+use longrun_api::model::{Accepted, Events, LoadSeries, Pause, Problem, Role, Session, Status, Volume};
 use longrun_ledger::{Period, Reader};
 use serde::Deserialize;
 use std::sync::Arc;
 
 /// No request needs more.
 const LARGEST_BODY: usize = 64 << 10;
+/// A week, in minutes.
+const LONGEST_PAUSE: u32 = 7 * 24 * 60;
 
 /// All routes.
 pub fn router(hub: Arc<Hub>) -> Router {
     Router::new()
+        .route("/v1/session", get(session))
         .route("/v1/status", get(status))
         .route("/v1/volumes", get(volumes))
         .route("/v1/volumes/{id}", get(volume))
@@ -29,20 +34,40 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .route("/v1/events", get(events))
         .route("/v1/history", get(history))
         .route("/v1/report", get(report))
+        .route("/v1/pause", post(pause))
+        .route("/v1/resume", post(resume))
         .route("/v1/reload", post(reload))
         .route("/v1/openapi.json", get(openapi))
         .route("/metrics", get(prometheus))
         .merge(maps::router())
         .fallback(nothing)
         .method_not_allowed_fallback(wrong_method)
-        .layer(axum::extract::DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(middleware::from_fn(whole))
         .with_state(hub)
 }
 
-/// The metrics alone, for TCP.
-pub fn metrics_router(hub: Arc<Hub>) -> Router {
-    Router::new().route("/metrics", get(prometheus)).fallback(nothing).with_state(hub)
+/// Reads the body of every request to its end, on routes that have no use for it too: a connection that is closed on an unread
+/// body makes clients lose the answer.
+async fn whole(request: axum::extract::Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let Ok(body) = axum::body::to_bytes(body, LARGEST_BODY).await else {
+        let error = format!("the body is incomplete, or longer than {LARGEST_BODY} bytes");
+        return Failure::new(StatusCode::PAYLOAD_TOO_LARGE, error, "see GET /v1/openapi.json").into_response();
+    };
+    let lowered = parts.headers.get(ROLE).is_some_and(|role| role == "viewer");
+    parts.extensions.insert(if lowered { Highest(Role::Viewer) } else { Highest(Role::Operator) });
+    next.run(axum::extract::Request::from_parts(parts, Body::from(body))).await
 }
+
+/// A sender that passes on the requests of others gives up permissions by this header: `longrun-role: viewer`.
+const ROLE: HeaderName = HeaderName::from_static("longrun-role");
+
+/// The highest role that the sender wants to have.
+#[derive(Clone, Copy, Debug)]
+pub struct Highest(Role);
+
+/// Who sends a request.
+pub type Sender = (Extension<Peer>, Extension<Highest>);
 
 type Answer<T> = Result<Json<T>, Failure>;
 
@@ -61,42 +86,52 @@ impl IntoResponse for Failure {
     }
 }
 
-pub(super) fn admit(hub: &Hub, peer: &Peer, act: Act) -> Result<(), Failure> {
-    let config = hub.config();
-    let group = config.service.group.as_deref().and_then(group_number);
-    if peer.may(act, &config.service, group) {
+fn role(hub: &Hub, (Extension(peer), Extension(Highest(highest))): &Sender) -> Role {
+    let settings = &hub.config().service;
+    peer.role(settings, Groups::of(settings)).min(*highest)
+}
+
+/// Lets in who has at least the role `least`.
+pub(super) fn admit(hub: &Hub, sender: &Sender, least: Role) -> Result<(), Failure> {
+    let role = role(hub, sender);
+    if role >= least {
         return Ok(());
     }
-    Err(Failure::new(
-        StatusCode::FORBIDDEN,
-        "permission denied",
-        "use sudo, or ask the administrator to set group (for status and metrics also readable_by_all) in [service]",
-    ))
+    let hint = match role {
+        Role::Viewer => "viewers may change nothing: use sudo, or ask the administrator to set group in [service]",
+        _ => {
+            "use sudo, or ask the administrator to set group or viewers (for status and metrics also readable_by_all) \
+             in [service]"
+        }
+    };
+    Err(Failure::new(StatusCode::FORBIDDEN, "permission denied", hint))
+}
+
+/// What the sender of the request may do.
+#[utoipa::path(get, path = "/v1/session", responses((status = 200, body = Session)))]
+pub async fn session(State(hub): State<Arc<Hub>>, sender: Sender) -> Json<Session> {
+    Json(Session { role: role(&hub, &sender) })
 }
 
 /// How the service stands.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), (status = 403, body = Problem)))]
-pub async fn status(State(hub): State<Arc<Hub>>, Extension(peer): Extension<Peer>) -> Answer<Status> {
-    admit(&hub, &peer, Act::ReadFigures)?;
+pub async fn status(State(hub): State<Arc<Hub>>, sender: Sender) -> Answer<Status> {
+    admit(&hub, &sender, Role::Guest)?;
     Ok(Json(hub.status()))
 }
 
 /// The volumes.
 #[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = [Volume]), (status = 403, body = Problem)))]
-pub async fn volumes(State(hub): State<Arc<Hub>>, Extension(peer): Extension<Peer>) -> Answer<Vec<Volume>> {
-    admit(&hub, &peer, Act::ReadFigures)?;
+pub async fn volumes(State(hub): State<Arc<Hub>>, sender: Sender) -> Answer<Vec<Volume>> {
+    admit(&hub, &sender, Role::Guest)?;
     Ok(Json(hub.status().volumes))
 }
 
 /// One volume.
 #[utoipa::path(get, path = "/v1/volumes/{id}", params(("id" = String, Path, description = "UUID or device number")),
     responses((status = 200, body = Volume), (status = 403, body = Problem), (status = 404, body = Problem)))]
-pub async fn volume(
-    State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
-    Path(id): Path<String>,
-) -> Answer<Volume> {
-    admit(&hub, &peer, Act::ReadFigures)?;
+pub async fn volume(State(hub): State<Arc<Hub>>, sender: Sender, Path(id): Path<String>) -> Answer<Volume> {
+    admit(&hub, &sender, Role::Guest)?;
     hub.status().volumes.into_iter().find(|volume| volume.id == id).map(Json).ok_or_else(no_volume)
 }
 
@@ -119,11 +154,11 @@ pub struct LoadQuery {
         (status = 404, body = Problem)))]
 pub async fn load(
     State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
+    sender: Sender,
     Path(id): Path<String>,
     query: Result<Query<LoadQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Answer<LoadSeries> {
-    admit(&hub, &peer, Act::ReadFigures)?;
+    admit(&hub, &sender, Role::Guest)?;
     let Query(query) = query.map_err(|error| wrong_query(&error))?;
     let since = query.since.as_deref().map(time).transpose()?;
     hub.loads(&id, since).map(Json).ok_or_else(no_volume)
@@ -143,10 +178,10 @@ pub struct EventsQuery {
     responses((status = 200, body = Events), (status = 403, body = Problem)))]
 pub async fn events(
     State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
+    sender: Sender,
     query: Result<Query<EventsQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Answer<Events> {
-    admit(&hub, &peer, Act::ReadAll)?;
+    admit(&hub, &sender, Role::Viewer)?;
     let Query(query) = query.map_err(|error| wrong_query(&error))?;
     Ok(Json(hub.activity.events(query.since.unwrap_or(0), query.limit.unwrap_or(1000).min(1000))))
 }
@@ -194,10 +229,10 @@ impl HistoryQuery {
         (status = 403, body = Problem), (status = 503, body = Problem)))]
 pub async fn history(
     State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
+    sender: Sender,
     query: Result<Query<HistoryQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
-    ask_ledger(hub, &peer, query, 0).await
+    ask_ledger(hub, &sender, query, 0).await
 }
 
 /// What Longrun was good for, from the ledger.
@@ -208,19 +243,19 @@ pub async fn history(
         (status = 403, body = Problem), (status = 503, body = Problem)))]
 pub async fn report(
     State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
+    sender: Sender,
     query: Result<Query<HistoryQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
-    ask_ledger(hub, &peer, query, 100).await
+    ask_ledger(hub, &sender, query, 100).await
 }
 
 async fn ask_ledger(
     hub: Arc<Hub>,
-    peer: &Peer,
+    sender: &Sender,
     query: Result<Query<HistoryQuery>, axum::extract::rejection::QueryRejection>,
     events: usize,
 ) -> Result<Response, Failure> {
-    admit(&hub, peer, Act::ReadAll)?;
+    admit(&hub, sender, Role::Viewer)?;
     let Query(query) = query.map_err(|error| wrong_query(&error))?;
     let query = query.read(events)?;
     let path = hub.config().service.state_directory.join("ledger.db");
@@ -243,10 +278,10 @@ async fn ask_ledger(
         (status = 409, body = Problem)))]
 pub async fn analyze(
     State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
+    sender: Sender,
     Path(id): Path<String>,
 ) -> Result<(StatusCode, Json<Accepted>), Failure> {
-    admit(&hub, &peer, Act::Change)?;
+    admit(&hub, &sender, Role::Operator)?;
     hub.may_scan(&id).map_err(|refusal| match refusal {
         Refusal::Unknown => no_volume(),
         Refusal::Busy(why) => Failure::new(StatusCode::CONFLICT, why, "wait until that scan has finished"),
@@ -258,13 +293,49 @@ pub async fn analyze(
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
+/// Pauses mending and scheduled scans. The file that is being mended is finished first; prevention goes on.
+#[utoipa::path(post, path = "/v1/pause", request_body = Pause,
+    responses((status = 202, body = Accepted), (status = 400, body = Problem), (status = 403, body = Problem)))]
+pub async fn pause(
+    State(hub): State<Arc<Hub>>,
+    sender: Sender,
+    body: axum::body::Bytes,
+) -> Result<(StatusCode, Json<Accepted>), Failure> {
+    admit(&hub, &sender, Role::Operator)?;
+    let wrong = |error: String| {
+        Failure::new(
+            StatusCode::BAD_REQUEST,
+            error,
+            "send {\"minutes\": N}, from 1 to 10080, or no body for a pause without end",
+        )
+    };
+    let asked = if body.is_empty() { Ok(Pause::default()) } else { serde_json::from_slice(&body) };
+    let Pause { minutes } = asked.map_err(|error| wrong(format!("the body is not valid: {error}")))?;
+    if minutes.is_some_and(|minutes| !(1..=LONGEST_PAUSE).contains(&minutes)) {
+        return Err(wrong(format!("minutes must be from 1 to {LONGEST_PAUSE}")));
+    }
+    let until = minutes.map_or(Timestamp::MAX, |minutes| {
+        let length = jiff::SignedDuration::from_mins(i64::from(minutes));
+        Timestamp::now().checked_add(length).unwrap_or(Timestamp::MAX)
+    });
+    hub.set_pause(Some(until));
+    let accepted = "mending and scheduled scans are paused; the file that is being mended is finished first".to_owned();
+    Ok((StatusCode::ACCEPTED, Json(Accepted { accepted })))
+}
+
+/// Ends a pause.
+#[utoipa::path(post, path = "/v1/resume", responses((status = 202, body = Accepted), (status = 403, body = Problem)))]
+pub async fn resume(State(hub): State<Arc<Hub>>, sender: Sender) -> Result<(StatusCode, Json<Accepted>), Failure> {
+    admit(&hub, &sender, Role::Operator)?;
+    hub.set_pause(None);
+    let accepted = "mending and scheduled scans go on".to_owned();
+    Ok((StatusCode::ACCEPTED, Json(Accepted { accepted })))
+}
+
 /// Reads the configuration again.
 #[utoipa::path(post, path = "/v1/reload", responses((status = 202, body = Accepted), (status = 403, body = Problem)))]
-pub async fn reload(
-    State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
-) -> Result<(StatusCode, Json<Accepted>), Failure> {
-    admit(&hub, &peer, Act::Change)?;
+pub async fn reload(State(hub): State<Arc<Hub>>, sender: Sender) -> Result<(StatusCode, Json<Accepted>), Failure> {
+    admit(&hub, &sender, Role::Operator)?;
     hub.request(Request::Reload);
     let accepted = "the configuration is being reloaded; GET /v1/status lists errors in it".to_owned();
     Ok((StatusCode::ACCEPTED, Json(Accepted { accepted })))
@@ -274,12 +345,8 @@ pub async fn reload(
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "The text format of Prometheus 0.0.4, or OpenMetrics 1.0 where the header Accept asks for it"),
     (status = 403, body = Problem)))]
-pub async fn prometheus(
-    State(hub): State<Arc<Hub>>,
-    Extension(peer): Extension<Peer>,
-    headers: HeaderMap,
-) -> Result<Response, Failure> {
-    admit(&hub, &peer, Act::ReadFigures)?;
+pub async fn prometheus(State(hub): State<Arc<Hub>>, sender: Sender, headers: HeaderMap) -> Result<Response, Failure> {
+    admit(&hub, &sender, Role::Guest)?;
     let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let format = Format::accepted(&accept.collect::<Vec<_>>().join(","));
     Ok(([(header::CONTENT_TYPE, format.content_type())], metrics::encode(&hub.status(), format)).into_response())

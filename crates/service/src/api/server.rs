@@ -1,7 +1,7 @@
 //! Accepts connections, within limits that no client can exceed.
 
-use super::peer::{Peer, group_number};
-use super::room::{Guest, Room};
+use super::peer::{Groups, Peer};
+use super::room::{Guest, Place, Room};
 use super::routes;
 use crate::hub::Hub;
 use axum::{Extension, Router};
@@ -9,16 +9,12 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
 
-/// So many connections over TCP are served at a time; others wait. At the socket each user has places of their own ([`Room`]).
-const CONNECTIONS: usize = 64;
 /// So often it says that it is alive.
 const BEAT: Duration = Duration::from_secs(30);
 /// So long may a request take to arrive.
@@ -33,39 +29,27 @@ pub struct Server {
     runtime: Runtime,
     hub: Arc<Hub>,
     local: tokio::net::UnixListener,
-    remote: Option<tokio::net::TcpListener>,
 }
 
 impl Server {
-    /// Serves the API at `socket`, and metrics at `metrics`.
+    /// Serves the API at `socket`.
     ///
     /// # Errors
-    /// The system's; a metrics address that cannot be obtained is said in the log, and is no error.
-    pub fn new(hub: Arc<Hub>, socket: &UnixListener, metrics: Option<SocketAddr>) -> io::Result<Self> {
+    /// The system's.
+    pub fn new(hub: Arc<Hub>, socket: &UnixListener) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
         let guard = runtime.enter();
         let local = tokio::net::UnixListener::from_std(socket.try_clone()?)?;
-        let remote = metrics.and_then(|address| match runtime.block_on(tokio::net::TcpListener::bind(address)) {
-            Ok(listener) => Some(listener),
-            Err(error) => {
-                tracing::error!(
-                    "{address}: serving metrics failed: {error}; they are still available at the socket. The systemd unit allows no \
-                     network: docs/metrics.md has the drop-in"
-                );
-                None
-            }
-        });
         drop(guard);
-        Ok(Self { runtime, hub, local, remote })
+        Ok(Self { runtime, hub, local })
     }
 
     /// Serves to the end of the service.
     pub fn run(self) {
-        let Self { runtime, hub, local, remote } = self;
+        let Self { runtime, hub, local } = self;
         runtime.block_on(async move {
             let room = Arc::new(Room::default());
             let api = routes::router(Arc::clone(&hub));
-            let metrics = routes::metrics_router(Arc::clone(&hub));
             let stop = async {
                 while !hub.threads.stopping() {
                     hub.threads.beat("the API");
@@ -90,24 +74,9 @@ impl Server {
                     }
                 }
             };
-            let serve_remote = async {
-                let Some(listener) = &remote else { return std::future::pending::<()>().await };
-                let room = Arc::new(Semaphore::new(CONNECTIONS));
-                loop {
-                    let permit = Arc::clone(&room).acquire_owned().await;
-                    match listener.accept().await {
-                        Ok((stream, _)) => {
-                            let (stream, api) = (TokioIo::new(stream), metrics.clone());
-                            tokio::spawn(serve(stream, api, Peer::Remote, permit.ok(), CONNECTION_PATIENCE));
-                        }
-                        Err(error) => pause(&error).await,
-                    }
-                }
-            };
             tokio::select! {
                 () = stop => {}
                 () = serve_local => {}
-                () = serve_remote => {}
             }
         });
         // What is being read from the ledger for a caller is no longer needed.
@@ -115,13 +84,7 @@ impl Server {
     }
 }
 
-async fn serve<P>(
-    stream: TokioIo<impl AsyncRead + AsyncWrite + Unpin + Send + 'static>,
-    router: Router,
-    peer: Peer,
-    place: P,
-    patience: Duration,
-) {
+async fn serve(stream: TokioIo<UnixStream>, router: Router, peer: Peer, place: Place, patience: Duration) {
     let service = TowerToHyperService::new(router.layer(Extension(peer)));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE).max_buf_size(64 << 10);
@@ -134,7 +97,7 @@ async fn serve<P>(
 
 fn guest(hub: &Hub, peer: &Peer) -> Guest {
     let config = hub.config();
-    peer.guest(&config.service, config.service.group.as_deref().and_then(group_number))
+    peer.guest(&config.service, Groups::of(&config.service))
 }
 
 /// Accepting fails when files run out: trying again at once would only burn time.

@@ -20,7 +20,6 @@ pub use units::Percent;
 pub use volume::{VolumeChange, VolumeSettings};
 
 use longrun_api::DEFAULT_SOCKET;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -56,10 +55,10 @@ pub struct ServiceSettings {
     pub socket: PathBuf,
     /// Journal, history and ledger.
     pub state_directory: PathBuf,
-    /// Where metrics are served over TCP too; nowhere by default.
-    pub metrics_listen: Option<SocketAddr>,
-    /// Members of this group may use the whole API, as root may.
+    /// The operators: members of this group may use the whole API, as root may.
     pub group: Option<String>,
+    /// The viewers: members of this group may read everything and change nothing.
+    pub viewers: String,
     /// Whether everybody may read status and metrics.
     pub readable_by_all: bool,
     /// For how long a file must have been closed before its unused runway is taken back.
@@ -73,8 +72,8 @@ impl Default for ServiceSettings {
         Self {
             socket: PathBuf::from(DEFAULT_SOCKET),
             state_directory: PathBuf::from(DEFAULT_STATE_DIRECTORY),
-            metrics_listen: None,
             group: None,
+            viewers: "longrun-viewers".to_owned(),
             readable_by_all: false,
             settle_after: Duration::from_millis(500),
             log_level: LogLevel::Info,

@@ -41,14 +41,12 @@ fn service(mut table: Table<'_>, problems: &mut Problems<'_>) -> ServiceSettings
     let base = ServiceSettings::default();
     let levels = LogLevel::ALL.map(LogLevel::name).join(", ");
     let level = |text: &str| LogLevel::ALL.into_iter().find(|level| level.name() == text);
-    let address = "an address and a port such as \"127.0.0.1:9817\", or \"off\"";
-    let listen = |text: &str| if text == "off" { Some(None) } else { text.parse().ok().map(Some) };
     let name = |text: &str| (!text.is_empty() && !text.contains(['/', ':', '\0'])).then(|| text.to_owned());
     let settings = ServiceSettings {
         socket: path(&mut table, problems, "socket").unwrap_or(base.socket),
         state_directory: path(&mut table, problems, "state_directory").unwrap_or(base.state_directory),
-        metrics_listen: table.text(problems, "metrics_listen", address, listen).unwrap_or(base.metrics_listen),
         group: table.text(problems, "group", "the name of a group", name).or(base.group),
+        viewers: table.text(problems, "viewers", "the name of a group", name).unwrap_or(base.viewers),
         readable_by_all: table.boolean(problems, "readable_by_all").unwrap_or(base.readable_by_all),
         settle_after: table
             .duration(problems, "settle_after", Duration::from_millis(100), DAY / 24)

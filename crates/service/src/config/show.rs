@@ -28,11 +28,11 @@ pub fn show(config: &Config) -> String {
 fn service(text: &mut String, settings: &ServiceSettings) {
     put(text, "socket", path(&settings.socket));
     put(text, "state_directory", path(&settings.state_directory));
-    put(text, "metrics_listen", string(&settings.metrics_listen.map_or("off".to_owned(), |a| a.to_string())));
     match &settings.group {
         Some(group) => put(text, "group", string(group)),
         None => text.push_str("# group: none, only root\n"),
     }
+    put(text, "viewers", string(&settings.viewers));
     put(text, "readable_by_all", settings.readable_by_all.to_string());
     put(text, "settle_after", string(&show_duration(settings.settle_after)));
     put(text, "log_level", string(settings.log_level.name()));

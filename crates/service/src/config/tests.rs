@@ -50,12 +50,12 @@ fn unknown_keys_are_refused_with_line_and_nearest_key() {
 
 #[test]
 fn wrong_values_are_refused_with_what_is_allowed() {
-    let text = "[service]\nsocket = \"relative\"\nlog_level = \"loud\"\nmetrics_listen = 9817\n[defaults]\nenabled = \"yes\"\n\
+    let text = "[service]\nsocket = \"relative\"\nlog_level = \"loud\"\ngroup = 9817\n[defaults]\nenabled = \"yes\"\n\
         first_runway = \"2TiB\"\nfloor_share = \"101%\"\nmending_quiet = \"soon\"\nmending_rests = [\"mon 08:00-09:00\", \"never\"]\n";
     insta::assert_snapshot!(problems(text), @r#"
     line 2: socket in [service] must be an absolute path
     line 3: log_level in [service] must be one of error, warn, info, debug, trace
-    line 4: metrics_listen in [service] must be an address and a port such as "127.0.0.1:9817", or "off"
+    line 4: group in [service] must be the name of a group
     line 6: enabled in [defaults] must be true or false
     line 7: first_runway in [defaults] must be a size such as "16MiB", "2G" or "0", from 1MiB to 1GiB
     line 8: floor_share in [defaults] must be a share such as "5%", from 0% to 90%
@@ -160,7 +160,7 @@ proptest! {
     #[test]
     fn what_is_shown_is_the_same_configuration(
         defaults in any_change(), changes in prop::collection::vec((any_change(), "/\\PC*", 0..4u8), 0..4),
-        socket in "/\\PC*", group in prop::option::of("[a-z]+"), all in any::<bool>(), level in 0..5usize,
+        socket in "/\\PC*", group in prop::option::of("[a-z]+"), viewers in "[a-z]+", all in any::<bool>(), level in 0..5usize,
     ) {
         let rules = changes.into_iter().map(|(change, name, kind)| VolumeRule {
             change,
@@ -173,7 +173,7 @@ proptest! {
         });
         let config = Config {
             service: ServiceSettings {
-                socket: socket.into(), group, readable_by_all: all, log_level: LogLevel::ALL[level],
+                socket: socket.into(), group, viewers, readable_by_all: all, log_level: LogLevel::ALL[level],
                 ..ServiceSettings::default()
             },
             defaults: defaults.applied_to(VolumeSettings::default()),

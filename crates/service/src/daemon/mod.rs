@@ -116,7 +116,6 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     if let Err(trouble) = &prevention {
         tracing::error!("prevention does not run: {trouble}; the rest of the service runs");
     }
-    let metrics = config.service.metrics_listen;
     let parts = Parts {
         config_path: options.config.clone(),
         overrides: Box::new(overrides),
@@ -129,7 +128,7 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
         requests,
     };
     let hub = Hub::new(parts);
-    start_threads(&hub, &socket, metrics)?;
+    start_threads(&hub, &socket)?;
     let sensor = hub.status().sensor.map_or_else(|| "none".to_owned(), |sensor| sensor.kind);
     tracing::info!("longrun {} is ready; sensor: {sensor}", env!("CARGO_PKG_VERSION"));
     notify::ready();
@@ -155,15 +154,11 @@ fn catch_signals(requests: mpsc::Sender<Request>) -> Result<(), DaemonError> {
     Ok(())
 }
 
-fn start_threads(
-    hub: &Arc<Hub>,
-    socket: &exclusive::Socket,
-    metrics: Option<std::net::SocketAddr>,
-) -> Result<(), DaemonError> {
+fn start_threads(hub: &Arc<Hub>, socket: &exclusive::Socket) -> Result<(), DaemonError> {
     let no_thread = |source| DaemonError::System { act: "starting a thread", source };
     let table = MountTable::open().map_err(|source| DaemonError::System { act: "opening the mount table", source })?;
     hub.refresh();
-    let server = api::Server::new(Arc::clone(hub), &socket.listener, metrics)
+    let server = api::Server::new(Arc::clone(hub), &socket.listener)
         .map_err(|source| DaemonError::System { act: "starting the API", source })?;
     hub.threads.start("the API", move || server.run()).map_err(no_thread)?;
     let mounts = Arc::clone(hub);

@@ -70,6 +70,9 @@ impl Hub {
     /// A volume whose scan is due. What no one has written to since the last one is as it was then: that is put off, and a disk
     /// that sleeps is left asleep.
     fn due(&self) -> Option<String> {
+        if self.menders.pause().is_some() {
+            return None;
+        }
         let (now, moment) = (Instant::now(), Moment::now());
         let due: Vec<(DeviceNumber, Found, Option<Bytes>)> = lock(&self.volumes)
             .iter()

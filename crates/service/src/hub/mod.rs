@@ -230,7 +230,6 @@ fn restart_needed(old: &crate::config::ServiceSettings, new: &crate::config::Ser
     let changed = [
         ("socket", old.socket != new.socket),
         ("state_directory", old.state_directory != new.state_directory),
-        ("metrics_listen", old.metrics_listen != new.metrics_listen),
         ("settle_after", old.settle_after != new.settle_after),
     ];
     let names: Vec<&str> = changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect();

@@ -5,8 +5,9 @@ use crate::config::{Config, VolumeNames, VolumeSettings};
 use crate::gauges::is_scanned_daily;
 use crate::threads::lock;
 use crate::volumes::{Change, Found, changes, find, is_visible};
+use jiff::Timestamp;
 use longrun_api::model;
-use longrun_ledger::{Severity, VolumeIdentity};
+use longrun_ledger::{Account, Severity, VolumeIdentity};
 use longrun_prevention::{PreventionError, Watched};
 use longrun_sys::{DeviceNumber, MOUNT_TABLE, Superblock, format_uuid, read_mounts, read_superblock};
 use std::collections::BTreeMap;
@@ -159,6 +160,19 @@ impl Hub {
         for (watched, settings) in all {
             self.menders.set(&watched, &settings);
         }
+    }
+
+    /// Pauses mending and scheduled scans until a time ([`Timestamp::MAX`]: until they are resumed), or resumes them. What is under
+    /// way goes on to its end: a file is not left half mended.
+    pub fn set_pause(&self, until: Option<Timestamp>) {
+        self.menders.set_pause(until);
+        self.set_menders();
+        let text = match until {
+            None => "mending and scheduled scans go on: an operator has resumed them".to_owned(),
+            Some(until) if until == Timestamp::MAX => "an operator has paused mending and scheduled scans".to_owned(),
+            Some(until) => format!("an operator has paused mending and scheduled scans until {until}"),
+        };
+        self.activity.tell(&Account::service(), Severity::Info, "pause", text, None);
     }
 
     /// Applies a new configuration to the volumes that are there.

@@ -1,0 +1,93 @@
+//! The files of the console, within this program.
+
+/// A file that is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// Its path, as in the address.
+    pub path: &'static str,
+    /// Its media type.
+    pub kind: &'static str,
+    /// Its content.
+    pub bytes: &'static [u8],
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const IMAGE: &str = "image/svg+xml";
+
+macro_rules! pages {
+    ($($kind:ident $name:literal,)+) => {
+        &[$(Page { path: concat!("/", $name), kind: $kind, bytes: include_bytes!(concat!("../../../web/", $name)) },)+]
+    };
+}
+
+static PAGES: &[Page] = pages![
+    HTML "index.html",
+    STYLE "style.css",
+    IMAGE "icon.svg",
+    SCRIPT "app.js",
+    SCRIPT "transport.js",
+    SCRIPT "dom.js",
+    SCRIPT "units.js",
+    SCRIPT "charts.js",
+    SCRIPT "overview.js",
+    SCRIPT "map.js",
+    SCRIPT "map_model.js",
+    SCRIPT "activity.js",
+    SCRIPT "history.js",
+    SCRIPT "control.js",
+    SCRIPT "vendor/uPlot.js",
+    STYLE "vendor/uPlot.min.css",
+];
+
+/// What who has no session sees.
+pub static LOCKED: Page = Page { path: "/locked.html", kind: HTML, bytes: include_bytes!("../../../web/locked.html") };
+
+/// The file at `path`.
+#[must_use]
+pub fn find(path: &str) -> Option<&'static Page> {
+    let path = if path == "/" { "/index.html" } else { path };
+    PAGES.iter().find(|page| page.path == path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn every_file_of_the_console_is_served_and_nothing_else() {
+        let web = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web"));
+        let shipped = |kind: Option<&str>| matches!(kind, Some("js" | "css" | "html" | "svg"));
+        let mut there = BTreeSet::new();
+        for directory in ["", "vendor/"] {
+            for entry in fs::read_dir(web.join(directory)).unwrap().flatten() {
+                let name = entry.file_name().into_string().unwrap();
+                if shipped(Path::new(&name).extension().and_then(|e| e.to_str())) {
+                    there.insert(format!("/{directory}{name}"));
+                }
+            }
+        }
+        let served: BTreeSet<String> = PAGES.iter().chain([&LOCKED]).map(|page| page.path.to_owned()).collect();
+        assert_eq!(served, there);
+    }
+
+    #[test]
+    fn no_other_path_is_a_file() {
+        assert_eq!(find("/").map(|page| page.path), Some("/index.html"));
+        for path in [
+            "",
+            "/../Cargo.toml",
+            "/vendor/../index.html",
+            "/vendor",
+            "//index.html",
+            "/index.html/",
+            "/%2e%2e/etc/passwd",
+        ] {
+            assert!(find(path).is_none(), "{path}");
+        }
+    }
+}

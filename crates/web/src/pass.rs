@@ -1,0 +1,133 @@
+//! Passes requests on to the socket of the service, as its peer.
+//!
+//! Owns which parts of a request and of its answer are passed, and the limits on both.
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, IF_NONE_MATCH};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use longrun_api::model::Problem;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// The longest body of a request, in bytes.
+const LARGEST_REQUEST: usize = 64 << 10;
+/// The longest answer of the service, in bytes.
+const LARGEST_ANSWER: usize = 16 << 20;
+/// The longest time for a request and its answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// So many requests are under way at a time: the service gives one user 16 connections.
+const AT_A_TIME: usize = 12;
+
+const ROLE: HeaderName = HeaderName::from_static("longrun-role");
+
+/// The answer to a browser.
+pub type Answer = Response<Full<Bytes>>;
+
+/// The way to the service.
+#[derive(Debug)]
+pub struct Daemon {
+    socket: PathBuf,
+    read_only: bool,
+    room: Semaphore,
+}
+
+/// Why the service has given no answer.
+#[derive(Debug, thiserror::Error)]
+enum PassError {
+    /// connecting failed
+    #[error("the service cannot be reached: {0}")]
+    NotRunning(std::io::Error),
+    /// the exchange failed
+    #[error("the service gave no valid answer: {0}")]
+    Garbled(String),
+}
+
+impl Daemon {
+    /// At `socket`; `read_only` passes on nothing that changes something, and gives up the permission for it.
+    #[must_use]
+    pub fn new(socket: PathBuf, read_only: bool) -> Self {
+        Self { socket, read_only, room: Semaphore::new(AT_A_TIME) }
+    }
+
+    /// The answer of the service to `request`, or what is wrong.
+    pub async fn pass(&self, request: Request<Incoming>) -> Answer {
+        let reads = request.method() == Method::GET;
+        if !reads && !matches!(*request.method(), Method::POST | Method::PUT | Method::DELETE) {
+            return problem(StatusCode::METHOD_NOT_ALLOWED, "this method is not passed on", "use GET or POST");
+        }
+        if self.read_only && !reads {
+            return problem(StatusCode::FORBIDDEN, "permission denied", "longrun-web was started with --read-only");
+        }
+        match timeout(PATIENCE, self.exchange(request)).await {
+            Ok(answer) => answer,
+            Err(_) => problem(StatusCode::GATEWAY_TIMEOUT, "the service has not answered in 30 s", "try again later"),
+        }
+    }
+
+    async fn exchange(&self, request: Request<Incoming>) -> Answer {
+        let (parts, body) = request.into_parts();
+        let Ok(body) = Limited::new(body, LARGEST_REQUEST).collect().await else {
+            let error = format!("the body is incomplete, or longer than {LARGEST_REQUEST} bytes");
+            return problem(StatusCode::PAYLOAD_TOO_LARGE, &error, "send less");
+        };
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        let mut passed = Request::builder().method(parts.method).uri(target).header(HOST, "longrun");
+        for name in [ACCEPT, CONTENT_TYPE, IF_NONE_MATCH] {
+            if let Some(value) = parts.headers.get(&name) {
+                passed = passed.header(name, value);
+            }
+        }
+        if self.read_only {
+            passed = passed.header(ROLE, HeaderValue::from_static("viewer"));
+        }
+        let _place = self.room.acquire().await;
+        let answer = match passed.body(Full::new(body.to_bytes())) {
+            Ok(passed) => self.ask(passed).await,
+            Err(error) => Err(PassError::Garbled(error.to_string())),
+        };
+        answer.unwrap_or_else(|error| match error {
+            PassError::NotRunning(ref source) if source.kind() == std::io::ErrorKind::PermissionDenied => problem(
+                StatusCode::BAD_GATEWAY,
+                &error.to_string(),
+                "check the permissions of the directory of the socket",
+            ),
+            PassError::NotRunning(_) => {
+                problem(StatusCode::BAD_GATEWAY, &error.to_string(), "start it with `systemctl start longrun`")
+            }
+            PassError::Garbled(_) => problem(StatusCode::BAD_GATEWAY, &error.to_string(), "restart the service"),
+        })
+    }
+
+    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Answer, PassError> {
+        let garbled = |error: &dyn std::fmt::Display| PassError::Garbled(error.to_string());
+        let stream = UnixStream::connect(&self.socket).await.map_err(PassError::NotRunning)?;
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|e| garbled(&e))?;
+        // It ends with `sender`.
+        tokio::spawn(connection);
+        let (parts, body) = sender.send_request(request).await.map_err(|e| garbled(&e))?.into_parts();
+        let body = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|e| garbled(&e))?;
+        let mut answer = Response::new(Full::new(body.to_bytes()));
+        *answer.status_mut() = parts.status;
+        for name in [CONTENT_TYPE, CONTENT_ENCODING, ETAG] {
+            if let Some(value) = parts.headers.get(&name) {
+                answer.headers_mut().insert(name, value.clone());
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// An error in the form of the API.
+pub fn problem(status: StatusCode, error: &str, hint: &str) -> Answer {
+    let problem = Problem { error: error.to_owned(), hint: hint.to_owned() };
+    let mut answer = Response::new(Full::new(serde_json::to_vec(&problem).unwrap_or_default().into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}

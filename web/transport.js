@@ -1,0 +1,95 @@
+//! The way to the service: through longrun-web, or through Cockpit. Owns what differs between the two, and nothing else.
+
+const SOCKET = "/run/longrun/longrun.sock";
+const PATIENCE_MS = 35000;
+
+/** An answer that says no, or none at all. */
+export class Refusal extends Error {
+  /** @param {number} status 0 when there was no answer @param {string} error @param {string} hint */
+  constructor(status, error, hint) {
+    super(error);
+    this.status = status;
+    this.hint = hint;
+  }
+}
+
+/** @typedef {{status: number, bytes: Uint8Array, header: (name: string) => string | null}} Answer */
+
+/** @returns {any} */
+const cockpit = () => /** @type {any} */ (globalThis).cockpit;
+
+/** Cockpit serves its pages below /cockpit/. */
+const inCockpit = location.pathname.startsWith("/cockpit");
+
+/** Loads what the place where the page runs needs. */
+export async function prepare() {
+  if (!inCockpit) return;
+  await new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = "../base1/cockpit.js";
+    script.onload = resolve;
+    script.onerror = () => reject(new Refusal(0, "cockpit.js cannot be loaded", "reload the page"));
+    document.head.append(script);
+  });
+  await cockpit().init?.();
+}
+
+/** @param {string} method @param {string} path @param {string | undefined} body @returns {Promise<Answer>} */
+async function byFetch(method, path, body) {
+  const headers = body === undefined ? undefined : { "content-type": "application/json" };
+  let answer;
+  try {
+    // Relative: a reverse proxy may serve the console below a path.
+    answer = await fetch(path.slice(1), { method, body, headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+  } catch {
+    throw new Refusal(0, "longrun-web does not answer", "start it again, and open the link that it prints");
+  }
+  return { status: answer.status, bytes: new Uint8Array(await answer.arrayBuffer()), header: (name) => answer.headers.get(name) };
+}
+
+/** @param {string} method @param {string} path @param {string | undefined} body @returns {Promise<Answer>} */
+function byCockpit(method, path, body) {
+  return new Promise((resolve, reject) => {
+    let status = 0;
+    /** @type {Record<string, string>} */
+    let headers = {};
+    const encoder = new TextEncoder();
+    const http = cockpit().http({ unix: SOCKET, superuser: "try", binary: true });
+    const type = body === undefined ? {} : { "content-type": "application/json" };
+    const done = (/** @type {unknown} */ data) => {
+      const find = (/** @type {string} */ name) => Object.entries(headers).find(([key]) => key.toLowerCase() === name)?.[1] ?? null;
+      resolve({ status, bytes: data instanceof Uint8Array ? data : encoder.encode(String(data ?? "")), header: find });
+    };
+    http.request({ method, path, headers: type, body: body === undefined ? "" : encoder.encode(body) })
+      .response((/** @type {number} */ code, /** @type {Record<string, string>} */ got) => { status = code; headers = got; })
+      .then(done, (/** @type {any} */ problem, /** @type {unknown} */ data) => {
+        if (status) done(data);
+        else reject(new Refusal(0, `the service does not answer: ${problem?.message ?? problem}`, "systemctl start longrun"));
+      });
+  });
+}
+
+/** @param {string} method @param {string} path @param {unknown} [body] @returns {Promise<Answer>} */
+async function ask(method, path, body) {
+  const text = body === undefined ? undefined : JSON.stringify(body);
+  const answer = await (inCockpit ? byCockpit : byFetch)(method, path, text);
+  if (answer.status >= 200 && answer.status < 300) return answer;
+  let problem = { error: `status ${answer.status}`, hint: "" };
+  try {
+    problem = JSON.parse(new TextDecoder().decode(answer.bytes));
+  } catch { /* the status has to do */ }
+  throw new Refusal(answer.status, problem.error, problem.hint);
+}
+
+/** @param {string} path @returns {Promise<any>} */
+export async function get(path) {
+  return JSON.parse(new TextDecoder().decode((await ask("GET", path)).bytes));
+}
+
+/** @param {string} path */
+export const getBytes = (path) => ask("GET", path);
+
+/** @param {string} path @param {unknown} [body] @returns {Promise<any>} */
+export async function post(path, body) {
+  return JSON.parse(new TextDecoder().decode((await ask("POST", path, body)).bytes));
+}

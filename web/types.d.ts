@@ -1,0 +1,43 @@
+// The parts of the API that the console reads (docs/openapi.json), and what its modules give each other. Only for checking.
+
+export interface Space { total_bytes: number; free_bytes: number; available_bytes: number; free_pieces: number | null; largest_free_bytes: number | null }
+export interface Probes { usual_us: number; recent_us: number }
+export interface Governor {
+  pace: string; devices: string[]; disk: string | null; own_bytes: number; foreign_bytes: number; pauses: number; paused_seconds: number;
+  pausing: string | null; waits_for: string | null; other_program: string | null; probes: Probes | null;
+}
+export interface Volume {
+  id: string; mount: string; device: string; filesystem: string; label: string | null; enabled: boolean; prevention: boolean;
+  mending: boolean; mending_rests: string | null; trouble: string | null;
+  prevented: { fragments: number; slipped: number; runways: number; held_bytes: number; grants: number; short_of_space: boolean };
+  mended: { files: number; fragments: number; moved_bytes: number; failed: number };
+  governor: Governor; space: Space;
+  scan: { at: string; files: number; fragmented_files: number; excess_fragments: number } | null;
+  health: { level: "unknown" | "good" | "alert"; sentence: string };
+}
+export interface Status {
+  version: string; healthy: boolean; troubles: string[]; uptime_seconds: number;
+  sensor: { kind: string; reason: string | null; signals: number; lost: number; broken: string | null } | null;
+  reaction: { count: number; p50_us: number; p99_us: number; max_us: number };
+  queue: number; journal_files: number;
+  mending: { queued: number; queued_excess: number; waiting: Record<string, number>; at_work: boolean; rests: boolean; paused: boolean; paused_until: string | null };
+  history: { recording: boolean; note: string | null; dropped: number; bytes: number };
+  own: { cpu_seconds: number; resident_bytes: number; io_bytes: number; threads: number; open_files: number };
+  volumes: Volume[];
+}
+export type Role = "stranger" | "guest" | "viewer" | "operator";
+export interface State { status: Status | null; role: Role; past: { at: number; status: Status }[] }
+export interface Shown { update?(state: State): void; end?(): void }
+export interface Page { name: string; title: string; show(root: HTMLElement, state: State): Shown }
+
+export interface MapScan { number: number; at: string; age_seconds: number }
+export interface MapLevel { level: number; cells: number; cell_blocks: number; cell_bytes: number }
+export interface MapLevels { scan: MapScan; block_size: number; total_blocks: number; files: number; file_extents: number; pieces: number; levels: MapLevel[] }
+export interface MapExtents { scan: MapScan; next: number | null; start: number[]; blocks: number[]; kind: number[]; flags: number[]; owner: number[]; areas: string[] }
+export interface MapFile { number: number; path: string | null; no_path: string | null; inode: number; directory: boolean; fixed: string | null; extents: number; fragments: number; blocks: number }
+export interface BlockOwner { block: number; kind: string; start: number; blocks: number; area: string | null; file: MapFile | null; shared: boolean }
+export interface FileExtents { file: MapFile; next: number | null; start: number[]; blocks: number[] }
+/** Part of the volume: `cell_blocks` blocks in each of `side * side` cells, from block `from`. */
+export interface View { from: number; cell_blocks: number; side: number }
+/** A cell: shares from 0 to 1; `kind` where it is known. */
+export interface Cells { used: Float32Array; fragmented: Float32Array; fixed: Float32Array; pieces: Float32Array; kind: Uint8Array | null }

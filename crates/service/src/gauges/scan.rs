@@ -60,7 +60,13 @@ pub fn scan(found: &Found, progress: &dyn Progress) -> Result<Scanned, VolumeErr
     // Before the device is read: what is written meanwhile counts as written since.
     longrun_sys::sync_volume(&root).map_err(|errno| failed("syncing the volume")(errno.into()))?;
     let written = written(found);
-    let source = Source { path: point, device: &found.source, mounted: Some((&mount, root)), inside: None };
+    let source = Source {
+        path: point,
+        device: &found.source,
+        mounted: Some((&mount, root)),
+        inside: None,
+        spoils_shadow_copies: false,
+    };
     let gauge = Gauge::from(&longrun_volume::survey_mounted(source, progress)?.layout().fragmentation());
     Ok(Scanned { gauge, written })
 }

@@ -202,6 +202,13 @@ pub struct OptimizeArgs {
     /// Confirm that the virtual machine of a disk image is shut down, where that cannot be seen (btrfs)
     #[arg(long)]
     pub machine_is_off: bool,
+    /// Optimize an NTFS volume although it has shadow copies (restore points, previous versions, backups): they become wrong
+    ///
+    /// Windows keeps the old content of a block when it writes to it. What is written while Windows is off it does not see: a shadow
+    /// copy then shows other data in the place of its own. Delete shadow copies afterwards, and do not restore from them. The files of
+    /// the volume itself are not in danger. Nothing else that is refused is permitted by this.
+    #[arg(long)]
+    pub spoil_shadow_copies: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,

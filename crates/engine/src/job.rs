@@ -4,7 +4,7 @@
 
 use crate::placed::{self, Expected, PlanError};
 use crate::relocated::{self, Picture, Relocated};
-use crate::{Observer, PassError, Placed, Progress, Report, Scoped, Settings, VolumeError, VolumeInfo};
+use crate::{Leaked, Observer, PassError, Placed, Progress, Report, Scoped, Settings, VolumeError, VolumeInfo};
 use longrun_layout::{ExtentSet, FileId, VolumeLayout};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -64,6 +64,15 @@ impl Opened {
         match self {
             Self::Placed(volume) => volume.was_interrupted(),
             Self::Relocated(volume) => volume.was_interrupted(),
+        }
+    }
+
+    /// As [`crate::Volume::leaked`].
+    #[must_use]
+    pub fn leaked(&self) -> Leaked {
+        match self {
+            Self::Placed(volume) => volume.leaked(),
+            Self::Relocated(volume) => volume.leaked(),
         }
     }
 

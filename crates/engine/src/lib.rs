@@ -35,5 +35,5 @@ pub use report::{PassError, Report, Skipped, Stop};
 pub use round::{Left, PassEnd, Round, RoundEnd, Work};
 pub use scope::{Scope, Scoped};
 pub use settings::Settings;
-pub use traits::{Exchanged, NoProgress, Part, Placed, Progress, Volume, VolumeInfo, unnamed};
+pub use traits::{Exchanged, Leaked, NoProgress, Part, Placed, Progress, Volume, VolumeInfo, unnamed};
 pub use turns::{Act, in_turns};

@@ -2,7 +2,9 @@
 //! verification belong to the engine, so that the simulated volume tests them, too.
 
 use crate::{MoveError, VolumeError};
-use longrun_layout::{Blocks, Extent, ExtentSet, FileId, InodeNumber, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
+use longrun_layout::{
+    Blocks, Bytes, Extent, ExtentSet, FileId, InodeNumber, LogicalBlock, PhysicalBlock, Run, VolumeLayout,
+};
 use std::path::PathBuf;
 
 /// The description of a volume, for reports.
@@ -36,6 +38,19 @@ pub struct Exchanged {
     /// the donor's range). Never what the caller expected them to be: a file may be rewritten between being mapped and
     /// being exchanged, and a block that is taken for AVAILABLE while it is PENDING costs data at a crash.
     pub vacated: Vec<Extent>,
+}
+
+/// What was marked as in use on a volume and no file had, as opening the volume found it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leaked {
+    /// Space that the first commit frees.
+    pub freed: Bytes,
+    /// File records that it frees.
+    pub records: u64,
+    /// Space that stays marked as in use, because it is not certain that no file has it.
+    pub kept: Bytes,
+    /// Why that is not certain.
+    pub why_kept: Option<&'static str>,
 }
 
 /// What a file without a name is called.
@@ -80,6 +95,11 @@ pub trait Volume {
     /// Whether opening it had to complete what an interrupted run had begun.
     fn was_interrupted(&self) -> bool {
         false
+    }
+
+    /// What opening it has found to be in use by nothing.
+    fn leaked(&self) -> Leaked {
+        Leaked::default()
     }
 
     /// Reads how the volume is now. Blocks that we own show as obstacles, not as free.

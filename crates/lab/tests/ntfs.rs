@@ -1,24 +1,16 @@
 //! Story: NTFS volumes that are not mounted, as the disks of virtual machines are. Their files, directories and $MFT are put
-//! together; what ntfs-3g and its tools see afterwards is what they saw before, but for places. Power can be lost at any moment.
+//! together; what ntfs-3g and its tools see afterwards is what they saw before, but for places.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
 mod common;
 
-use anyhow::{Context, Result, ensure};
-use longrun_engine::{NoProgress, Placed, Settings, Unobserved, Volume};
-use longrun_image::{Disk, MemoryDisk};
-use longrun_lab::ntfs::{Census, Cuts, Fixture, Inventory, Spec, Stage};
+use longrun_lab::ntfs::{Census, Fixture, Inventory, Spec};
 use longrun_lab::oracle::ntfs as oracle;
 use longrun_lab::{longrun_binary, tool};
-use longrun_layout::{Bytes, Extent};
-use longrun_planner::Mode;
-use longrun_volume::ntfs::NtfsVolume;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -72,155 +64,6 @@ fn loop_an_ntfs_volume_with_13000_files_ends_with_everything_whole_and_mft_in_on
     assert!(pieces <= 22, "{pieces}: {report}");
     let mft = oracle::fragments(&image, oracle::Place::Record(0)).unwrap();
     assert!(mft.values().all(|fragments| *fragments == 1), "{mft:?}");
-}
-
-/// A disk that notes, before each of its events, what the journal held.
-struct Watched {
-    disk: Arc<MemoryDisk>,
-    journal: PathBuf,
-    /// By the number of the event before which it was found so.
-    seen: Mutex<Vec<(usize, Option<Vec<u8>>)>>,
-}
-
-impl Watched {
-    fn note(&self) {
-        let found = fs::read(&self.journal).ok();
-        let mut seen = self.seen.lock().unwrap();
-        if seen.last().is_none_or(|(_, last)| *last != found) {
-            seen.push((self.disk.events(), found));
-        }
-    }
-
-    /// What the journal may hold when power is lost before event `at`: what it held then, or what it held one event earlier.
-    fn journals(&self, at: usize) -> Vec<Option<Vec<u8>>> {
-        let seen = self.seen.lock().unwrap();
-        let upto = |at: usize| seen.iter().rfind(|(number, _)| *number <= at).and_then(|(_, found)| found.clone());
-        let mut both = vec![upto(at), upto(at.saturating_sub(1))];
-        both.dedup();
-        both
-    }
-}
-
-impl Disk for Watched {
-    fn path(&self) -> &Path {
-        self.disk.path()
-    }
-    fn length(&self) -> Bytes {
-        self.disk.length()
-    }
-    fn read(&self, at: Bytes, buffer: &mut [u8]) -> io::Result<()> {
-        self.disk.read(at, buffer)
-    }
-    fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
-        self.note();
-        self.disk.write(at, data)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.note();
-        self.disk.flush()
-    }
-    fn discard(&self, at: Bytes, length: Bytes) -> io::Result<()> {
-        self.disk.discard(at, length)
-    }
-    fn zero(&self, at: Bytes, length: Bytes) -> io::Result<()> {
-        self.disk.zero(at, length)
-    }
-}
-
-fn optimize(volume: &mut NtfsVolume) -> Result<()> {
-    let settings = Settings { mode: Mode::Full, ..Settings::default() };
-    longrun_engine::placed::optimize(volume, &settings, &mut Unobserved)?;
-    Ok(())
-}
-
-/// States of one run that power losses leave, judged after the next opening, or as they are found when there is no journal.
-fn cut(spec: Spec, with_journal: bool, moments: usize, states: usize) -> Result<usize> {
-    let fixture = Fixture::make(spec)?;
-    let expected = Inventory::of(&fixture.image())?;
-    let directory = tempfile::tempdir()?;
-    let journal = directory.path().join("journal");
-    let disk = Arc::new(MemoryDisk::new(fixture.read()?));
-    let watched = Arc::new(Watched { disk: Arc::clone(&disk), journal: journal.clone(), seen: Mutex::default() });
-    let mut volume = NtfsVolume::open(Path::new("cut"), Arc::clone(&watched) as Arc<dyn Disk>, &journal)?;
-    optimize(&mut volume)?;
-    drop(volume);
-    watched.note();
-    let mut stage = Stage::new()?;
-    let seed = fastrand::u64(..);
-    let mut number = 0;
-    let tally = Cuts::some(seed, moments, states).judge(&disk, |cut, state| {
-        let state = Arc::new(state);
-        for held in watched.journals(cut.at) {
-            number += 1;
-            let again = directory.path().join("found");
-            match held.filter(|_| with_journal) {
-                Some(held) => fs::write(&again, held)?,
-                None => _ = fs::remove_file(&again),
-            }
-            let recovered = Arc::new(MemoryDisk::new(state.content()));
-            if with_journal {
-                drop(NtfsVolume::open(Path::new("cut"), Arc::clone(&recovered) as Arc<dyn Disk>, &again)?);
-                ensure!(!again.exists(), "the journal is left");
-            }
-            let image = stage.show(&recovered)?;
-            oracle::check(image)?;
-            ensure!(!with_journal || !oracle::is_dirty(image)?, "the volume is left dirty");
-            // Reading all of it takes longest.
-            if number % 8 == 0 {
-                let image = stage.give_away(&recovered)?;
-                let found = Inventory::of(image)?;
-                let difference = expected.difference(&found);
-                ensure!(difference.is_none(), "{}", difference.unwrap_or_default());
-            }
-        }
-        Ok(())
-    });
-    let tally = tally.with_context(|| format!("seed {seed}"))?;
-    eprintln!("{tally:?} of {} events", disk.events());
-    Ok(number)
-}
-
-#[test]
-fn loop_power_lost_at_any_moment_leaves_a_clean_volume_with_every_byte() {
-    let states = cut(Spec::small(), true, 40, 3).unwrap();
-    assert!(states >= 100, "{states}");
-    // Where the list of $MFT's own extents has to be rewritten while $MFT moves.
-    cut(Spec::fragmented_mft(), true, 10, 3).unwrap();
-}
-
-#[test]
-fn loop_mft_can_be_the_first_that_moves_and_power_be_lost_then() {
-    let fixture = Fixture::make(Spec::small()).unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let journal = directory.path().join("journal");
-    let disk = Arc::new(MemoryDisk::new(fixture.read().unwrap()));
-    let mut volume = NtfsVolume::open(Path::new("cut"), Arc::clone(&disk) as Arc<dyn Disk>, &journal).unwrap();
-    let layout = volume.scan(&NoProgress).unwrap();
-    let mft = layout.files().find(|file| file.record.inode.0 == 0).unwrap();
-    let first = mft.runs().next().unwrap();
-    let piece = layout.free().iter().find(|piece| piece.length >= first.length).unwrap();
-    let target = Extent { start: piece.start, length: first.length };
-    assert_eq!(volume.capture(&[target].into_iter().collect()).unwrap().total(), first.length);
-    let done = volume.exchange(mft.id(), first.logical, target.start, first.length).unwrap();
-    assert_eq!(done.blocks, first.length);
-    // The power goes: the run is not closed.
-    let (left, held) = (disk.content(), fs::read(&journal).unwrap());
-    drop(volume);
-    fs::write(&journal, held).unwrap();
-    let found = Arc::new(MemoryDisk::new(left));
-    drop(NtfsVolume::open(Path::new("cut"), Arc::clone(&found) as Arc<dyn Disk>, &journal).unwrap());
-    let image = directory.path().join("image");
-    fs::write(&image, found.content()).unwrap();
-    oracle::check(&image).unwrap();
-    assert!(!oracle::is_dirty(&image).unwrap());
-    let expected = Inventory::of(&fixture.image()).unwrap();
-    assert_eq!(expected.difference(&Inventory::of(&image).unwrap()), None);
-}
-
-#[test]
-fn loop_without_the_journal_power_losses_damage_the_volume() {
-    let error = format!("{:#}", cut(Spec::small(), false, 400, 4).unwrap_err());
-    eprintln!("{error}");
 }
 
 /// What a file takes on its storage.

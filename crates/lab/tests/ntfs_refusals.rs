@@ -58,11 +58,25 @@ fn value_of(record: &mut [u8], kind: u32) -> &mut [u8] {
     &mut record[at + offset..at + offset + length]
 }
 
+/// A store of shadow copies, as Windows calls it.
+fn with_shadow_copies(image: &Path) {
+    let mounted = Mounted::new(image, Access::Write).unwrap();
+    let directory = mounted.root().join("System Volume Information");
+    fs::create_dir_all(&directory).unwrap();
+    let name = "{0a1b2c3d-0000-11ee-8000-806e6f6e6963}{3808876b-c176-4e48-b7ae-04046e6cc752}";
+    fs::write(directory.join(name), [1; 9000]).unwrap();
+    mounted.unmount().unwrap();
+}
+
 /// What `longrun optimize` says of it, with its status.
 fn told(image: &Path) -> (Option<i32>, String) {
+    told_with(image, &[])
+}
+
+fn told_with(image: &Path, options: &[&str]) -> (Option<i32>, String) {
     common::build();
-    let output =
-        Command::new(longrun_binary().unwrap()).args(["optimize", "--mode", "full"]).arg(image).output().unwrap();
+    let mut command = Command::new(longrun_binary().unwrap());
+    let output = command.args(["optimize", "--mode", "full"]).args(options).arg(image).output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
@@ -81,14 +95,7 @@ fn loop_an_ntfs_volume_that_windows_has_not_finished_with_is_refused_with_its_re
             fs::write(mounted.root().join("hiberfil.sys"), content).unwrap();
             mounted.unmount().unwrap();
         }),
-        ("shadow copies", |image| {
-            let mounted = Mounted::new(image, Access::Write).unwrap();
-            let directory = mounted.root().join("System Volume Information");
-            fs::create_dir_all(&directory).unwrap();
-            let name = "{0a1b2c3d-0000-11ee-8000-806e6f6e6963}{3808876b-c176-4e48-b7ae-04046e6cc752}";
-            fs::write(directory.join(name), [1; 9000]).unwrap();
-            mounted.unmount().unwrap();
-        }),
+        ("shadow copies", with_shadow_copies),
         ("was not shut down", |image| {
             // A restart page of a log that a client has open.
             let mut page = vec![0; 4096];
@@ -119,6 +126,28 @@ fn loop_an_ntfs_volume_that_windows_has_not_finished_with_is_refused_with_its_re
         assert!(fs::read(&image).unwrap() == before, "{reason}: the image was written to");
         assert_eq!(fs::read_dir(image.parent().unwrap()).unwrap().count(), 1, "{reason}: something was left beside it");
     }
+}
+
+#[test]
+fn loop_a_volume_with_shadow_copies_is_optimized_when_they_may_become_wrong_and_nothing_else_is_permitted() {
+    let fixture = Fixture::make(Spec::small()).unwrap();
+    let image = fixture.image();
+    with_shadow_copies(&image);
+    let before = Inventory::of(&image).unwrap();
+    let (status, said) = told(&image);
+    assert!(status == Some(3) && said.contains("--spoil-shadow-copies"), "{said}");
+    let (status, said) = told_with(&image, &["--dry-run"]);
+    assert!(status == Some(3) && said.contains("shadow copies"), "{said}");
+    let spoil = "--spoil-shadow-copies";
+    assert_eq!(told_with(&image, &[spoil, "--dry-run"]).0, Some(0));
+    let dirty = fixture.copy().unwrap();
+    change_record(&dirty.image(), 3, |record| value_of(record, 0x70)[10] |= 1);
+    let (status, said) = told_with(&dirty.image(), &[spoil]);
+    assert!(status == Some(3) && said.contains("marked as dirty"), "{said}");
+    let (status, said) = told_with(&image, &[spoil]);
+    assert_eq!(status, Some(0), "{said}");
+    oracle::check(&image).unwrap();
+    assert_eq!(before.difference(&Inventory::of(&image).unwrap()), None);
 }
 
 #[test]

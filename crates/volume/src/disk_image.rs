@@ -142,6 +142,7 @@ impl DiskImage {
                 device_number: None,
                 mount: None,
                 inside: Some(Inside { disk, journal }),
+                spoils_shadow_copies: false,
             };
             return Ok(Opened { target, _mount: None });
         }

@@ -110,7 +110,16 @@ pub fn survey(target: &Target, progress: &dyn Progress) -> Result<Box<dyn Survey
         }
     };
     let inside = target.inside.as_ref();
-    known.survey(Source { path: path_of(target), device: &target.device, mounted, inside }, progress)
+    known.survey(
+        Source {
+            path: path_of(target),
+            device: &target.device,
+            mounted,
+            inside,
+            spoils_shadow_copies: target.spoils_shadow_copies,
+        },
+        progress,
+    )
 }
 
 /// The same for a caller that already has the mounted volume open.

@@ -20,6 +20,8 @@ pub struct Source<'a> {
     pub mounted: Option<(&'a Mount, File)>,
     /// What to read instead of the device, when the volume is on a disk image that is open.
     pub inside: Option<&'a Inside>,
+    /// As [`crate::Target::spoils_shadow_copies`].
+    pub spoils_shadow_copies: bool,
 }
 
 impl<'a> Source<'a> {

@@ -43,6 +43,8 @@ pub struct Target {
     pub mount: Option<Mount>,
     /// What has to be read and written instead of the device, when the volume is on a disk image that is open.
     pub inside: Option<Inside>,
+    /// Whether the user has agreed that the shadow copies of an NTFS volume become wrong.
+    pub spoils_shadow_copies: bool,
 }
 
 /// A volume on a disk image that is open.
@@ -92,6 +94,7 @@ impl Target {
                 device_number: Some(number),
                 mount,
                 inside: None,
+                spoils_shadow_copies: false,
             });
         }
         if !kind.is_file() && !kind.is_dir() {
@@ -109,6 +112,7 @@ impl Target {
                     device_number: Some(number),
                     mount: Some(mount),
                     inside: None,
+                    spoils_shadow_copies: false,
                 });
             }
             return Ok(Self {
@@ -118,6 +122,7 @@ impl Target {
                 device_number: None,
                 mount: None,
                 inside: None,
+                spoils_shadow_copies: false,
             });
         }
         let number = DeviceNumber::from_stat(meta.dev());
@@ -134,7 +139,15 @@ impl Target {
             (false, _) => Subject::File,
         };
         let device = device_path(&mount);
-        Ok(Self { given: given.to_owned(), subject, device, device_number, mount: Some(mount), inside: None })
+        Ok(Self {
+            given: given.to_owned(),
+            subject,
+            device,
+            device_number,
+            mount: Some(mount),
+            inside: None,
+            spoils_shadow_copies: false,
+        })
     }
 }
 

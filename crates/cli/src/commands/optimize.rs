@@ -47,6 +47,7 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
 
 /// The same for one volume. Prints text, but no JSON.
 fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch) -> Result<Outcome<Output>, Failure> {
+    let target = &Target { spoils_shadow_copies: args.spoil_shadow_copies, ..target.clone() };
     let asked = asked_mode(args, target)?;
     let scope = scope::of(target)?;
     let settings = Settings { scope, budget: args.budget, deadline: args.deadline, ..Settings::default() };
@@ -142,12 +143,13 @@ impl Job<'_> {
         watch.refuse_stops()?;
         // The lock comes first, so that no other optimizer changes the volume that is planned for.
         let mut volume = longrun_volume::open(self.target)?;
-        let recovered = volume.was_interrupted();
+        let (recovered, leaked) = (volume.was_interrupted(), volume.leaked());
         let outcome = self.run(&mut volume, watch);
         drop(volume);
         watch.finish();
         let Moved { before, plan, report, after } = outcome?;
-        Ok(Optimization::new(before, after, plan, &report, watch.loads()).after_completion(recovered))
+        let optimization = Optimization::new(before, after, plan, &report, watch.loads());
+        Ok(optimization.after_completion(recovered).with_leaked(leaked))
     }
 
     /// Analyzes the volume and plans as a run would. Changes nothing.

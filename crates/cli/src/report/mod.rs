@@ -3,6 +3,7 @@
 pub mod analysis;
 pub mod findings;
 pub mod history;
+pub mod leaked;
 pub mod nothing;
 pub mod optimization;
 pub mod page;

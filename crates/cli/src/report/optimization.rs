@@ -2,11 +2,12 @@
 
 use super::analysis::Analysis;
 use super::json_name;
+use super::leaked::LeakedFigures;
 use super::nothing::{NothingFigures, mode_name};
 use super::reasons::{why, word};
 use super::rounds::{self, RoundFigures, fell_short};
 use crate::text::{count, counted, duration, percent, printable_path, size};
-use longrun_engine::{Expected, PassEnd, Report, Stop};
+use longrun_engine::{Expected, Leaked, PassEnd, Report, Stop};
 use longrun_governor::{Balance, Loads, Observed, Pace};
 use longrun_layout::{Bytes, Fragmentation, FreeSpace};
 use longrun_planner::{Mode, Why};
@@ -170,6 +171,9 @@ pub struct Optimization {
     /// Whether an interrupted run had to be completed first.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     recovered: bool,
+    /// What nothing had, and was marked as in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leaked: Option<LeakedFigures>,
     #[serde(skip)]
     figures: (Fragmentation, Fragmentation),
 }
@@ -206,6 +210,7 @@ impl Optimization {
             seconds: (report.seconds * 1e4).round() / 1e4,
             governor,
             recovered: false,
+            leaked: None,
             figures: (report.before.clone(), report.after.clone()),
         }
     }
@@ -215,12 +220,18 @@ impl Optimization {
         Self { recovered, ..self }
     }
 
+    /// The same with what was marked as in use on the volume and nothing had.
+    pub fn with_leaked(self, leaked: Leaked) -> Self {
+        Self { leaked: LeakedFigures::new(leaked), ..self }
+    }
+
     /// The result for people. After an empty plan there is none: nothing changed, and the plan has said why.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if self.recovered {
             text.push_str("An earlier run was interrupted. What it had begun was completed first; nothing is lost.\n");
         }
+        text.push_str(&self.leaked.as_ref().map(LeakedFigures::text).unwrap_or_default());
         if self.plan.nothing.is_none() || self.moves > 0 {
             self.tell_changes(&mut text);
         }

@@ -179,6 +179,8 @@ fn streams(path: &Path) -> Result<Vec<OsString>> {
     };
     let names = names.get(..length).unwrap_or_default().split(|byte| *byte == 0);
     let streams = names.filter_map(|name| name.strip_prefix(b"user."));
+    // So ntfs-3g lists the keys of an encrypted file, which are no stream.
+    let streams = streams.filter(|name| name != b"ntfs.efsinfo");
     Ok(streams.map(|name| OsString::from_vec(name.to_vec())).collect())
 }
 

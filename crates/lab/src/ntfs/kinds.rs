@@ -18,7 +18,7 @@ const POOL: usize = 8 << 20;
 const IN_A_DIRECTORY: usize = 200;
 /// What is compressed as one, in clusters.
 const UNIT: usize = 16;
-const ATTRIBUTES: &str = "system.ntfs_attrib_be";
+pub(super) const SYSTEM_ATTRIBUTES: &str = "system.ntfs_attrib_be";
 /// The attributes of a compressed directory, as in `setfattr -v 0x00000810`.
 const COMPRESSED_DIRECTORY: u32 = 0x0810;
 
@@ -161,7 +161,7 @@ impl Maker {
             return Ok(());
         }
         let directory = self.root.join(places::COMPRESSED);
-        set(&directory, ATTRIBUTES, &COMPRESSED_DIRECTORY.to_be_bytes())?;
+        set(&directory, SYSTEM_ATTRIBUTES, &COMPRESSED_DIRECTORY.to_be_bytes())?;
         let unit = UNIT * self.cluster();
         // Units that compress well and not at all in turn, and units of zeros, which take no space.
         let mixed = (0..12).flat_map(|number| match number % 3 {
@@ -309,7 +309,7 @@ impl Maker {
         for (number, attributes) in [0x01, 0x02, 0x04, 0x07, 0x21, 0x1000_u32].into_iter().enumerate() {
             let path = self.place(places::MARKED, &format!("attributes-{number}"));
             self.write(&path, 5000)?;
-            set(&path, ATTRIBUTES, &attributes.to_be_bytes())?;
+            set(&path, SYSTEM_ATTRIBUTES, &attributes.to_be_bytes())?;
         }
         for number in 0..4_u64 {
             let path = self.place(places::MARKED, &format!("old-{number}.txt"));
@@ -339,7 +339,7 @@ impl Maker {
     }
 }
 
-fn set(path: &Path, name: &str, value: &[u8]) -> Result<()> {
+pub(super) fn set(path: &Path, name: &str, value: &[u8]) -> Result<()> {
     rustix::fs::lsetxattr(path, name, value, XattrFlags::empty())
         .with_context(|| format!("cannot set {name} of {}", path.display()))
 }
@@ -356,7 +356,7 @@ fn target(path: &str, flags: &[u8]) -> Vec<u8> {
     [&places[..], flags, &name, &[0, 0], &name, &[0, 0]].concat()
 }
 
-fn reparse(tag: u32, data: &[u8]) -> Vec<u8> {
+pub(super) fn reparse(tag: u32, data: &[u8]) -> Vec<u8> {
     [&tag.to_le_bytes()[..], &(data.len() as u16).to_le_bytes(), &[0, 0], data].concat()
 }
 

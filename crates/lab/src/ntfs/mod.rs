@@ -11,9 +11,11 @@ mod fixture;
 mod inventory;
 mod kinds;
 mod mount;
+mod plant;
 mod recipes;
 mod stage;
 mod watched;
+pub mod windows;
 
 pub(crate) use census::fragments_of;
 pub use census::{AttributeKind, AttributeName, Census, Record, StoredAttribute, StoredRun};
@@ -23,5 +25,6 @@ pub(crate) use faults::check as check_records;
 pub use fixture::{Fixture, Recipe, Spec, places};
 pub use inventory::{Inventory, Item};
 pub use mount::{Access, Mounted};
+pub use plant::leak;
 pub use stage::Stage;
 pub use watched::Watched;

@@ -56,7 +56,13 @@ pub fn scan(found: &Found, progress: &dyn Progress, keep: impl FnOnce(&dyn Surve
     // Before the device is read: what is written meanwhile counts as written since.
     longrun_sys::sync_volume(&root).map_err(|errno| failed("syncing the volume")(errno.into()))?;
     let written = written(found);
-    let source = Source { path: point, device: &found.source, mounted: Some((&mount, root)), inside: None };
+    let source = Source {
+        path: point,
+        device: &found.source,
+        mounted: Some((&mount, root)),
+        inside: None,
+        spoils_shadow_copies: false,
+    };
     let survey = longrun_volume::survey_mounted(source, progress)?;
     let gauge = Gauge::from(&survey.layout().fragmentation());
     keep(survey.as_ref());

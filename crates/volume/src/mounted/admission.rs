@@ -160,6 +160,7 @@ mod tests {
             device_number: Some(device),
             mount: Some(mount),
             inside: None,
+            spoils_shadow_copies: false,
         }
     }
 

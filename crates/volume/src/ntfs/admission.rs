@@ -22,8 +22,13 @@ const NO_CLIENT: u16 = 0xffff;
 const CLEAN: u16 = 2;
 
 /// Why the volume must not be changed, in the order in which that is found out; empty when nothing speaks against it.
-/// `is_ours`: it was marked as dirty by a run of ours that was interrupted.
-pub(super) fn refusals(reader: &Reader, scan: &NtfsScan, is_ours: bool) -> Read<Vec<String>> {
+/// `is_ours`: it was marked as dirty by a run of ours that was interrupted. `spoils_shadow_copies`: the user has agreed to that.
+pub(super) fn refusals(
+    reader: &Reader,
+    scan: &NtfsScan,
+    is_ours: bool,
+    spoils_shadow_copies: bool,
+) -> Read<Vec<String>> {
     let mut reasons = Vec::new();
     let information = reader.volume_information()?;
     if information.major != 3 {
@@ -47,9 +52,9 @@ pub(super) fn refusals(reader: &Reader, scan: &NtfsScan, is_ours: bool) -> Read<
             reasons.push(what.into());
         }
     }
-    if scan.has_shadow_copies {
+    if scan.has_shadow_copies && !spoils_shadow_copies {
         let what = "a volume with shadow copies, which blocks that move while Windows is off would make wrong \
-                    (delete them first: vssadmin delete shadows)";
+                    (delete them first: vssadmin delete shadows; or optimize with --spoil-shadow-copies)";
         reasons.push(what.into());
     }
     let mirror = NtfsFile::read(reader as &dyn Records, system::MIRROR)?;

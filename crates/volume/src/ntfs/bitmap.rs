@@ -41,6 +41,11 @@ impl Bitmap {
         }
     }
 
+    /// Whether there are any that were changed since they were asked for last.
+    pub(super) fn is_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
     /// The sectors that were changed since they were asked for last: where each begins in the bitmap, and its bytes.
     pub(super) fn take_changed(&mut self) -> Vec<(u64, Vec<u8>)> {
         let sectors = std::mem::take(&mut self.changed);

@@ -50,7 +50,7 @@ impl FileSystem for Ntfs {
             return Err(VolumeError::Unfinished { path: path.to_owned() });
         }
         let found = scan(&reader, progress).map_err(on)?;
-        let refusal = refusals(&reader, &found, false).map_err(on)?.into_iter().next();
+        let refusal = refusals(&reader, &found, false, source.spoils_shadow_copies).map_err(on)?.into_iter().next();
         Ok(Box::new(Found { scan: found, refusal, names: ByRecords { reader } }))
     }
 
@@ -66,7 +66,7 @@ impl NtfsVolume {
     /// As [`NtfsVolume::open`], and when somebody else uses the device or image.
     pub fn of(target: &Target) -> Result<Self, VolumeError> {
         let (disk, journal) = opened(&KIND, &target.device, target.inside.as_ref(), Access::Write)?;
-        Self::open(&target.given, disk, &journal)
+        Self::open_with(&target.given, disk, &journal, target.spoils_shadow_copies)
     }
 }
 
@@ -108,7 +108,12 @@ impl Survey for Found {
     }
 
     fn into_scan(self: Box<Self>) -> (Scan, Box<dyn Names>) {
-        let scan = Scan::Placed { layout: self.scan.layout, unavailable: ExtentSet::new() };
+        // As a run finds it: what is leaked is freed first.
+        let NtfsScan { mut layout, leaks, .. } = self.scan;
+        if let Some((clusters, _)) = leaks.to_free() {
+            layout.readmit(clusters);
+        }
+        let scan = Scan::Placed { layout, unavailable: ExtentSet::new() };
         (scan, Box::new(self.names))
     }
 }

@@ -10,6 +10,7 @@ mod boot;
 mod fault;
 mod file;
 mod file_system;
+mod leaks;
 mod list;
 mod names;
 mod reader;

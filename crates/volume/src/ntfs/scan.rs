@@ -6,9 +6,11 @@ use super::attribute::{Attribute, Name, kind};
 use super::bitmap::Bitmap;
 use super::fault::{Fault, Read, damaged};
 use super::file::{MFT, NtfsFile, Records, joined, numbered};
+use super::leaks::Leaks;
 use super::names::FileName;
 use super::reader::{Reader, system};
 use super::record::{Record, Reference};
+use super::runs::Map;
 use longrun_engine::Progress;
 use longrun_layout::{Blocks, Extent, FileId, InodeNumber, LayoutBuilder, NO_DIRECTORY, Pin, Run, VolumeLayout};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +55,8 @@ pub(super) struct NtfsScan {
     pub(super) clusters: Bitmap,
     /// Which file records are.
     pub(super) records: Bitmap,
+    /// What of both nothing has. To the layout these clusters are obstacles.
+    pub(super) leaks: Leaks,
 }
 
 struct Collector<'a> {
@@ -64,6 +68,7 @@ struct Collector<'a> {
     hibernation: Option<u64>,
     volume_information: Option<u64>,
     shadow_parents: BTreeSet<u64>,
+    leaks: Leaks,
 }
 
 #[derive(Default)]
@@ -80,7 +85,7 @@ pub(super) fn scan(reader: &Reader, progress: &dyn Progress) -> Read<NtfsScan> {
     if place.is_none() {
         return Err(Fault::Unsupported("a volume whose $Bitmap has no clusters".into()));
     }
-    let (records, _) = reader.bitmap(&NtfsFile::read(reader, MFT)?, kind::BITMAP, reader.count)?;
+    let (records, place_of_records) = reader.bitmap(&NtfsFile::read(reader, MFT)?, kind::BITMAP, reader.count)?;
     let mut collector = Collector {
         reader,
         builder: LayoutBuilder::new(geometry.cluster, Blocks(geometry.clusters)).moving_directories(),
@@ -89,7 +94,11 @@ pub(super) fn scan(reader: &Reader, progress: &dyn Progress) -> Read<NtfsScan> {
         hibernation: None,
         volume_information: None,
         shadow_parents: BTreeSet::new(),
+        leaks: Leaks::default(),
     };
+    if place_of_records.is_none() {
+        collector.leaks.doubt("the list of file records is of an unusual form");
+    }
     collector.sweep(&records, progress)?;
     collector.finish(clusters, records)
 }
@@ -112,10 +121,20 @@ impl Collector<'_> {
             for (number, bytes) in (first..).zip(piece.chunks_exact(size as usize)) {
                 if in_use.is_set(number) {
                     self.record(number, bytes)?;
-                } else if let Ok(record) = Record::decode(number, bytes.to_vec())
-                    && record.is_in_use()
-                {
-                    return damaged(format!("file record {number} is in use and marked as free"));
+                    continue;
+                }
+                match Record::decode(number, bytes.to_vec()) {
+                    Ok(record) if record.is_in_use() => {
+                        return damaged(format!("file record {number} is in use and marked as free"));
+                    }
+                    // Reserved ones that were never in use are not filled in as others are.
+                    Err(_)
+                        if number >= system::FIRST_OTHER
+                            && (bytes.starts_with(b"FILE") || bytes.starts_with(b"BAAD")) =>
+                    {
+                        self.leaks.doubt("a file record that is marked as free is damaged");
+                    }
+                    _ => {}
                 }
             }
             first += count;
@@ -130,6 +149,9 @@ impl Collector<'_> {
         }
         let record = Record::decode(number, bytes.to_vec())?;
         if !record.is_in_use() {
+            if number >= system::FIRST_OTHER {
+                self.leaks.add_record(number);
+            }
             return Ok(());
         }
         let attributes = Attribute::parse_all(record.attributes(), self.reader.geometry.clusters)
@@ -171,6 +193,17 @@ impl Collector<'_> {
             _ if is_strange => Some(Pin::UnknownAttribute),
             _ => None,
         };
+        if is_strange {
+            self.leaks.doubt("a file has an attribute of an unknown kind");
+        }
+        // Where an extent of a stream is lost, nobody knows its clusters. The stream of $BadClus is as long as the volume was once.
+        let is_partly_mapped = |attribute: &Attribute| {
+            let mapped = |map: &Map| self.reader.geometry.bytes(map.end());
+            attribute.outside.as_ref().is_some_and(|map| mapped(map) != attribute.allocated())
+        };
+        if number != system::BAD_CLUSTERS && attributes.iter().any(is_partly_mapped) {
+            self.leaks.doubt("a file has more space than its records map");
+        }
         let directory = name.map_or(NO_DIRECTORY, |name| name.parent.number as u32);
         let mut push = |stream, is_directory, runs: &mut Vec<Run>| {
             let id = FileId { inode: inode(number, stream), generation: u32::from(record.reference().sequence) };
@@ -183,7 +216,7 @@ impl Collector<'_> {
         }
         for (of, stream) in streams {
             let maps = attributes.iter().filter(|attribute| attribute.of == of).filter_map(|a| a.outside.as_ref());
-            let mut runs: Vec<Run> = maps.flat_map(super::runs::Map::runs).collect();
+            let mut runs: Vec<Run> = maps.flat_map(Map::runs).collect();
             let is_index = record.is_directory() && of.kind == kind::INDEX_ALLOCATION;
             push(stream, is_index, &mut runs);
         }
@@ -211,10 +244,11 @@ impl Collector<'_> {
                 return damaged(format!("a cluster from {start} on is in use and marked as free"));
             }
         }
+        self.leaks.find_clusters(&self.claims, &free, self.reader.geometry.clusters);
         free.into_iter().for_each(|piece: Extent| self.builder.push_free(piece));
         let layout = self.builder.build().map_err(|error| Fault::Damaged(error.to_string()))?;
         let has_shadow_copies = self.volume_information.is_some_and(|at| self.shadow_parents.contains(&at));
-        Ok(NtfsScan { layout, hibernation: self.hibernation, has_shadow_copies, clusters, records })
+        Ok(NtfsScan { layout, hibernation: self.hibernation, has_shadow_copies, clusters, records, leaks: self.leaks })
     }
 }
 

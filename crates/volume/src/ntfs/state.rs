@@ -33,6 +33,8 @@ pub(super) struct State {
     /// Which clusters are in use after the next commit, and which are on the disk.
     clusters: Bitmap,
     clusters_on_disk: Bitmap,
+    /// What the first one says is free: asked for with every move.
+    free: ExtentSet,
     bitmap: Map,
     /// The same for file records. The bitmap is a stream of $MFT, and can move.
     records: Bitmap,
@@ -72,6 +74,7 @@ impl State {
         let mirrored = mirror.size() / u64::from(reader.geometry.record);
         let mirror = mirror.outside.clone().unwrap_or_default();
         Ok(Self {
+            free: clusters.free().into_iter().collect(),
             clusters_on_disk: clusters.clone(),
             clusters,
             bitmap,
@@ -89,9 +92,25 @@ impl State {
         })
     }
 
+    /// Frees what nothing has by the next commit. No file refers to it, so that its clusters can be used before that.
+    pub(super) fn free_leaks(&mut self, clusters: &ExtentSet, records: &[u64]) {
+        clusters.iter().for_each(|extent| self.set(extent, false));
+        records.iter().for_each(|number| self.records.set(Extent::new(*number, 1), false));
+    }
+
     /// The free clusters, those included that become free by the next commit.
-    pub(super) fn free(&self) -> Vec<Extent> {
-        self.clusters.free()
+    pub(super) fn free(&self) -> &ExtentSet {
+        &self.free
+    }
+
+    /// Marks clusters as in use, or as free.
+    fn set(&mut self, extent: Extent, in_use: bool) {
+        self.clusters.set(extent, in_use);
+        if in_use {
+            self.free.remove(extent);
+        } else {
+            self.free.insert(extent);
+        }
     }
 
     /// The file as it shall be.
@@ -148,9 +167,9 @@ impl State {
             return fault.map_or(Ok(false), Err);
         };
         self.copies.extend(copied);
-        self.clusters.set(target, true);
+        self.set(target, true);
         for source in sources {
-            self.clusters.set(*source, false);
+            self.set(*source, false);
             self.vacated.insert(*source);
         }
         self.changed.insert(number, Changed { file, composed, spares });
@@ -173,11 +192,12 @@ impl State {
         if self.has_failed {
             return damaged("an earlier commit failed; the next run completes it");
         }
-        if self.changed.is_empty() {
+        if self.changed.is_empty() && !self.clusters.is_changed() && !self.records.is_changed() {
             return Ok(());
         }
         self.mark()?;
         self.reader.disk.flush()?;
+        let witness = self.witness()?;
         // What is taken here is either written or never: after an error there is no second attempt.
         self.has_failed = true;
         let changed = std::mem::take(&mut self.changed);
@@ -193,7 +213,7 @@ impl State {
             for record in &composed.freed {
                 self.records.set(Extent::new(record.number, 1), false);
             }
-            composed.vacated.runs().for_each(|run| self.clusters.set(run.extent(), false));
+            composed.vacated.runs().for_each(|run| self.set(run.extent(), false));
             for record in composed.records.iter().chain(&composed.freed) {
                 self.put_record(record, moved.as_ref(), &mut writes)?;
             }
@@ -207,7 +227,8 @@ impl State {
         let (clusters, records) = (self.clusters.take_changed(), self.records.take_changed());
         self.put_bitmap(&self.bitmap, &clusters, &self.clusters_on_disk, &mut writes)?;
         self.put_bitmap_of_records(mft.as_ref(), &records, &mut writes)?;
-        let copies = std::mem::take(&mut self.copies);
+        let mut copies = std::mem::take(&mut self.copies);
+        copies.extend(witness);
         self.write(&copies, &writes)?;
         self.clusters_on_disk.put_sectors(&clusters);
         self.records_on_disk.put_sectors(&records);
@@ -217,6 +238,21 @@ impl State {
             self.reader.mft = map;
         }
         Ok(())
+    }
+
+    /// The record by which we have marked the volume, as something that was there before: a volume that was restored from a backup
+    /// does not have it, whatever else of the transaction is as it was.
+    fn witness(&self) -> Read<Vec<Copied>> {
+        let record = self.reader.raw_record(system::VOLUME)?;
+        let at = system::VOLUME * record.len() as u64;
+        let mut rest = record.as_slice();
+        let places = self.reader.places(&self.reader.mft, at, record.len() as u64)?;
+        let copied = places.into_iter().map(|(place, length)| {
+            let (here, behind) = rest.split_at_checked(length as usize).unwrap_or((rest, &[]));
+            rest = behind;
+            Copied::new(place, here)
+        });
+        Ok(copied.collect())
     }
 
     /// A transaction: the journal, the volume, the journal again.

@@ -12,7 +12,9 @@ use super::reader::{Reader, system};
 use super::scan::{number_of, scan, stream_of};
 use super::state::State;
 use crate::offline::{CopyError, Journal, Ranges, recover};
-use longrun_engine::{Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
+use longrun_engine::{
+    Exchanged, Leaked, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo,
+};
 use longrun_image::Disk;
 use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
 use std::path::{Path, PathBuf};
@@ -28,6 +30,7 @@ pub struct NtfsVolume {
     info: VolumeInfo,
     buffer: Vec<u8>,
     was_interrupted: bool,
+    leaked: Leaked,
 }
 
 impl NtfsVolume {
@@ -36,6 +39,16 @@ impl NtfsVolume {
     /// # Errors
     /// [`VolumeError`] with the reason why this volume must not be changed (now); nothing was changed but by the completion.
     pub fn open(path: &Path, disk: Arc<dyn Disk>, journal: &Path) -> Result<Self, VolumeError> {
+        Self::open_with(path, disk, journal, false)
+    }
+
+    /// As [`Self::open`]; with `spoils_shadow_copies` a volume with shadow copies is not refused: they become wrong.
+    pub(super) fn open_with(
+        path: &Path,
+        disk: Arc<dyn Disk>,
+        journal: &Path,
+        spoils_shadow_copies: bool,
+    ) -> Result<Self, VolumeError> {
         let on = |fault: Fault| fault.on(path);
         let geometry = Geometry::read(&*disk).map_err(on)?;
         let found = recover(&KIND, path, journal, &*disk)?;
@@ -43,9 +56,9 @@ impl NtfsVolume {
         let reader = Reader::open(disk).map_err(on)?;
         let mark = reader.raw_record(system::VOLUME).map_err(on)?;
         let is_marked = found.as_ref().is_some_and(|journal| journal.has_marked(&mark));
-        let scan = scan(&reader, &NoProgress).map_err(on)?;
+        let mut scan = scan(&reader, &NoProgress).map_err(on)?;
         check_mirror(&reader, &scan.records).map_err(on)?;
-        if let Some(what) = refusals(&reader, &scan, is_marked).map_err(on)?.into_iter().next() {
+        if let Some(what) = refusals(&reader, &scan, is_marked, spoils_shadow_copies).map_err(on)?.into_iter().next() {
             return Err(VolumeError::Unsupported { path: path.to_owned(), what });
         }
         let create = || Journal::create(journal, geometry.serial, reader.disk.length());
@@ -55,10 +68,17 @@ impl NtfsVolume {
             source,
         })?;
         let device = reader.disk.path().to_owned();
-        let state = State::new(reader, scan.clusters, scan.records, journal, is_marked).map_err(on)?;
+        let mut state = State::new(reader, scan.clusters, scan.records, journal, is_marked).map_err(on)?;
+        let bytes = Bytes(geometry.bytes(scan.leaks.clusters().total().0));
+        let mut leaked = Leaked { kept: bytes, why_kept: scan.leaks.why_kept(), ..Leaked::default() };
+        if let Some((clusters, records)) = scan.leaks.to_free() {
+            state.free_leaks(clusters, records);
+            scan.layout.readmit(clusters);
+            leaked = Leaked { freed: bytes, records: records.len() as u64, ..Leaked::default() };
+        }
         let info = VolumeInfo { target: path.to_owned(), device, filesystem: NTFS.into() };
         let (opened, owned) = (Some(scan.layout), ExtentSet::new());
-        Ok(Self { state: Some(state), opened, owned, info, buffer: Vec::new(), was_interrupted })
+        Ok(Self { state: Some(state), opened, owned, info, buffer: Vec::new(), was_interrupted, leaked })
     }
 
     /// The disk, and the ranges of it that are free.
@@ -97,6 +117,10 @@ impl Volume for NtfsVolume {
         self.was_interrupted
     }
 
+    fn leaked(&self) -> Leaked {
+        self.leaked
+    }
+
     fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
         self.commit()?;
         let mut layout = match self.opened.take() {
@@ -113,7 +137,7 @@ impl Volume for NtfsVolume {
     }
 
     fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
-        let free: Blocks = self.state()?.free().iter().map(|piece| piece.length).sum();
+        let free = self.state()?.free().total();
         Ok(free.saturating_sub(self.owned.total()))
     }
 
@@ -124,14 +148,11 @@ impl Volume for NtfsVolume {
 
 impl Placed for NtfsVolume {
     fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
-        let mut got = ExtentSet::new();
-        for piece in self.state()?.free() {
-            got.extend(wanted.overlapping(piece).collect::<Vec<_>>());
-        }
-        let vacated = self.state()?.vacated.clone();
-        vacated.iter().chain(self.owned.iter()).for_each(|taken| {
-            got.remove(taken);
-        });
+        let state = self.state.as_ref().ok_or(VolumeError::Interrupted)?;
+        let mut got: ExtentSet = wanted.iter().flat_map(|part| state.free().overlapping(part)).collect();
+        let taken = |part| state.vacated.overlapping(part).chain(self.owned.overlapping(part));
+        let taken: Vec<Extent> = wanted.iter().flat_map(taken).collect();
+        taken.into_iter().for_each(|part| _ = got.remove(part));
         self.owned.extend(got.iter());
         Ok(got)
     }

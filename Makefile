@@ -16,7 +16,7 @@ fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-hostile trimming crash fuzz install uninstall site clean
+.PHONY: help build run test test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-images torture-hostile trimming crash fuzz install uninstall site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -138,7 +138,13 @@ torture: ## Every kind of writer beside an optimizer, on each file system (ARGS=
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) torture $(ARGS)
+	$(MAKE) torture-images
 	$(MAKE) torture-hostile
+
+torture-images: ## Longrun and QEMU killed at random moments of work on virtual disks (KILLS="--runs 30 --seed 7")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	$(as_root) $(lab) kills $(KILLS)
 
 torture-hostile: ## A user without privileges and stuck volumes beside the service, with fsx, fio and stress-ng as judges (HOSTILE="--seconds 600 --seed 7 --filesystem xfs"; installs fsx when missing)
 	@scripts/prepare.sh hostile

@@ -16,7 +16,7 @@ fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test web-check test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-power torture-hostile trimming crash fuzz install uninstall deb rpm vendor test-packages site clean
+.PHONY: help build run test web-check test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-power torture-images torture-hostile trimming crash fuzz install uninstall deb rpm vendor test-packages site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -153,12 +153,18 @@ torture: ## Every kind of writer beside an optimizer, on each file system (ARGS=
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) torture $(ARGS)
-	$(MAKE) torture-power
+	$(MAKE) torture-power MOMENTS=$(or $(MOMENTS),500)
+	$(MAKE) torture-images
 	$(MAKE) torture-hostile
 
-torture-power: ## Power lost before every single write of runs on NTFS volumes, a move of the MFT and leaked clusters included (hours; MOMENTS=500 for so many)
+torture-power: ## Power lost before every single write of runs on unmounted NTFS and ext4 volumes, a move of the MFT and leaked clusters included (hours; MOMENTS=500 for so many)
 	@scripts/prepare.sh test
-	LONGRUN_NTFS_CUTS=$(or $(MOMENTS),all) cargo test --locked $(test_runner) -p longrun-lab --test ntfs_power -- --nocapture loop_power_lost
+	LONGRUN_CUTS=$(or $(MOMENTS),all) cargo test --locked $(test_runner) -p longrun-lab --test ntfs_power --test ext4_offline -- --nocapture loop_power_lost
+
+torture-images: ## Longrun and QEMU killed at random moments of work on virtual disks (KILLS="--runs 30 --seed 7")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	$(as_root) $(lab) kills $(KILLS)
 
 torture-hostile: ## A user without privileges and stuck volumes beside the service, with fsx, fio and stress-ng as judges (HOSTILE="--seconds 600 --seed 7 --filesystem xfs"; installs fsx when missing)
 	@scripts/prepare.sh hostile

@@ -69,7 +69,7 @@ pub enum Command {
     /// SIGTERM and SIGHUP it stops after the current slice; the next run goes on from there.
     ///
     /// Of disk images and unmounted NTFS volumes it gives back what is free by their own bitmap. Images that keep their space
-    /// (VMDK, VHDX, VHD, VDI) are written with zeros there, which a conversion leaves out.
+    /// (VMDK, VHDX, VHD, VDI) are written with zeros there; --compact then rewrites the image without them.
     Reclaim(reclaim::ReclaimArgs),
     /// Draw a map of a volume, or name the owner of a block
     ///

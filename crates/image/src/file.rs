@@ -9,6 +9,7 @@ use longrun_layout::Bytes;
 use longrun_sys::{ByteRange, Errno, FlockOperation, LockFile, OFlags};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,11 +51,16 @@ impl FileDisk {
     /// # Errors
     /// [`ImageError::InUse`] when somebody uses it; others when it cannot be opened or examined.
     pub fn open(path: &Path, access: Access) -> Result<Self, ImageError> {
+        Self::open_as(path, path, access)
+    }
+
+    /// The same. `name` is what errors call it.
+    pub(crate) fn open_as(path: &Path, name: &Path, access: Access) -> Result<Self, ImageError> {
         if access == Access::Read {
-            return Self::open_unlocked(path, path, access);
+            return Self::open_unlocked(path, name, access);
         }
         let open = || {
-            let disk = Self::open_unlocked(path, path, access)?;
+            let disk = Self::open_unlocked(path, name, access)?;
             disk.claim()?;
             Ok(disk)
         };
@@ -150,6 +156,21 @@ impl FileDisk {
     /// Whether `path` still leads to it.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         fs::metadata(path).is_ok_and(|meta| Identity::of(&meta) == Some(self.identity))
+    }
+
+    /// Whether `other` is the same file.
+    pub(crate) fn is_same(&self, other: &File) -> bool {
+        other.metadata().is_ok_and(|meta| Identity::of(&meta) == Some(self.identity))
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        self.file.file()
+    }
+
+    /// A name that leads to it even when another file has its name.
+    pub(crate) fn kernel_path(&self) -> PathBuf {
+        let number = self.file().as_raw_fd().to_string();
+        Path::new("/proc").join(std::process::id().to_string()).join("fd").join(number)
     }
 
     pub(crate) fn is_device(&self) -> bool {

@@ -105,7 +105,7 @@ pub(crate) fn identify(disk: &dyn Disk) -> Result<Description, ImageError> {
 }
 
 /// At most `length` bytes: up to the end of the disk.
-fn read(disk: &dyn Disk, at: u64, length: usize) -> Result<Vec<u8>, ImageError> {
+pub(crate) fn read(disk: &dyn Disk, at: u64, length: usize) -> Result<Vec<u8>, ImageError> {
     let rest = usize::try_from(disk.length().0.saturating_sub(at)).unwrap_or(usize::MAX);
     let mut found = vec![0; length.min(rest)];
     if found.is_empty() {

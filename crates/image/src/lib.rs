@@ -4,6 +4,7 @@
 //! Of file systems it knows only the signatures that tell a volume from a partition table.
 
 mod bytes;
+mod compact;
 mod daemon;
 mod disk;
 mod error;
@@ -18,6 +19,7 @@ mod partitions;
 mod private;
 mod users;
 
+pub use compact::{CompactError, Compacted, Step, check_compactable, compact};
 pub use disk::{Disk, Part};
 pub use error::ImageError;
 pub use file::{Access, FileDisk};

@@ -15,9 +15,9 @@ use kernels_command::{KernelsArguments, run_kernels};
 use longrun_ageing::Recipe;
 use longrun_bench::{Parameters, Profile};
 use longrun_lab::{
-    BenchSettings, CrashSettings, FileSystemKind, Filling, FreeSpaceKind, LoopVolume, Medium, Optimizer, Phase,
-    PreventionSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash, fill_beside,
-    longrun_binary, prevention, prevention_report, scan, soak, torture, trim_torture,
+    BenchSettings, CrashSettings, FileSystemKind, Filling, FreeSpaceKind, KillSettings, LoopVolume, Medium, Optimizer,
+    Phase, PreventionSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash,
+    fill_beside, kills, longrun_binary, prevention, prevention_report, scan, soak, torture, trim_torture,
 };
 use longrun_layout::Bytes;
 use on_disks::{DiskArguments, InvisibilityArguments, LayoutsArguments, run_disk, run_invisibility, run_layouts};
@@ -135,6 +135,18 @@ enum Command {
     /// Plan for simulated files; started by the laboratory itself.
     #[command(name = longrun_lab::PLAN_COMMAND, hide = true)]
     PlanManyFiles(PlanArguments),
+    /// Kill Longrun, and the programs of QEMU that it starts, at random moments of work on disk images with NTFS.
+    Kills {
+        /// Kill this often.
+        #[arg(long, default_value_t = 30)]
+        runs: u64,
+        /// Seed of the first run; each further run has the next one.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Set the size of the disks in MiB.
+        #[arg(long, default_value_t = 128)]
+        mebibytes: u64,
+    },
     /// Check that everything works on the running kernel; for virtual machines with other kernels.
     Kernels(KernelsArguments),
     /// Provide a block device that is as slow as a real disk, until interrupted. Measurements on it are modelled.
@@ -343,6 +355,19 @@ fn run() -> Result<()> {
         Command::PlanManyFiles(arguments) => arguments.run()?,
         Command::Hostile(arguments) => run_hostile(arguments)?,
         Command::HostileUser(arguments) => arguments.run()?,
+        Command::Kills { runs, seed, mebibytes } => {
+            let (mut survived, mut at_work) = (0, 0);
+            kills(&KillSettings { seed, runs, mebibytes }, &mut |kill| {
+                survived += 1;
+                at_work += u32::from(kill.at_work);
+                // A closed standard output must not end the test.
+                let _ = writeln!(out, "{survived}/{runs} {}", serde_json::to_string(kill).unwrap_or_default());
+            })?;
+            writeln!(
+                out,
+                "{survived} kills survived ({at_work} during work): 0 files changed, every image and volume clean"
+            )?;
+        }
         Command::Kernels(arguments) => run_kernels(arguments)?,
         Command::Disk(arguments) => run_disk(&arguments)?,
         Command::Layouts(arguments) => run_layouts(arguments)?,

@@ -135,7 +135,7 @@ fn loop_ext4_of_every_make_is_optimized_unmounted_and_only_places_change() {
 }
 
 /// States of one run that power losses leave, judged after the next opening, or as they are found when there is no journal.
-fn cut(mkfs: &[&str], with_journal: bool, moments: usize, states: usize) -> Result<usize> {
+fn cut(mkfs: &[&str], with_journal: bool, cuts: Cuts) -> Result<usize> {
     let (volume, expected) = crowded(24, mkfs, 250)?;
     let directory = tempfile::tempdir()?;
     let journal = directory.path().join("journal");
@@ -147,9 +147,8 @@ fn cut(mkfs: &[&str], with_journal: bool, moments: usize, states: usize) -> Resu
     drop(offline);
     watched.note();
     let mut stage = Stage::new()?;
-    let seed = fastrand::u64(..);
     let mut number = 0;
-    let tally = Cuts::some(seed, moments, states).judge(&disk, |cut, state| {
+    let tally = cuts.judge(&disk, |cut, state| {
         let state = Arc::new(state);
         for held in watched.journals(cut.at) {
             number += 1;
@@ -172,22 +171,22 @@ fn cut(mkfs: &[&str], with_journal: bool, moments: usize, states: usize) -> Resu
         }
         Ok(())
     });
-    let tally = tally.with_context(|| format!("seed {seed}"))?;
+    let tally = tally.context("a state that is not good")?;
     eprintln!("{mkfs:?}: {tally:?} of {} events", disk.events());
     Ok(number)
 }
 
 #[test]
 fn loop_power_lost_at_any_moment_of_an_offline_run_leaves_a_clean_ext4_with_every_byte() {
-    let states = cut(&[], true, 30, 3).unwrap();
+    let states = cut(&[], true, Cuts::sample(30, 3)).unwrap();
     assert!(states >= 60, "{states}");
-    cut(&["-b", "1024"], true, 15, 3).unwrap();
-    cut(&["-O", "^metadata_csum,^uninit_bg"], true, 10, 3).unwrap();
+    cut(&["-b", "1024"], true, Cuts::sample(15, 3)).unwrap();
+    cut(&["-O", "^metadata_csum,^uninit_bg"], true, Cuts::sample(10, 3)).unwrap();
 }
 
 #[test]
 fn loop_without_the_journal_a_power_loss_damages_an_ext4_that_is_worked_on_unmounted() {
-    let error = cut(&[], false, 60, 4).unwrap_err();
+    let error = cut(&[], false, Cuts::sample(60, 4)).unwrap_err();
     eprintln!("{error:#}");
     assert!(format!("{error:#}").contains("e2fsck"), "{error:#}");
 }

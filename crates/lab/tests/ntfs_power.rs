@@ -10,41 +10,38 @@ use longrun_lab::oracle::ntfs as oracle;
 use longrun_layout::Extent;
 use longrun_planner::Mode;
 use longrun_volume::ntfs::NtfsVolume;
+use longrun_volume::thin::Thinned;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Has more moments than a sample looked at: so many, or with the value "all" each, so that every prefix of what was written is among them
-/// (`make torture-power`: hours).
-const MOMENTS: &str = "LONGRUN_NTFS_CUTS";
-
-fn optimize(volume: &mut NtfsVolume) -> Result<()> {
+fn optimize(volume: &mut dyn Placed) -> Result<()> {
     let settings = Settings { mode: Mode::Full, ..Settings::default() };
     longrun_engine::placed::optimize(volume, &settings, &mut Unobserved)?;
     Ok(())
 }
 
-/// So many moments of a run, or all; of each at most so many states.
-fn cuts(moments: usize, states: usize) -> Cuts {
-    let seed = fastrand::u64(..);
-    match std::env::var(MOMENTS) {
-        Ok(all) if all == "all" => Cuts::every(seed, 4),
-        Ok(number) => Cuts::some(seed, number.parse().unwrap(), 4),
-        Err(_) => Cuts::some(seed, moments, states),
-    }
-}
-
 /// States of one run that power losses leave, judged after the next opening, or as they are found when there is no journal.
 fn cut(fixture: &Fixture, with_journal: bool, cuts: Cuts) -> Result<usize> {
+    cut_on(fixture, false, with_journal, cuts)
+}
+
+/// The same; on a thin disk what files leave is discarded.
+fn cut_on(fixture: &Fixture, is_thin: bool, with_journal: bool, cuts: Cuts) -> Result<usize> {
     let expected = Inventory::of(&fixture.image())?;
     let directory = tempfile::tempdir()?;
     let journal = directory.path().join("journal");
     let disk = Arc::new(MemoryDisk::new(fixture.read()?));
     let watched = Arc::new(Watched::new(Arc::clone(&disk), &journal));
-    let mut volume = NtfsVolume::open(Path::new("cut"), Arc::clone(&watched) as Arc<dyn Disk>, &journal)?;
-    optimize(&mut volume)?;
+    let volume = NtfsVolume::open(Path::new("cut"), Arc::clone(&watched) as Arc<dyn Disk>, &journal)?;
+    let mut volume: Box<dyn Placed> = Box::new(volume);
+    if is_thin {
+        volume = Box::new(Thinned::new(volume, Arc::clone(&watched) as Arc<dyn Disk>));
+    }
+    optimize(&mut *volume)?;
     drop(volume);
     watched.note();
+    ensure!(is_thin == (watched.discards() > 0), "the test proves nothing");
     let mut stage = Stage::new()?;
     let mut number = 0;
     let tally = cuts.judge(&disk, |cut, state| {
@@ -81,10 +78,16 @@ fn cut(fixture: &Fixture, with_journal: bool, cuts: Cuts) -> Result<usize> {
 
 #[test]
 fn loop_power_lost_at_any_moment_leaves_a_clean_volume_with_every_byte() {
-    let states = cut(&Fixture::make(Spec::small()).unwrap(), true, cuts(40, 3)).unwrap();
+    let states = cut(&Fixture::make(Spec::small()).unwrap(), true, Cuts::sample(40, 3)).unwrap();
     assert!(states >= 100, "{states}");
     // Where the list of $MFT's own extents has to be rewritten while $MFT moves.
-    cut(&Fixture::make(Spec::fragmented_mft()).unwrap(), true, cuts(10, 3)).unwrap();
+    cut(&Fixture::make(Spec::fragmented_mft()).unwrap(), true, Cuts::sample(10, 3)).unwrap();
+}
+
+#[test]
+fn loop_power_lost_on_thin_storage_where_what_files_leave_is_discarded_costs_no_byte() {
+    let states = cut_on(&Fixture::make(Spec::small()).unwrap(), true, true, Cuts::sample(40, 3)).unwrap();
+    assert!(states >= 100, "{states}");
 }
 
 #[test]
@@ -119,7 +122,7 @@ fn loop_mft_can_be_the_first_that_moves_and_power_be_lost_then() {
 #[test]
 fn loop_without_the_journal_power_losses_damage_the_volume() {
     let fixture = Fixture::make(Spec::small()).unwrap();
-    let error = format!("{:#}", cut(&fixture, false, cuts(400, 4)).unwrap_err());
+    let error = format!("{:#}", cut(&fixture, false, Cuts::sample(400, 4)).unwrap_err());
     eprintln!("{error}");
 }
 
@@ -134,5 +137,5 @@ fn loop_power_lost_while_leaked_clusters_are_freed_and_used_leaves_a_clean_volum
     let leak_one = |record: &u64| leak(&fixture.image(), &[], &[*record]).is_ok();
     assert!((64..*end).filter(|record| !census.records.contains_key(record)).any(|record| leak_one(&record)));
     oracle::check(&fixture.image()).unwrap_err();
-    assert!(cut(&fixture, true, cuts(16, 3)).unwrap() > 20);
+    assert!(cut(&fixture, true, Cuts::sample(16, 3)).unwrap() > 20);
 }

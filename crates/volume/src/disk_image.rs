@@ -6,7 +6,7 @@ use crate::inside::PrivateMount;
 use crate::offline::journal_of;
 use crate::probe::{self, Content};
 use crate::target::{Inside, Subject};
-use crate::{Target, file_systems};
+use crate::{Target, file_systems, thin};
 use longrun_engine::VolumeError;
 use longrun_image::{Access, Disk, FileDisk, Format, ImageError, Part, open_image, read_partitions};
 use longrun_layout::Bytes;
@@ -75,6 +75,15 @@ pub fn is_disk(path: &Path) -> bool {
     has_vhd_footer(&disk) || read_partitions(&disk).is_ok_and(|partitions| !partitions.is_empty())
 }
 
+/// Whether to read the disk at `path` means to mount a volume on it, which is so on raw ones only. Starts no program.
+#[must_use]
+pub fn mounts_something(path: &Path) -> bool {
+    let content = std::fs::File::open(path).and_then(|file| probe::identify(&file));
+    let may_be_raw = matches!(content, Ok(Content::Container(name)) if !name.contains("image"));
+    let disk = (may_be_raw && is_disk(path)).then(|| DiskImage::open(path, Access::Read));
+    disk.is_some_and(|disk| disk.is_ok_and(|disk| disk.volumes.iter().any(|volume| disk.mounts(volume))))
+}
+
 /// A VHD of fixed size has its signature at its end only.
 fn has_vhd_footer(disk: &dyn Disk) -> bool {
     const FOOTER: u64 = 512;
@@ -135,13 +144,14 @@ impl DiskImage {
             let part = Part::new(Arc::clone(&self.disk), volume.start, volume.length);
             let disk: Arc<dyn Disk> = Arc::new(part.ok_or_else(|| unsupported("a partition outside of the disk"))?);
             let journal = journal_of(offline, &self.path, volume.number, &*disk);
+            let is_thin = thin::is_thin(&self.path, self.format, self.disk.length());
             let target = Target {
                 given,
                 subject: Subject::Image,
                 device: self.path.clone(),
                 device_number: None,
                 mount: None,
-                inside: Some(Inside { disk, journal }),
+                inside: Some(Inside { disk, journal, is_thin }),
                 spoils_shadow_copies: false,
             };
             return Ok(Opened { target, _mount: None });

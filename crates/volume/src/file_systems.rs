@@ -3,15 +3,18 @@
 use crate::file_system::FileSystem;
 use crate::mend::{Limits, MendError, Mended, Place};
 use crate::mounted::admission::refuse_growing;
-use crate::offline::{GivenBack, Kind};
+use crate::offline::{GivenBack, Kind, is_interrupted, opened};
 use crate::survey::{Names, Source, Survey};
-use crate::target::node_number;
+use crate::target::{Inside, Subject, node_number};
+use crate::thin::{self, Thinned};
 use crate::{Target, btrfs, ext2, ext4, ntfs, probe, xfs};
 use longrun_engine::{Observer, Opened, Progress, VolumeError};
+use longrun_image::{Access, Format};
 use longrun_layout::Bytes;
 use longrun_sys::FileHandle;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 /// All of them. What is not here can be analyzed file by file.
 static ALL: &[&dyn FileSystem] = &[&ext4::Ext4, &xfs::Xfs, &btrfs::Btrfs, &ext2::Ext2, &ntfs::Ntfs];
@@ -38,6 +41,15 @@ pub fn is_offline(target: &Target) -> bool {
 /// [`VolumeError`]: the volume must not be changed (now), or the storage failed. What was given back before stays so.
 pub fn give_back(target: &Target, least: Bytes, progress: &dyn Progress) -> Result<GivenBack, VolumeError> {
     required(target)?.give_back(target, least, progress)
+}
+
+/// Whether an interrupted run has left something on a volume that [`is_offline`], which the next one completes.
+#[must_use]
+pub fn is_unfinished(target: &Target) -> bool {
+    let kind = of(target).and_then(FileSystem::offline);
+    let found =
+        kind.and_then(|kind| Some((kind, opened(kind, &target.device, target.inside.as_ref(), Access::Read).ok()?)));
+    found.is_some_and(|(kind, (disk, journal))| is_interrupted(kind, &journal, &*disk))
 }
 
 /// That of a target. What is not mounted is known by its signature; without one, ext4's reader says what is there instead.
@@ -92,7 +104,25 @@ pub fn open(target: &Target) -> Result<Opened, VolumeError> {
     {
         refuse_growing(&target.given, device)?;
     }
-    required(target)?.open(target)
+    let known = required(target)?;
+    let alone = alone(target, known)?;
+    let target = alone.as_ref().unwrap_or(target);
+    match (known.open(target)?, &target.inside) {
+        (Opened::Placed(volume), Some(inside)) if inside.is_thin => {
+            Ok(Opened::Placed(Box::new(Thinned::new(volume, Arc::clone(&inside.disk)))))
+        }
+        (opened, _) => Ok(opened),
+    }
+}
+
+/// The target of a volume that is the whole of a raw image and is not mounted, with the image open: as those are that are on a disk.
+fn alone(target: &Target, known: &dyn FileSystem) -> Result<Option<Target>, VolumeError> {
+    let is_whole = target.subject == Subject::Image && target.mount.is_none() && target.inside.is_none();
+    let Some(kind) = known.offline().filter(|_| is_whole) else { return Ok(None) };
+    let (disk, journal) = opened(kind, &target.device, None, Access::Write)?;
+    let is_thin = thin::is_thin(&target.device, Format::Raw, disk.length());
+    let inside = Some(Inside { disk, journal, is_thin });
+    Ok(Some(Target { inside, ..target.clone() }))
 }
 
 /// Reads the volume of `target` as a whole, from its device or image or through its mount.

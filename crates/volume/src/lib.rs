@@ -21,11 +21,13 @@ pub mod reclaim;
 mod remap;
 pub mod survey;
 pub mod target;
+pub mod thin;
 pub mod walk;
 pub mod xfs;
 
 pub use file_systems::{
-    file_system_name, give_back, is_offline, is_readable_as_a_whole, mend_file, namer, open, survey, survey_mounted,
+    file_system_name, give_back, is_offline, is_readable_as_a_whole, is_unfinished, mend_file, namer, open, survey,
+    survey_mounted,
 };
 pub use offline::GivenBack;
 pub use reclaim::Reclaim;

@@ -54,6 +54,8 @@ pub struct Inside {
     pub disk: Arc<dyn Disk>,
     /// Where a journal of changes is kept.
     pub journal: PathBuf,
+    /// Whether the image grows by what is written to free space, so that what files leave is to be given back.
+    pub is_thin: bool,
 }
 
 impl fmt::Debug for Inside {
@@ -64,7 +66,7 @@ impl fmt::Debug for Inside {
 
 impl PartialEq for Inside {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.disk, &other.disk) && self.journal == other.journal
+        Arc::ptr_eq(&self.disk, &other.disk) && (&self.journal, self.is_thin) == (&other.journal, other.is_thin)
     }
 }
 

@@ -20,6 +20,14 @@ pub struct ReclaimArgs {
     /// Consolidate the free space first, as optimize --mode full does, if otherwise more than a tenth of it cannot be given back
     #[arg(long)]
     pub consolidate: bool,
+    /// Rewrite the disk image afterwards, so that it becomes smaller in any format
+    ///
+    /// VMDK, VHDX, VHD and VDI keep the space that they have. This writes a new image beside the old one without what is zeros,
+    /// compares the two, and puts the new one in the old one's place, with the same owner, permissions, attributes and identity.
+    /// It needs qemu-img, and as much free space as the image takes. Images with snapshots, bitmaps or compressed blocks inside, of
+    /// several files or of fixed size are refused.
+    #[arg(long)]
+    pub compact: bool,
     /// Give back at most this much in a second (500M)
     #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
     pub rate: Option<Bytes>,

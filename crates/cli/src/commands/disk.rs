@@ -4,6 +4,7 @@
 
 use crate::exit::{Failure, Status};
 use crate::progress::Watch;
+use crate::report::compaction::Compaction;
 use crate::report::{print, print_json};
 use crate::text::{counted, printable, printable_path, size};
 use longrun_engine::VolumeError;
@@ -29,6 +30,9 @@ struct OfDisk<T> {
     #[serde(skip_serializing_if = "Option::is_none")]
     in_use: Option<String>,
     volumes: Vec<OfVolume<T>>,
+    /// What was done with the image as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compaction: Option<Compaction>,
 }
 
 #[derive(Serialize)]
@@ -70,13 +74,29 @@ impl Disk {
         Self { machine_is_off, ..self }
     }
 
+    /// The image or device.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Does `act` for each volume on it, and goes on when it fails for one. Ends with the first failure, or with a
     /// refusal when nothing on the disk is a volume that can be worked on.
     pub fn on_each<T: Serialize>(
         &self,
         access: Access,
         json: bool,
+        act: impl FnMut(&Target, &mut Watch) -> Result<Outcome<T>, Failure>,
+    ) -> Result<(), Failure> {
+        self.on_each_and_whole(access, json, act, |_| Ok(None))
+    }
+
+    /// The same, and then, when nothing has failed, does `whole` with the image, which is closed by then.
+    pub fn on_each_and_whole<T: Serialize>(
+        &self,
+        access: Access,
+        json: bool,
         mut act: impl FnMut(&Target, &mut Watch) -> Result<Outcome<T>, Failure>,
+        whole: impl FnOnce(&mut Watch) -> Result<Option<Compaction>, Failure>,
     ) -> Result<(), Failure> {
         let mut disk = DiskImage::open(&self.path, access)?;
         disk.machine_is_off = self.machine_is_off;
@@ -131,14 +151,24 @@ impl Disk {
                 break;
             }
         }
-        if json {
-            let (format, snapshots) = (disk.format.to_string(), disk.snapshots);
-            let in_use = disk.in_use.clone();
-            print_json(&OfDisk { target: disk.path.clone(), format, snapshots, in_use, volumes: told })?;
-        }
         if first.is_ok() && !done {
             let text = format!("{}: no volume on it can be worked on", self.path.display());
-            return Err(Failure::new(Status::Refused, text));
+            first = Err(Failure::new(Status::Refused, text));
+        }
+        let (format, snapshots, in_use) = (disk.format.to_string(), disk.snapshots, disk.in_use.clone());
+        // Its locks end with it.
+        drop(disk);
+        let compaction = match first {
+            Ok(()) => whole(&mut watch).unwrap_or_else(|failure| {
+                first = Err(failure);
+                None
+            }),
+            Err(_) => None,
+        };
+        watch.finish();
+        if json {
+            let target = self.path.clone();
+            print_json(&OfDisk { target, format, snapshots, in_use, volumes: told, compaction })?;
         }
         first
     }

@@ -12,7 +12,7 @@ use longrun_engine::ScanProgress;
 use longrun_image::Access;
 use longrun_layout::{Bytes, Fragmentation};
 use longrun_volume::Target;
-use longrun_volume::disk_image::{DiskImage, VolumeOnDisk, is_disk};
+use longrun_volume::disk_image::{DiskImage, VolumeOnDisk, is_disk, mounts_something};
 use longrun_volume::target::Subject;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -69,14 +69,15 @@ impl From<Fragmentation> for Figures {
 
 /// Finds and prints them.
 pub fn run(args: &ImagesArgs) -> Result<(), Failure> {
-    if longrun_sys::is_root() {
-        longrun_sys::own_mount_namespace().map_err(|error| Failure::new(Status::Failed, error.to_string()))?;
-    }
-    let mut watch = Watch::start()?;
-    watch.phase("looking for images", Unit::Steps);
     let mut files = Vec::new();
     find(&args.directory, args.recursive, &mut files).map_err(|e| Failure::io(&args.directory, "reading it", &e))?;
     files.sort();
+    // Only the first thread can do that.
+    if longrun_sys::is_root() && files.iter().any(|path| mounts_something(path)) {
+        longrun_sys::own_mount_namespace().map_err(|error| Failure::new(Status::Failed, error.to_string()))?;
+    }
+    let mut watch = Watch::start()?;
+    watch.phase("reading images", Unit::Steps);
     let images: Vec<Image> = files.iter().filter_map(|path| examine(path, &mut watch)).collect();
     watch.finish();
     if args.json { print_json(&images) } else { print(&table(&images)) }

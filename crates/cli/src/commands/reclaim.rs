@@ -1,5 +1,6 @@
 //! `reclaim`: gives the free space of a mounted volume back to what lies below it.
 
+mod compact;
 mod image;
 
 use super::disk::Disk;
@@ -29,16 +30,26 @@ pub fn run(args: &ReclaimArgs) -> Result<(), Failure> {
     if let Some(disk) = Disk::find(&args.target) {
         let access = if args.dry_run { Access::Read } else { Access::Write };
         let disk = disk.of_machine_that_is_off(args.machine_is_off);
-        return disk.on_each(access, args.json, |target, watch| image::on_volume(args, target, watch));
+        compact::check(args, disk.path())?;
+        let act = |target: &Target, watch: &mut Watch| image::on_volume(args, target, watch);
+        return disk.on_each_and_whole(access, args.json, act, |watch| compact::run(args, disk.path(), watch));
     }
     let target = Target::resolve(&args.target)?;
     if longrun_volume::is_offline(&target) {
+        compact::check(args, &target.device)?;
         let mut watch = Watch::start_for(&ANSWERS)?;
-        let (given, end) = image::on_volume(args, &target, &mut watch)?;
+        let (mut given, mut end) = image::on_volume(args, &target, &mut watch)?;
+        if end.is_ok() {
+            end = compact::run(args, &target.device, &watch).map(|compaction| given.compaction = compaction);
+        }
         if args.json {
             print_json(&given)?;
         }
         return end;
+    }
+    if args.compact {
+        let text = "--compact is for disk images; this is a volume that is mounted, or to be mounted";
+        return Err(Failure::new(Status::Usage, format!("{}: {text}", target.given.display())));
     }
     if matches!(target.subject, Subject::File | Subject::Directory) {
         let text = "the free space belongs to the whole volume; name its mount point";

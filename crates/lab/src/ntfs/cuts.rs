@@ -119,6 +119,26 @@ impl Cuts {
     /// Names one cut, as a failed run printed it, to which a run is confined. Everything else must be the same as then.
     pub const VARIABLE: &str = "LONGRUN_CUT";
 
+    /// How many moments of a run a campaign looks at: a number, or "all", so that every prefix of what was written is among them.
+    pub const MOMENTS: &str = "LONGRUN_CUTS";
+
+    /// Before so many events, or as many as [`Self::MOMENTS`] says, in at most so many states each, with a seed of its own.
+    ///
+    /// # Panics
+    /// When the variable is no number.
+    #[must_use]
+    pub fn sample(moments: usize, states_each: usize) -> Self {
+        let seed = fastrand::u64(..);
+        match std::env::var(Self::MOMENTS).as_deref() {
+            Ok("all") => Self::every(seed, 4),
+            Ok(number) => match number.parse() {
+                Ok(moments) => Self::some(seed, moments, 4),
+                Err(_) => unreachable!("{} is {number:?}; it can be a number or \"all\"", Self::MOMENTS),
+            },
+            Err(_) => Self::some(seed, moments, states_each),
+        }
+    }
+
     /// Before every event and after the last, in at most so many states each.
     #[must_use]
     pub const fn every(seed: u64, states_each: usize) -> Self {

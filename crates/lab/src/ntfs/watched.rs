@@ -7,6 +7,7 @@ use longrun_layout::Bytes;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a journal held; `None` where there was no such file.
@@ -18,13 +19,20 @@ pub struct Watched {
     journal: PathBuf,
     /// By the number of the event before which it was found so.
     seen: Mutex<Vec<(usize, Held)>>,
+    discards: AtomicU64,
 }
 
 impl Watched {
     /// Watches `journal` while `disk` is worked on.
     #[must_use]
     pub fn new(disk: Arc<MemoryDisk>, journal: &Path) -> Self {
-        Self { disk, journal: journal.to_owned(), seen: Mutex::default() }
+        Self { disk, journal: journal.to_owned(), seen: Mutex::default(), discards: AtomicU64::new(0) }
+    }
+
+    /// How often something was discarded.
+    #[must_use]
+    pub fn discards(&self) -> u64 {
+        self.discards.load(Ordering::Relaxed)
     }
 
     /// Notes what the journal holds now.
@@ -71,6 +79,8 @@ impl Disk for Watched {
     }
 
     fn discard(&self, at: Bytes, length: Bytes) -> io::Result<()> {
+        self.note();
+        self.discards.fetch_add(1, Ordering::Relaxed);
         self.disk.discard(at, length)
     }
 

@@ -141,8 +141,13 @@ fn path_of(found: &Found, entry: &FileEntry) -> Result<PathBuf, String> {
     {
         return Ok(path);
     }
-    let source =
-        Source { path: &found.watched.point, device: &found.source, mounted: Some((&mount, root)), inside: None };
+    let source = Source {
+        path: &found.watched.point,
+        device: &found.source,
+        mounted: Some((&mount, root)),
+        inside: None,
+        spoils_shadow_copies: false,
+    };
     let namer = longrun_volume::namer(source).map_err(|error| error.to_string())?;
     let block_size = BlockSize::new(4096).ok_or("no such block size")?;
     let mut layout = LayoutBuilder::new(block_size, Blocks(1));

@@ -7,6 +7,7 @@ use super::super::optimize;
 use crate::args::reclaim::ReclaimArgs;
 use crate::exit::{Failure, Status};
 use crate::progress::{Unit, Watch};
+use crate::report::compaction::Compaction;
 use crate::report::optimization::Optimization;
 use crate::report::print;
 use crate::survey::Survey;
@@ -14,7 +15,7 @@ use crate::text::size;
 use longrun_engine::ScanProgress;
 use longrun_layout::Bytes;
 use longrun_volume::reclaim::Limits;
-use longrun_volume::{Reclaim, Target, file_system_name, give_back, is_offline};
+use longrun_volume::{Reclaim, Target, file_system_name, give_back, is_offline, is_unfinished};
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -32,8 +33,13 @@ pub struct Reclaimed {
     /// What the image takes on its storage.
     allocated_before_bytes: Option<u64>,
     allocated_after_bytes: Option<u64>,
+    /// Whether something that an interrupted run had begun was completed first.
+    recovered: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     consolidation: Option<Box<Optimization>>,
+    /// Of an image without partitions: of others it stands beside the volumes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compaction: Option<Compaction>,
     seconds: f64,
 }
 
@@ -50,7 +56,9 @@ pub fn on_volume(args: &ReclaimArgs, target: &Target, watch: &mut Watch) -> Resu
         zeroed: false,
         allocated_before_bytes: allocated(image),
         allocated_after_bytes: None,
+        recovered: false,
         consolidation: None,
+        compaction: None,
         seconds: 0.0,
     };
     if args.dry_run {
@@ -73,6 +81,7 @@ pub fn on_volume(args: &ReclaimArgs, target: &Target, watch: &mut Watch) -> Resu
     watch.phase("giving free space back", Unit::Bytes);
     let mut stopped = false;
     if is_offline(target) {
+        told.recovered = is_unfinished(target);
         let given = give_back(target, least, &ScanProgress::new(watch, 0))?;
         (told.free_bytes, told.reclaimed_bytes, told.zeroed) = (given.free.0, given.bytes.0, given.zeroed);
         stopped = given.stopped;
@@ -104,21 +113,25 @@ fn finish(
 ) -> Result<Outcome<Reclaimed>, Failure> {
     told.seconds = begun.elapsed().as_secs_f64();
     if !args.json {
-        print(&text(&told, args.dry_run))?;
+        print(&text(&told, args))?;
     }
     Ok((told, end))
 }
 
-fn text(told: &Reclaimed, is_foreseen: bool) -> String {
+fn text(told: &Reclaimed, args: &ReclaimArgs) -> String {
     let (free, given) = (size(Bytes(told.free_bytes)), size(Bytes(told.reclaimed_bytes)));
-    let mut text = match (is_foreseen, told.zeroed) {
+    let mut text = match (args.dry_run, told.zeroed) {
         (true, _) => format!("{given} of {free} of free space can be given back.\n"),
         (false, false) => format!("{given} of {free} of free space was given back in {:.1} s.\n", told.seconds),
+        (false, true) if args.compact => format!("{given} of free space was written with zeros.\n"),
         (false, true) => format!(
-            "This format keeps the space that it has. {given} of free space was written with zeros, which a conversion leaves \
-             out: qemu-img convert -O FORMAT IMAGE NEW\n"
+            "This format keeps the space that it has. {given} of free space was written with zeros. To make the image smaller, use \
+             --compact, which rewrites it.\n"
         ),
     };
+    if told.recovered {
+        text.insert_str(0, "An earlier run was interrupted. What it had begun was completed first; nothing is lost.\n");
+    }
     if let (Some(before), Some(after)) = (told.allocated_before_bytes, told.allocated_after_bytes) {
         text += &format!("The image took {}, and takes {} now.\n", size(Bytes(before)), size(Bytes(after)));
     }

@@ -1,0 +1,154 @@
+//! A volume on an image that allocates space when it is written: what files leave is given back as soon as it is free.
+//!
+//! Owns what has to be given back. So a run grows the image by no more than is moved between two commits, and leaves it about as
+//! large as it was. Asks the volume what is free, and never decides that itself.
+
+use longrun_engine::{Exchanged, MoveError, Part, Placed, Progress, Volume, VolumeError, VolumeInfo};
+use longrun_image::{Disk, Format};
+use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An image takes back only whole blocks of its own, which are no larger than that. What a file has left may be a part of one, and
+/// the rest of it may have been free before.
+const LARGEST_BLOCK: Bytes = Bytes(2 << 20);
+
+/// Whether an image of this format at `path`, with a disk of this size in it, grows by what is written to free space. One that has
+/// all its space keeps it.
+pub(crate) fn is_thin(path: &Path, format: Format, size: Bytes) -> bool {
+    let meta = std::fs::metadata(path).ok().filter(|meta| meta.is_file());
+    format.frees() && meta.is_some_and(|meta| meta.blocks().saturating_mul(512) < size.0)
+}
+
+/// A volume whose disk is told after each commit what files have left.
+pub struct Thinned {
+    volume: Box<dyn Placed>,
+    /// The volume as a disk; `None` as soon as it has refused to take something back.
+    disk: Option<Arc<dyn Disk>>,
+    /// Bytes of a block: known since the first scan.
+    block: Bytes,
+    /// What files have left since the last commit.
+    left: ExtentSet,
+}
+
+impl Thinned {
+    /// `disk` begins where `volume` begins, and nobody else changes either.
+    #[must_use]
+    pub fn new(volume: Box<dyn Placed>, disk: Arc<dyn Disk>) -> Self {
+        Self { volume, disk: Some(disk), block: Bytes(0), left: ExtentSet::new() }
+    }
+
+    /// Gives back what is free of what files have left, and around it. What the disk does not take back stays as it is.
+    fn give_back(&mut self) -> Result<(), VolumeError> {
+        let left = std::mem::take(&mut self.left);
+        let Some(disk) = self.disk.clone().filter(|_| self.block.0 > 0 && !left.is_empty()) else { return Ok(()) };
+        let margin = LARGEST_BLOCK.0.div_ceil(self.block.0);
+        let mut around = ExtentSet::new();
+        for extent in left.iter() {
+            let start = PhysicalBlock(extent.start.0.saturating_sub(margin));
+            around.insert(Extent::between(start, extent.end() + Blocks(margin)));
+        }
+        // Free is what the volume lets us own, and what we own already.
+        let owned = self.volume.owned()?;
+        let mut free: ExtentSet =
+            around.iter().flat_map(|extent| owned.overlapping(extent).collect::<Vec<_>>()).collect();
+        let captured = self.volume.capture(&around)?;
+        self.volume.release(&captured)?;
+        free.extend(captured.iter());
+        for extent in free.iter() {
+            let bytes = |blocks: u64| Bytes(blocks.saturating_mul(self.block.0));
+            if disk.discard(bytes(extent.start.0), bytes(extent.length.0)).is_err() {
+                self.disk = None;
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Volume for Thinned {
+    type Scan = VolumeLayout;
+
+    fn info(&self) -> VolumeInfo {
+        self.volume.info()
+    }
+
+    fn was_interrupted(&self) -> bool {
+        self.volume.was_interrupted()
+    }
+
+    fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
+        let layout = self.volume.scan(progress)?;
+        self.block = layout.block_size().to_bytes(Blocks(1));
+        Ok(layout)
+    }
+
+    fn names(
+        &mut self,
+        layout: &VolumeLayout,
+        files: &[FileId],
+        progress: &dyn Progress,
+    ) -> Result<Vec<PathBuf>, VolumeError> {
+        self.volume.names(layout, files, progress)
+    }
+
+    fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
+        self.volume.unclaimed()
+    }
+
+    fn commit(&mut self) -> Result<(), VolumeError> {
+        self.volume.commit()?;
+        self.give_back()
+    }
+}
+
+impl Placed for Thinned {
+    fn unavailable(&mut self) -> Result<ExtentSet, VolumeError> {
+        self.volume.unavailable()
+    }
+
+    fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
+        self.volume.capture(wanted)
+    }
+
+    fn capture_calls(&self) -> u64 {
+        self.volume.capture_calls()
+    }
+
+    fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError> {
+        self.volume.release(extents)
+    }
+
+    fn owned(&mut self) -> Result<ExtentSet, VolumeError> {
+        self.volume.owned()
+    }
+
+    fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
+        self.volume.map(file)
+    }
+
+    fn bring_in(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        self.volume.bring_in(part, pieces)
+    }
+
+    fn await_pieces(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
+        self.volume.await_pieces(part, pieces)
+    }
+
+    fn exchange(
+        &mut self,
+        file: FileId,
+        logical: LogicalBlock,
+        target: PhysicalBlock,
+        length: Blocks,
+    ) -> Result<Exchanged, MoveError> {
+        let done = self.volume.exchange(file, logical, target, length)?;
+        self.left.extend(done.vacated.iter().copied());
+        Ok(done)
+    }
+
+    fn pause(&mut self) -> Result<(), VolumeError> {
+        self.volume.pause()
+    }
+}

@@ -27,7 +27,7 @@ build: ## The release binaries
 
 run: ## The demo (ARGS=--once ends after it), or VOLUME=/mnt/data for a real volume
 	@scripts/prepare.sh run
-	cargo build --release --locked -p longrun-cli
+	cargo build --release --locked -p longrun-cli -p longrun-web
 	@LONGRUN=$(longrun) VOLUME="$(volume)" scripts/demo.sh $(ARGS)
 
 # Most tests wait, for volumes, for modelled disks, for files to be quiet: more of them at a time than there are processors.
@@ -194,11 +194,13 @@ install: build ## Binary, manual pages, completions under PREFIX (/usr/local), a
 	$(as_root) scripts/install.sh $(dir $(longrun)) "$(DESTDIR)" $(PREFIX) $(UNIT_DIR)
 
 uninstall: ## Stop the service and remove what install put there; the configuration, the history and the journal stay
-	$(if $(DESTDIR),,-$(as_root) systemctl disable --now longrun)
+	$(if $(DESTDIR),,-$(as_root) systemctl disable --now longrun longrun-web.socket longrun-web-metrics.socket)
 	$(as_root) rm -f $(DESTDIR)$(PREFIX)/bin/longrun $(DESTDIR)$(PREFIX)/share/man/man1/longrun.1 $(DESTDIR)$(PREFIX)/share/man/man1/longrun-*.1
-	$(as_root) rm -f $(DESTDIR)$(UNIT_DIR)/longrun.service $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions/longrun \
+	$(as_root) rm -f $(DESTDIR)$(PREFIX)/bin/longrun-web $(DESTDIR)$(PREFIX)/share/man/man8/longrun-web.8
+	$(as_root) rm -f $(addprefix $(DESTDIR)$(UNIT_DIR)/,longrun.service longrun-web.service longrun-web.socket longrun-web-metrics.socket)
+	$(as_root) rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions/longrun \
 		fish/vendor_completions.d/longrun.fish zsh/site-functions/_longrun metainfo/org.longrun.longrun.metainfo.xml)
-	$(as_root) rm -rf $(DESTDIR)$(PREFIX)/share/doc/longrun $(DESTDIR)$(PREFIX)/share/longrun
+	$(as_root) rm -rf $(addprefix $(DESTDIR)$(PREFIX)/share/,doc/longrun longrun cockpit/longrun)
 	@echo "Left in place: $(DESTDIR)/etc/longrun and /var/lib/longrun. Remove them when you no longer need them."
 
 deb: ## The Debian packages in target/packages, checked by lintian (BINARIES=directory takes compiled programs from there)

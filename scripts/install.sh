@@ -20,7 +20,14 @@ install -d "$share/man/man1" "$share/bash-completion/completions" "$share/fish/v
 chmod 644 "$share"/man/man1/longrun*.1 "$share/bash-completion/completions/longrun" \
     "$share/fish/vendor_completions.d/longrun.fish" "$zsh/_longrun"
 
-sed "s|/usr/local/bin|$3/bin|" packaging/longrun.service | install -D -m 644 /dev/stdin "$root$4/longrun.service"
+install -D -m 755 "$binaries/longrun-web" "$root$3/bin/longrun-web"
+install -D -m 644 packaging/longrun-web.8 "$share/man/man8/longrun-web.8"
+for unit in longrun.service longrun-web.service longrun-web.socket longrun-web-metrics.socket; do
+    sed "s|/usr/local/bin|$3/bin|" "packaging/$unit" | install -D -m 644 /dev/stdin "$root$4/$unit"
+done
+# The same files that are compiled into longrun-web, as a page of Cockpit.
+install -D -m 644 -t "$share/cockpit/longrun" packaging/cockpit/manifest.json web/*.js web/*.html web/*.css web/*.svg
+install -D -m 644 -t "$share/cockpit/longrun/vendor" web/vendor/*.js web/vendor/*.css web/vendor/*.LICENSE
 install -D -m 644 packaging/longrun.toml "$share/doc/longrun/longrun.toml"
 # An administrator's file is never overwritten.
 [[ -e $root/etc/longrun/longrun.toml ]] || install -D -m 644 packaging/longrun.toml "$root/etc/longrun/longrun.toml"

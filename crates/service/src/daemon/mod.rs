@@ -16,11 +16,11 @@ use crate::threads::{self, Threads};
 use crate::volumes::MountTable;
 use longrun_prevention::sensor::Choice;
 use longrun_prevention::{Options, Prevention, PreventionError, Totals};
-use longrun_sys::MOUNT_TABLE;
+use longrun_sys::{Errno, MOUNT_TABLE};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -48,6 +48,12 @@ pub enum DaemonError {
     /// Not root.
     #[error("the service needs root; start it by systemd or with sudo")]
     NotPermitted,
+    /// No volume could be opened.
+    #[error(
+        "openat2 is refused, and no volume is opened without it; it needs Linux 5.8 or later, and a unit that does not forbid it \
+         (systemd: RestrictSUIDSGID= does)"
+    )]
+    NoOpenat2,
     /// There is one already.
     #[error("another longrun service is running ({by}); stop it first, or give this one another socket and state directory", by = by.display())]
     Running {
@@ -94,6 +100,10 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     overrides(&mut config);
     if !longrun_sys::is_root() {
         return Err(DaemonError::NotPermitted);
+    }
+    // Every volume would count as hidden, without a word.
+    if let Err(Errno::NOSYS | Errno::PERM) = longrun_sys::open_trusted_directory(Path::new("/")) {
+        return Err(DaemonError::NoOpenat2);
     }
     let log = logging::start(config.service.log_level);
     let state = config.service.state_directory.clone();

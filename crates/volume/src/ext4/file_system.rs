@@ -88,6 +88,10 @@ impl FileSystem for Ext4 {
 /// From a device or image that is not mounted.
 fn survey_offline(source: &Source<'_>, progress: &dyn Progress) -> Result<Box<dyn Survey>, VolumeError> {
     let path = source.path;
+    if source.inside.is_none() {
+        // Another file system is refused by its name.
+        crate::probe::open(source.device)?;
+    }
     let (disk, journal) = opened(&offline::KIND, source.device, source.inside, longrun_image::Access::Read)?;
     if is_interrupted(&offline::KIND, &journal, &*disk) {
         return Err(VolumeError::Unfinished { path: path.to_owned() });

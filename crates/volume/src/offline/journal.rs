@@ -162,15 +162,14 @@ impl Journal {
             body.extend(copied.length.to_le_bytes());
             body.extend(copied.sums.iter().flat_map(|sum| sum.to_le_bytes()));
         }
-        let mut old = vec![0; SECTOR];
+        let mut old = Vec::new();
         for write in writes {
             body.extend((write.phase as u32).to_le_bytes());
             body.extend(write.at.0.to_le_bytes());
             body.extend((write.data.len() as u64).to_le_bytes());
-            for sector in 0..write.data.len() / SECTOR {
-                disk.read(write.at + Bytes((sector * SECTOR) as u64), &mut old)?;
-                body.extend(sum_of(&old).to_le_bytes());
-            }
+            old.resize(write.data.len(), 0);
+            disk.read(write.at, &mut old)?;
+            old.chunks(SECTOR).for_each(|sector| body.extend(sum_of(sector).to_le_bytes()));
             body.extend(&write.data);
         }
         self.file.write_all_at(&body, SECTOR as u64)?;

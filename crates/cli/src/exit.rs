@@ -132,7 +132,7 @@ impl From<DaemonError> for Failure {
         let status = match &error {
             // The user wrote the file, like the command line.
             DaemonError::Config(_) => Status::Usage,
-            DaemonError::NotPermitted | DaemonError::Running { .. } => Status::Refused,
+            DaemonError::NotPermitted | DaemonError::NoOpenat2 | DaemonError::Running { .. } => Status::Refused,
             DaemonError::Place { .. } | DaemonError::System { .. } => Status::Failed,
         };
         Self::new(status, error.to_string())

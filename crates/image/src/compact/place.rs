@@ -91,14 +91,15 @@ impl Place {
 
     /// Exchanges the two files, of which `named` has the name of the image. What was written to them is durable; so is the exchange
     /// when this returns.
-    pub(super) fn exchange(&self, named: &FileDisk) -> io::Result<()> {
+    pub(super) fn exchange(&mut self, named: &FileDisk) -> io::Result<()> {
         let ours = self.ours.as_ref().ok_or(io::ErrorKind::NotFound)?;
         if !self.leads_to(named) {
             return Err(io::Error::other("another file has the name by now"));
         }
         rustix::fs::renameat_with(ours, &self.image, &self.beside, &self.image, RenameFlags::EXCHANGE)?;
-        rustix::fs::fsync(&self.beside)?;
-        Ok(rustix::fs::fsync(ours)?)
+        let durable = rustix::fs::fsync(&self.beside).and_then(|()| rustix::fs::fsync(ours));
+        // Which of the two has the name after a loss of power is not known then: neither is removed.
+        Ok(durable.inspect_err(|_| self.ours = None)?)
     }
 
     /// Removes the file that is in the directory, and the directory.

@@ -11,7 +11,12 @@ if [[ ! -x $promtool ]]; then
     mkdir -p "$cache"
     scratch=$(mktemp -d "$cache/promtool.XXXXXX")
     trap 'rm -rf "$scratch"' EXIT
-    (cd "$scratch" && apt-get download -qq prometheus >&2)
+    # Where the package lists were never fetched, there is nothing to download.
+    as_root=()
+    ((EUID == 0)) || as_root=(sudo)
+    cd "$scratch"
+    apt-get download -qq prometheus >&2 || { "${as_root[@]}" apt-get update -qq && apt-get download -qq prometheus >&2; }
+    cd "$OLDPWD"
     dpkg-deb --fsys-tarfile "$scratch"/prometheus_*.deb | tar -x -O ./usr/bin/promtool >"$scratch/promtool"
     chmod +x "$scratch/promtool"
     mv "$scratch/promtool" "$promtool"

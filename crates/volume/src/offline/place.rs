@@ -7,6 +7,7 @@ use crate::target::Inside;
 use longrun_engine::VolumeError;
 use longrun_image::{Access, Disk, FileDisk};
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -78,7 +79,14 @@ pub(crate) fn recover(
     Ok(Some(found))
 }
 
-/// Whether a run was interrupted before it was closed. What cannot be examined counts as such.
+/// Whether a run was interrupted before it was closed. What cannot be examined counts as such, but for a
+/// journal that the user must not open.
 pub(crate) fn is_interrupted(kind: &Kind, journal: &Path, disk: &dyn Disk) -> bool {
-    (kind.serial)(disk).is_some_and(|serial| !matches!(Journal::find(journal, serial, disk.length()), Ok(None)))
+    let Some(serial) = (kind.serial)(disk) else { return false };
+    match Journal::find(journal, serial, disk.length()) {
+        Ok(None) => false,
+        // Who may not look into the state directory may be allowed to read the device all the same.
+        Err(JournalError::Io(error)) => error.kind() != io::ErrorKind::PermissionDenied,
+        _ => true,
+    }
 }

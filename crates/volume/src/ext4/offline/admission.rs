@@ -2,11 +2,11 @@
 //!
 //! Owns the refusals. Each is made before anything is written, but for the replay of our own journal.
 
-use super::super::scan::fault::{Read, damaged};
-use super::super::scan::superblock::{OFFSET_BYTES, SIZE_BYTES, Superblock, incompat, ro_compat};
-use super::super::scan::{Ext4Scan, Source};
 use super::state::{STATE, VALID};
 use crate::bytes::{le16, le32, le64};
+use crate::ext4::scan::fault::{Read, damaged};
+use crate::ext4::scan::superblock::{OFFSET_BYTES, SIZE_BYTES, Superblock, incompat, ro_compat};
+use crate::ext4::scan::{Ext4Scan, Source};
 use crate::offline::Kind;
 use crate::probe::EXT4;
 use longrun_engine::checker;

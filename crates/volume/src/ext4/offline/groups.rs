@@ -2,12 +2,13 @@
 //!
 //! Owns the free space of the volume. Never decides what is taken.
 
-use super::super::scan::device::Device;
-use super::super::scan::fault::{Read, damaged};
-use super::super::scan::group::{descriptor_location, free_blocks, put_bitmap, read_group};
-use super::super::scan::{Area, Areas};
 use super::patches::Patches;
-use crate::bytes::{bit, put};
+use crate::bytes::{bit, le32, put};
+use crate::ext4::scan::device::Device;
+use crate::ext4::scan::fault::{Read, damaged};
+use crate::ext4::scan::group::{descriptor_location, free_blocks, put_bitmap, read_group};
+use crate::ext4::scan::superblock::incompat;
+use crate::ext4::scan::{Area, Areas};
 use longrun_layout::{Blocks, Extent, ExtentSet, PhysicalBlock};
 use std::collections::BTreeMap;
 
@@ -185,10 +186,9 @@ fn free_in(bitmap: &[u8], valid: Blocks) -> u32 {
 
 /// Puts another count of free blocks into the raw superblock.
 pub(super) fn put_free(device: &Device, raw: &mut [u8], more_free: i64) {
-    use super::super::scan::superblock::incompat;
     let is_wide = device.sb.incompat & incompat::SIXTY_FOUR_BIT != 0;
-    let low = u64::from(crate::bytes::le32(raw, 12));
-    let high = if is_wide { u64::from(crate::bytes::le32(raw, 344)) << 32 } else { 0 };
+    let low = u64::from(le32(raw, 12));
+    let high = if is_wide { u64::from(le32(raw, 344)) << 32 } else { 0 };
     let free = (low | high).saturating_add_signed(more_free);
     put(raw, 12, &(free as u32).to_le_bytes());
     if is_wide {

@@ -2,8 +2,8 @@
 //!
 //! Never writes anything itself.
 
-use super::super::scan::Source;
-use super::super::scan::fault::Read;
+use crate::ext4::scan::Source;
+use crate::ext4::scan::fault::Read;
 use crate::offline::{Phase, SECTOR, Write};
 use longrun_layout::Bytes;
 use std::collections::BTreeMap;

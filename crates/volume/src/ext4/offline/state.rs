@@ -3,15 +3,15 @@
 //! Owns the files that have moved since the last commit, and the order in which all that reaches the disk: data first, then the
 //! journal, then maps, bitmaps and counts. Never decides where data goes.
 
-use super::super::scan::fault::{Read, damaged};
-use super::super::scan::inode::{Inode, Mapping, Role};
-use super::super::scan::map::FileMap;
-use super::super::scan::superblock::{OFFSET_BYTES, SIZE_BYTES};
-use super::super::scan::{Areas, Ext4Reader};
 use super::groups::{Groups, last_free, put_free};
 use super::patches::Patches;
 use super::tree::{Tree, capacity};
 use crate::bytes::{le16, put};
+use crate::ext4::scan::fault::{Read, damaged};
+use crate::ext4::scan::inode::{Inode, Mapping, Role};
+use crate::ext4::scan::map::FileMap;
+use crate::ext4::scan::superblock::{OFFSET_BYTES, SIZE_BYTES};
+use crate::ext4::scan::{Areas, Ext4Reader};
 use crate::offline::{Copied, CopyError, Held, Journal, Phase, Write, apply, copy};
 use longrun_image::Disk;
 use longrun_layout::{Extent, ExtentSet};

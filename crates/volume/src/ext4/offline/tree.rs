@@ -2,10 +2,10 @@
 //!
 //! Owns the format of the tree's nodes. Never allocates, never reads or writes anything but what it is given.
 
-use super::super::scan::checksum::Crc32c;
-use super::super::scan::inode::MAP_SIZE;
-use super::super::scan::map::{EXTENT_MAGIC, FileMap, RECORD, WRITTEN_LIMIT};
 use crate::bytes::put;
+use crate::ext4::scan::checksum::Crc32c;
+use crate::ext4::scan::inode::MAP_SIZE;
+use crate::ext4::scan::map::{EXTENT_MAGIC, FileMap, RECORD, WRITTEN_LIMIT};
 use longrun_layout::Run;
 
 /// Records that the inode itself has room for, behind the head of the tree.

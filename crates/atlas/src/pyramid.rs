@@ -95,7 +95,7 @@ impl Pyramid {
         Self { total, at: PhysicalBlock(0), levels: levels(total).into_iter().map(making).collect() }
     }
 
-    /// Adds the next piece. What lies between it and the one before is in use, whoever has it, and fixed.
+    /// Adds the next piece. What lies between it and the one before counts as in use and fixed.
     pub(crate) fn add(&mut self, piece: &Piece) {
         self.unknown_up_to(piece.extent.start);
         let length = piece.extent.end().0.min(self.total.0).saturating_sub(self.at.0);

@@ -20,7 +20,7 @@ pub(crate) struct Claims<'a, F> {
     at: PhysicalBlock,
 }
 
-/// All pieces of files. `traits` is asked for what is told of a file.
+/// All pieces of files. `traits` says what kind of file it is.
 pub(crate) fn claims<'a, F: Fn(FileIndex) -> Traits + 'a>(
     layout: &'a VolumeLayout,
     traits: F,

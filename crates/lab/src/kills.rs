@@ -235,7 +235,7 @@ fn in_order(image: &Path, format: &str) -> Result<bool> {
         let output = tool::output(&mut command)?;
         Ok::<_, anyhow::Error>((output.status.code(), tool::describe(&command, &output)))
     };
-    // A VHDX has a log, which is replayed by whoever opens it for writing; there is nothing else that would be repaired.
+    // A VHDX has a log, which a program replays when it opens the image for writing. Nothing else is repaired.
     if format == "vhdx" {
         let (status, said) = check(&["-r", "all"])?;
         ensure!(status == Some(0), "{said}");

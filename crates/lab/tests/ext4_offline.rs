@@ -5,7 +5,7 @@
 
 mod common;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use longrun_engine::{Settings, Unobserved, VolumeError};
 use longrun_image::{Disk, MemoryDisk};
 use longrun_lab::ntfs::{Cuts, Fixture, Inventory, Spec, Stage, Watched};
@@ -147,33 +147,17 @@ fn cut(mkfs: &[&str], with_journal: bool, cuts: Cuts) -> Result<usize> {
     drop(offline);
     watched.note();
     let mut stage = Stage::new()?;
-    let mut number = 0;
-    let tally = cuts.judge(&disk, |cut, state| {
-        let state = Arc::new(state);
-        for held in watched.journals(cut.at) {
-            number += 1;
-            let again = directory.path().join("found");
-            match held.filter(|_| with_journal) {
-                Some(held) => fs::write(&again, held)?,
-                None => _ = fs::remove_file(&again),
-            }
-            let recovered = Arc::new(MemoryDisk::new(state.content()));
-            if with_journal {
-                drop(OfflineExt4::open(Path::new("cut"), Arc::clone(&recovered) as Arc<dyn Disk>, &again)?);
-                ensure!(!again.exists(), "the journal is left");
-            }
-            let image = stage.show(&recovered)?;
-            tool::run("e2fsck", ["-f".as_ref(), "-n".as_ref(), image.as_os_str()])?;
-            // Reading all of it takes longest.
-            if number % 8 == 0 {
-                compare(&expected, &dump_with(&volume, &recovered.content())?)?;
-            }
+    let reopen =
+        |disk, journal: &Path| OfflineExt4::open(Path::new("cut"), disk, journal).map(drop).map_err(Into::into);
+    watched.judge(&cuts, with_journal, reopen, |recovered, number| {
+        let image = stage.show(recovered)?;
+        tool::run("e2fsck", ["-f".as_ref(), "-n".as_ref(), image.as_os_str()])?;
+        // Reading all of it takes longest.
+        if number % 8 == 0 {
+            compare(&expected, &dump_with(&volume, &recovered.content())?)?;
         }
         Ok(())
-    });
-    let tally = tally.context("a state that is not good")?;
-    eprintln!("{mkfs:?}: {tally:?} of {} events", disk.events());
-    Ok(number)
+    })
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! volume is clean after the next opening, and has every byte; without the journal it would not be.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use longrun_engine::{NoProgress, Placed, Settings, Unobserved, Volume};
 use longrun_image::{Disk, MemoryDisk};
 use longrun_lab::ntfs::{Census, Cuts, Fixture, Inventory, Spec, Stage, Watched, leak};
@@ -43,37 +43,20 @@ fn cut_on(fixture: &Fixture, is_thin: bool, with_journal: bool, cuts: Cuts) -> R
     watched.note();
     ensure!(is_thin == (watched.discards() > 0), "the test proves nothing");
     let mut stage = Stage::new()?;
-    let mut number = 0;
-    let tally = cuts.judge(&disk, |cut, state| {
-        let state = Arc::new(state);
-        for held in watched.journals(cut.at) {
-            number += 1;
-            let again = directory.path().join("found");
-            match held.filter(|_| with_journal) {
-                Some(held) => fs::write(&again, held)?,
-                None => _ = fs::remove_file(&again),
-            }
-            let recovered = Arc::new(MemoryDisk::new(state.content()));
-            if with_journal {
-                drop(NtfsVolume::open(Path::new("cut"), Arc::clone(&recovered) as Arc<dyn Disk>, &again)?);
-                ensure!(!again.exists(), "the journal is left");
-            }
-            let image = stage.show(&recovered)?;
-            oracle::check(image)?;
-            ensure!(!with_journal || !oracle::is_dirty(image)?, "the volume is left dirty");
-            // Reading all of it takes longest.
-            if number % 8 == 0 {
-                let image = stage.give_away(&recovered)?;
-                let found = Inventory::of(image)?;
-                let difference = expected.difference(&found);
-                ensure!(difference.is_none(), "{}", difference.unwrap_or_default());
-            }
+    let reopen = |disk, journal: &Path| NtfsVolume::open(Path::new("cut"), disk, journal).map(drop).map_err(Into::into);
+    watched.judge(&cuts, with_journal, reopen, |recovered, number| {
+        let image = stage.show(recovered)?;
+        oracle::check(image)?;
+        ensure!(!with_journal || !oracle::is_dirty(image)?, "the volume is left dirty");
+        // Reading all of it takes longest.
+        if number % 8 == 0 {
+            let image = stage.give_away(recovered)?;
+            let found = Inventory::of(image)?;
+            let difference = expected.difference(&found);
+            ensure!(difference.is_none(), "{}", difference.unwrap_or_default());
         }
         Ok(())
-    });
-    let tally = tally.context("a state that is not good")?;
-    eprintln!("{tally:?} of {} events", disk.events());
-    Ok(number)
+    })
 }
 
 #[test]

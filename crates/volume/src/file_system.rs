@@ -22,7 +22,7 @@ pub(crate) trait FileSystem: Sync {
         &[]
     }
 
-    /// How its volumes are told apart that are worked on as they lie there, without mounting them.
+    /// What tells its unmounted volumes apart; `None` when it works on mounted volumes only.
     fn offline(&self) -> Option<&'static Kind> {
         None
     }

@@ -24,7 +24,7 @@ pub(crate) fn named(name: &str) -> Option<&'static dyn FileSystem> {
     ALL.iter().copied().find(|known| known.names().contains(&name))
 }
 
-/// How volumes are told apart that are worked on as they lie there, of the file system that [`probe`] calls so.
+/// For the file system that [`probe`] calls so: what tells its unmounted volumes apart, if it works on those.
 pub(crate) fn offline(signature: &str) -> Option<&'static Kind> {
     ALL.iter().find(|known| known.signatures().contains(&signature))?.offline()
 }

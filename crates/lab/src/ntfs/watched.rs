@@ -2,6 +2,8 @@
 //!
 //! Never changes what is written.
 
+use super::cuts::Cuts;
+use anyhow::{Context, Result, ensure};
 use longrun_image::{Disk, MemoryDisk};
 use longrun_layout::Bytes;
 use std::fs;
@@ -42,6 +44,41 @@ impl Watched {
         if seen.last().is_none_or(|(_, last)| *last != found) {
             seen.push((self.disk.events(), found));
         }
+    }
+
+    /// Has every state judged that a power loss leaves, after `reopen` has completed the run from what the journal held; or as it is found,
+    /// when there is no journal. `judge` gets the disk and the number of the state. The number of states.
+    ///
+    /// # Errors
+    /// With the first state that is not good, and how to repeat it.
+    pub fn judge(
+        &self,
+        cuts: &Cuts,
+        with_journal: bool,
+        reopen: impl Fn(Arc<dyn Disk>, &Path) -> Result<()>,
+        mut judge: impl FnMut(&MemoryDisk, usize) -> Result<()>,
+    ) -> Result<usize> {
+        let found = self.journal.with_extension("found");
+        let mut number = 0;
+        let tally = cuts.judge(&self.disk, |cut, state| {
+            for held in self.journals(cut.at) {
+                number += 1;
+                match held.filter(|_| with_journal) {
+                    Some(held) => fs::write(&found, held)?,
+                    None => _ = fs::remove_file(&found),
+                }
+                let recovered = Arc::new(MemoryDisk::new(state.content()));
+                if with_journal {
+                    reopen(Arc::clone(&recovered) as Arc<dyn Disk>, &found)?;
+                    ensure!(!found.exists(), "the journal is left");
+                }
+                judge(&recovered, number)?;
+            }
+            Ok(())
+        });
+        let tally = tally.context("a state that is not good")?;
+        eprintln!("{tally:?} of {} events", self.disk.events());
+        Ok(number)
     }
 
     /// What the journal may hold when power is lost before event `at`: what it held then, or what it held one event earlier.

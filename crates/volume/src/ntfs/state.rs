@@ -12,7 +12,7 @@ use super::reader::{Reader, system};
 use super::record::Record;
 use super::runs::Map;
 use crate::bytes::put;
-use crate::offline::{Copied, CopyError, Journal, Phase, SECTOR, Write, apply, copy};
+use crate::offline::{Copied, CopyError, Held, Journal, Phase, SECTOR, Write, apply, copy};
 use longrun_layout::{Bytes, Extent, ExtentSet};
 use std::collections::BTreeMap;
 
@@ -43,8 +43,7 @@ pub(super) struct State {
     /// How many records $MFTMirr has.
     mirrored: u64,
     changed: BTreeMap<u64, Changed>,
-    /// What files have left since the last commit: not free before the next one.
-    pub(super) vacated: ExtentSet,
+    pub(super) held: Held,
     journal: Journal,
     is_marked: bool,
     /// What was copied since the last commit.
@@ -84,7 +83,7 @@ impl State {
             mirrored,
             reader,
             changed: BTreeMap::new(),
-            vacated: ExtentSet::new(),
+            held: Held::default(),
             journal,
             is_marked,
             copies: Vec::new(),
@@ -101,6 +100,11 @@ impl State {
     /// The free clusters, those included that become free by the next commit.
     pub(super) fn free(&self) -> &ExtentSet {
         &self.free
+    }
+
+    /// Holds what of `wanted` is free.
+    pub(super) fn capture(&mut self, wanted: &ExtentSet) -> ExtentSet {
+        self.held.capture(&self.free, wanted)
     }
 
     /// Marks clusters as in use, or as free.
@@ -170,8 +174,8 @@ impl State {
         self.set(target, true);
         for source in sources {
             self.set(*source, false);
-            self.vacated.insert(*source);
         }
+        self.held.exchanged(target, sources);
         self.changed.insert(number, Changed { file, composed, spares });
         Ok(true)
     }
@@ -232,7 +236,7 @@ impl State {
         self.write(&copies, &writes)?;
         self.clusters_on_disk.put_sectors(&clusters);
         self.records_on_disk.put_sectors(&records);
-        self.vacated = ExtentSet::new();
+        self.held.committed();
         if let Some(map) = moved {
             self.reader.geometry.mft = map.segments().first().and_then(|part| part.lcn).unwrap_or_default();
             self.reader.mft = map;

@@ -26,7 +26,6 @@ pub struct NtfsVolume {
     state: Option<State>,
     /// What opening it has read: the first scan need not read all records again.
     opened: Option<VolumeLayout>,
-    owned: ExtentSet,
     info: VolumeInfo,
     buffer: Vec<u8>,
     was_interrupted: bool,
@@ -77,8 +76,8 @@ impl NtfsVolume {
             leaked = Leaked { freed: bytes, records: records.len() as u64, ..Leaked::default() };
         }
         let info = VolumeInfo { target: path.to_owned(), device, filesystem: NTFS.into() };
-        let (opened, owned) = (Some(scan.layout), ExtentSet::new());
-        Ok(Self { state: Some(state), opened, owned, info, buffer: Vec::new(), was_interrupted, leaked })
+        let opened = Some(scan.layout);
+        Ok(Self { state: Some(state), opened, info, buffer: Vec::new(), was_interrupted, leaked })
     }
 
     /// The disk, and the ranges of it that are free.
@@ -127,7 +126,7 @@ impl Volume for NtfsVolume {
             Some(opened) => opened,
             None => scan(&self.state()?.reader, progress).map_err(|fault| self.on(fault))?.layout,
         };
-        layout.withhold(&self.owned);
+        layout.withhold(self.state()?.held.owned());
         Ok(layout)
     }
 
@@ -137,8 +136,8 @@ impl Volume for NtfsVolume {
     }
 
     fn unclaimed(&mut self) -> Result<Blocks, VolumeError> {
-        let free = self.state()?.free().total();
-        Ok(free.saturating_sub(self.owned.total()))
+        let state = self.state()?;
+        Ok(state.held.unclaimed(state.free().total()))
     }
 
     fn commit(&mut self) -> Result<(), VolumeError> {
@@ -148,24 +147,16 @@ impl Volume for NtfsVolume {
 
 impl Placed for NtfsVolume {
     fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
-        let state = self.state.as_ref().ok_or(VolumeError::Interrupted)?;
-        let mut got: ExtentSet = wanted.iter().flat_map(|part| state.free().overlapping(part)).collect();
-        let taken = |part| state.vacated.overlapping(part).chain(self.owned.overlapping(part));
-        let taken: Vec<Extent> = wanted.iter().flat_map(taken).collect();
-        taken.into_iter().for_each(|part| _ = got.remove(part));
-        self.owned.extend(got.iter());
-        Ok(got)
+        Ok(self.state()?.capture(wanted))
     }
 
     fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError> {
-        extents.iter().for_each(|extent| {
-            self.owned.remove(extent);
-        });
+        self.state()?.held.release(extents);
         Ok(())
     }
 
     fn owned(&mut self) -> Result<ExtentSet, VolumeError> {
-        Ok(self.owned.clone())
+        Ok(self.state()?.held.owned().clone())
     }
 
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
@@ -182,7 +173,7 @@ impl Placed for NtfsVolume {
         length: Blocks,
     ) -> Result<Exchanged, MoveError> {
         let place = Extent { start: target, length };
-        if !self.owned.covers(place) || self.state()?.vacated.overlapping(place).next().is_some() {
+        if !self.state()?.held.may_be_written(place) {
             return Err(MoveError::Skip(SkipReason::TargetTaken));
         }
         let is_mft = file.inode.0 == MFT;
@@ -220,8 +211,6 @@ impl Placed for NtfsVolume {
         if !fits {
             return Err(MoveError::Skip(SkipReason::NoRoomInRecord));
         }
-        self.owned.remove(place);
-        self.owned.extend(vacated.iter().copied());
         if is_mft {
             self.commit()?;
         }

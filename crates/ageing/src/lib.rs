@@ -5,7 +5,6 @@
 //! did not make itself, except the one file that [`fragment_file`] is asked to fragment, and never changes the content
 //! of that file.
 
-mod buffer;
 mod content;
 mod error;
 mod fragment;
@@ -15,7 +14,6 @@ mod recipe;
 mod recipes;
 mod tree;
 
-pub use buffer::AlignedBuffer;
 pub use content::fill_block;
 pub use error::AgeError;
 pub use fragment::{Fragmented, Order, fragment_file, fragment_file_in};

@@ -1,9 +1,9 @@
 //! The tree of files that ageing makes: it creates, appends, rewrites and deletes files until the volume is as full as
 //! requested.
 
-use crate::buffer::AlignedBuffer;
 use crate::content::{self, CONTENT_BLOCK};
 use crate::{AgeError, Progress, Summary};
+use longrun_sys::AlignedBuffer;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io;

@@ -3,8 +3,8 @@
 use crate::device::{Activity, Device};
 use crate::extents::for_each_file;
 use crate::{BenchError, layout_of};
-use longrun_ageing::AlignedBuffer;
 use longrun_layout::Bytes;
+use longrun_sys::AlignedBuffer;
 use longrun_sys::{ByteRange, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod prevent;
+pub mod profile;
 pub mod reclaim;
 pub mod sensor;
 pub mod service;
@@ -100,6 +101,12 @@ pub enum Command {
     /// partitions, device-mapper and RAID). The trace ends after --duration or on Ctrl-C, with the totals and status 0.
     /// Nothing is changed.
     Trace(trace::TraceArgs),
+    /// Measure how fast a disk is at which place, and whether placing files there can pay
+    ///
+    /// Needs root. Reads at 16 places, 3 times in another order each, past the page cache, and gives way to other I/O between two
+    /// reads; places that were not read twice alike are read again. The result is kept for 30 days. Of an array (md) and of a btrfs on
+    /// several devices each device is measured. Nothing is changed.
+    Profile(profile::ProfileArgs),
     /// Report what prevention and mending did, and what it gained
     ///
     /// Reads the history that the service keeps, also while the service runs. Times are UTC. Nothing is changed.

@@ -4,12 +4,12 @@
 mod common;
 
 use anyhow::Result;
-use longrun_ageing::AlignedBuffer;
 use longrun_governor::{Arrivals, DiskKind, Governor, Pace, SYNC};
 use longrun_lab::disk::{DiskModel, ModelledDisk};
 use longrun_lab::oracle::{compare, dump};
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, longrun_binary, tool};
 use longrun_layout::Bytes;
+use longrun_sys::AlignedBuffer;
 use longrun_sys::{DeviceNumber, OFlags};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions};

@@ -1,10 +1,10 @@
 //! The plug of the laboratory's devices: a test of crashes that loses nothing, or too much, proves nothing.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
-use longrun_ageing::AlignedBuffer;
 use longrun_engine::Volume;
 use longrun_engine::VolumeError;
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
+use longrun_sys::AlignedBuffer;
 use longrun_volume::Target;
 use longrun_volume::btrfs::BtrfsVolume;
 use rustix::fs::OFlags;

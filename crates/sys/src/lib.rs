@@ -8,6 +8,7 @@
 //! ranged write-back, cachestat, shutdown) exist only as untyped entry points. Each block states why it is sound.
 #![allow(unsafe_code)]
 
+mod aligned;
 mod behind_end;
 mod block_device;
 mod bpf_statistics;
@@ -50,6 +51,7 @@ mod wake;
 mod xfs;
 mod xfs_space;
 
+pub use aligned::AlignedBuffer;
 pub use behind_end::{can_free_behind_end, free_behind_end, punch_behind_end};
 pub use block_device::{BlockDevice, BlockDeviceKind, volume_members};
 pub use bpf_statistics::{measure_bpf, time_in_bpf};

@@ -1,7 +1,7 @@
 //! The foreground work that should not be disturbed.
 
 use crate::BenchError;
-use longrun_ageing::AlignedBuffer;
+use longrun_sys::AlignedBuffer;
 use longrun_sys::{ByteRange, OFlags};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

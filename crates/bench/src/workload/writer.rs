@@ -4,8 +4,9 @@
 
 use super::{Done, Job};
 use crate::BenchError;
-use longrun_ageing::{AlignedBuffer, fill_block};
+use longrun_ageing::fill_block;
 use longrun_layout::Bytes;
+use longrun_sys::AlignedBuffer;
 use longrun_sys::OFlags;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

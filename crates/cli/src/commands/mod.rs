@@ -11,6 +11,7 @@ pub mod images;
 pub mod map;
 pub mod optimize;
 pub mod prevent;
+pub mod profile;
 pub mod reclaim;
 pub mod report;
 pub mod status;

@@ -9,6 +9,7 @@ pub mod nothing;
 pub mod optimization;
 pub mod page;
 pub mod prevention;
+pub mod profile;
 pub mod reasons;
 pub mod reclaim;
 pub mod rounds;

@@ -2,7 +2,7 @@
 //! file must have is known.
 
 use anyhow::{Context, Result, ensure};
-use longrun_ageing::AlignedBuffer;
+use longrun_sys::AlignedBuffer;
 use rustix::fs::{CWD, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use std::fs::{self, File};

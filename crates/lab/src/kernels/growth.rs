@@ -6,7 +6,7 @@ use crate::oracle::{bytes_beyond_end, excess_of};
 use crate::service::{Kernel, Service};
 use crate::{FileSystemKind, LoopVolume, Medium, VolumeSpec, drop_caches};
 use anyhow::{Context, Result, ensure};
-use longrun_ageing::AlignedBuffer;
+use longrun_sys::AlignedBuffer;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -3,7 +3,7 @@
 
 use super::Participant;
 use anyhow::{Context, Result, ensure};
-use longrun_ageing::AlignedBuffer;
+use longrun_sys::AlignedBuffer;
 use longrun_sys::SharedMapping;
 use rustix::fs::{FallocateFlags, OFlags};
 use std::fs::File;

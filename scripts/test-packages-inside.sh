@@ -57,7 +57,8 @@ python3 - >/test/writer.log 2>&1 <<'PYTHON' &
 import mmap, os, time
 buffer = mmap.mmap(-1, 65536)
 buffer.write(b"x" * 65536)
-files = [os.open(f"/srv/file-{n}", os.O_CREAT | os.O_WRONLY | os.O_DIRECT) for n in range(4)]
+# Programs get no runway: without a mode, Python would make files that may be executed.
+files = [os.open(f"/srv/file-{n}", os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600) for n in range(4)]
 while not os.path.exists("/test/enough"):
     for file in files:
         if os.lseek(file, 0, os.SEEK_CUR) < 160 << 20:

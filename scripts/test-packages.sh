@@ -47,7 +47,7 @@ cp "$package" "$root/test/first.deb"
 # The next version: the same files with another number.
 dpkg-deb -R "$package" "$scratch/next"
 sed -i "s/^Version: .*/Version: $version+next/" "$scratch/next/DEBIAN/control"
-dpkg-deb --root-owner-group -b "$scratch/next" "$root/test/next.deb" >/dev/null
+dpkg-deb --root-owner-group -Zgzip -z1 -b "$scratch/next" "$root/test/next.deb" >/dev/null
 
 truncate -s 1G "$scratch/volume"
 loop=$(losetup -f --show "$scratch/volume")

@@ -32,6 +32,12 @@ volume() {
 found = [v for v in json.load(sys.stdin)["volumes"] if v["mount"] == "/srv"]
 print(eval(sys.argv[1], {"v": found[0]}) if found else "none")' "$1"
 }
+settled() {
+    for file in /srv/file-*; do
+        # A file in many pieces takes a block to tell where they are.
+        (($(stat -c '%b * 512 - %s' "$file") <= 4096)) || return 1
+    done
+}
 export DEBIAN_FRONTEND=noninteractive
 export VOLUME
 VOLUME=$(tr '\0' '\n' </proc/1/environ | sed -n 's/^VOLUME=//p')
@@ -79,13 +85,7 @@ touch /test/enough
 wait "$writer"
 check "the writer met no error" "[[ ! -s /test/writer.log ]]"
 check "all runways are given back after the files are closed, those from before the upgrade too" \
-    "wait_for '[[ \$(volume \"v[\\\"prevented\\\"][\\\"runways\\\"]\") == 0 ]]' && wait_for 'settled'"
-settled() {
-    for file in /srv/file-*; do
-        # A file in many pieces takes a block to tell where they are.
-        (($(stat -c '%b * 512 - %s' "$file") <= 4096)) || return 1
-    done
-}
+    "wait_for '[[ \$(volume \"v[\\\"prevented\\\"][\\\"runways\\\"]\") == 0 ]]'"
 check "no block of a runway is left" "wait_for settled"
 check "the history is there" "[[ -s /var/lib/longrun/ledger.db ]]"
 

@@ -12,7 +12,7 @@ check() {
         systemctl --no-pager status longrun || true
         cat /test/writer.log
         longrun status --json || true
-        journalctl --no-pager -u longrun | tail -40
+        journalctl --no-pager -u longrun -u longrun-web | tail -40
         exit 1
     fi
 }
@@ -94,6 +94,31 @@ check "an upgrade leaves it disabled" "dpkg -i --force-confold /test/first.deb &
 check "and does not start it" "[[ \$(state) == inactive ]]"
 
 check "the service can be enabled again" "systemctl enable --now longrun && [[ \$(state) == active ]]"
+check "the console installs" "dpkg -i /test/web.deb"
+check "its socket is open, that of the metrics is not" \
+    "[[ \$(systemctl is-active longrun-web.socket longrun-web-metrics.socket | tr '\n' ' ') == 'active inactive ' ]]"
+# Nothing but the link in its journal opens it. The container has no name for itself.
+console() { python3 - "$1" <<'PYTHON'
+import sys, urllib.request, urllib.error, http.cookiejar
+jar = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+def get(address):
+    try:
+        answer = jar.open(address, timeout=20)
+        return f"{answer.status} {answer.read().decode()}"
+    except urllib.error.HTTPError as error:
+        return f"{error.code} {error.read().decode()}"
+if sys.argv[1]:
+    get(sys.argv[1].replace("localhost", "127.0.0.1"))
+print(get("http://127.0.0.1:9818/v1/session"))
+PYTHON
+}
+link() { journalctl --no-pager -u longrun-web -o cat | grep -o 'http://[^ ]*' | tail -1; }
+check "it lets nobody in without its link" "console '' | grep -q '^401\|^403'"
+check "its link opens it for reading" "wait_for '[[ -n \$(link) ]]' && console \"\$(link)\" | grep -q '^200 .*viewer'"
+user() { stat -c %u "/proc/$(systemctl show -P MainPID longrun-web)"; }
+check "it does not run as root" "((\$(user) > 0))"
+check "it can be purged" "dpkg -P longrun-web && ! getent group longrun-viewers"
+
 check "the package can be removed" "dpkg -r longrun"
 check "the service has ended" "[[ -z \$(pidof longrun) ]]"
 check "removing keeps state and configuration" "[[ -s /var/lib/longrun/ledger.db && -s /etc/longrun/longrun.toml ]]"

@@ -222,7 +222,7 @@ rpm: ## The RPM packages in target/packages, checked by rpmlint (BINARIES=direct
 vendor: ## The source with all crates, for builds without network, in target/packages
 	scripts/make-packages.sh vendor
 
-test-packages: ## Build, install, upgrade, remove and purge the Debian package in a booted container, with a real volume; build it twice and compare
+test-packages: ## Build, install, upgrade, remove and purge the Debian package in a booted container, with a real volume, and the console beside it
 	@scripts/prepare.sh build
 	@scripts/prepare.sh packages
 	BINARIES="$(BINARIES)" scripts/make-packages.sh deb

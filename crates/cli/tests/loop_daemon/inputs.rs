@@ -4,7 +4,7 @@
 //! An ordinary run sends some thousands. `LONGRUN_API_SECONDS=600` goes on for so long, and `LONGRUN_SEED=N` repeats a run.
 
 use super::dice::Dice;
-use super::service::{PATIENCE, Service};
+use super::service::{PATIENCE, Service, of};
 use longrun_lab::{LoopVolume, VolumeSpec};
 use serde_json::Value;
 use std::fs;
@@ -89,7 +89,7 @@ fn number(dice: &mut Dice) -> String {
     }
 }
 
-fn time(dice: &mut Dice) -> String {
+fn time(dice: &mut Dice) -> &'static str {
     const TIMES: [&str; 10] = [
         "2026-01-31T00:00:00Z",
         "2020-01-01T00:00:00+01:00",
@@ -102,7 +102,7 @@ fn time(dice: &mut Dice) -> String {
         "2026-01-31",
         "T",
     ];
-    (*dice.one_of(&TIMES)).to_owned()
+    *dice.one_of::<&'static str>(&TIMES)
 }
 
 fn bytes(dice: &mut Dice, most: u64) -> Vec<u8> {
@@ -125,7 +125,7 @@ fn text(dice: &mut Dice, world: &World) -> String {
         ["../../../etc/shadow", "/dev/zero", "/proc/self/mem", "' OR 1=1 --", "\u{1b}[2J\n\u{202e}", "\0", "", "/"];
     let word = match dice.below(6) {
         0 => return number(dice),
-        1 => return escaped(dice, time(dice).as_bytes()),
+        1 => time(dice).as_bytes().to_vec(),
         2 => world.file.clone().into_bytes(),
         3 => vec![b'a'; dice.below(6000) as usize],
         4 => bytes(dice, 40),
@@ -137,7 +137,10 @@ fn text(dice: &mut Dice, world: &World) -> String {
 fn value(dice: &mut Dice, name: &str, world: &World) -> String {
     match (name, dice.below(4)) {
         (_, 0) => text(dice, world),
-        ("since" | "from" | "to", 1) => escaped(dice, time(dice).as_bytes()),
+        ("since" | "from" | "to", 1) => {
+            let time = time(dice);
+            escaped(dice, time.as_bytes())
+        }
         ("path", _) => escaped(dice, world.file.as_bytes()),
         ("volume", _) => world.id.clone(),
         _ => number(dice),
@@ -321,12 +324,15 @@ fn furnished(mount: &Path) -> String {
 #[test]
 fn loop_no_request_makes_the_service_fail_or_grow() {
     let volume = LoopVolume::create(&VolumeSpec::ext4(128).mkfs(&["-b", "4096"])).unwrap();
-    let file = furnished(&volume.mount_point());
-    let mut service = Service::start(&[volume.mount_point()]);
-    let id = service.wait(|status| status["volumes"][0]["prevention"] == true)["volumes"][0]["id"].clone();
-    let id = id.as_str().unwrap().to_owned();
+    let mount = volume.mount_point();
+    let file = furnished(&mount);
+    let mut service = Service::start(std::slice::from_ref(&mount));
+    // Other tests have volumes, too.
+    let ours = |status: &Value| of(status, &mount).cloned().unwrap_or_default();
+    let id = ours(&service.wait(|status| ours(status)["prevention"] == true))["id"].as_str().unwrap().to_owned();
     assert_eq!(service.ask("POST", &format!("/v1/volumes/{id}/analyze")).0, 202);
-    service.wait(|status| status["volumes"][0]["scan"].is_object() && status["history"]["bytes"].as_u64() > Some(0));
+    service.wait(|status| ours(status)["scan"].is_object());
+    assert_eq!(service.ask("GET", "/v1/history?volume=none").0, 404);
     let world = World { routes: routes(&service.ask("GET", "/v1/openapi.json").1), id, file };
     assert!(world.routes.len() >= 19, "{}", world.routes.len());
 
@@ -364,8 +370,8 @@ fn loop_no_request_makes_the_service_fail_or_grow() {
     // They reached the work behind the checks, and the checks.
     assert!([200, 202, 304, 400, 404, 405].iter().all(|status| seen.contains_key(status)), "{seen:?}");
     assert!(!service.log().contains("panicked"), "{}", service.log());
-    let status = service.wait(|status| status["volumes"][0]["prevention"] == true);
-    assert!(status["volumes"][0]["trouble"].is_null(), "{status:#}");
+    let status = service.wait(|status| ours(status)["prevention"] == true);
+    assert!(ours(&status)["trouble"].is_null(), "{status:#}");
     service.stop("TERM");
     volume.unmount().unwrap();
     volume.mount().unwrap();

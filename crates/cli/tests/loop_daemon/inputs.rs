@@ -102,7 +102,7 @@ fn time(dice: &mut Dice) -> &'static str {
         "2026-01-31",
         "T",
     ];
-    *dice.one_of::<&'static str>(&TIMES)
+    dice.one_of::<&'static str>(&TIMES)
 }
 
 fn bytes(dice: &mut Dice, most: u64) -> Vec<u8> {
@@ -338,7 +338,7 @@ fn loop_no_request_makes_the_service_fail_or_grow() {
 
     let seconds = std::env::var("LONGRUN_API_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()));
     let mut dice = Dice::from_environment();
-    println!("repeat this run with LONGRUN_SEED={}", dice.seed());
+    eprintln!("repeat this run with LONGRUN_SEED={}", dice.seed());
     let (started, mut sent, mut warm) = (Instant::now(), 0, 0);
     let mut seen = std::collections::BTreeMap::<u16, u64>::new();
     let mut client = Client { socket: service.path("socket"), stream: None };
@@ -365,7 +365,7 @@ fn loop_no_request_makes_the_service_fail_or_grow() {
         }
     }
     let now = memory(&service);
-    println!("{sent} requests in {:?}, answers {seen:?}, memory {warm} KiB, then {now} KiB", started.elapsed());
+    eprintln!("{sent} requests in {:?}, answers {seen:?}, memory {warm} KiB, then {now} KiB", started.elapsed());
     assert!(now < warm + GROWTH, "the memory grew from {warm} KiB to {now} KiB");
     // They reached the work behind the checks, and the checks.
     assert!([200, 202, 304, 400, 404, 405].iter().all(|status| seen.contains_key(status)), "{seen:?}");

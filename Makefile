@@ -16,7 +16,7 @@ fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test web-check test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-power torture-images torture-hostile trimming crash fuzz install uninstall deb rpm vendor test-packages site clean
+.PHONY: help build run test web-check test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-power torture-images torture-hostile trimming crash fuzz fuzz-api install uninstall deb rpm vendor test-packages site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -183,12 +183,18 @@ crash: ## Optimizers cut off at random moments on each file system, everything c
 	$(as_root) $(lab) crash $(ARGS)
 	LONGRUN_MENDING_CRASHES=100 cargo test --locked $(test_runner) -p longrun-lab --test mend_crashes
 
-fuzz: ## The ext4 and NTFS parsers against damaged volumes, 5 minutes each (ARGS="-max_total_time=3600"; installs cargo-fuzz when missing)
+fuzz: ## The ext4 and NTFS parsers against damaged volumes, 5 minutes each, and fuzz-api (ARGS="-max_total_time=3600"; installs cargo-fuzz when missing)
 	@scripts/prepare.sh test
 	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 	fuzz/make-seeds
 	RUSTC_BOOTSTRAP=1 cargo fuzz run ext4_scan -- $(or $(ARGS),-max_total_time=300)
 	RUSTC_BOOTSTRAP=1 cargo fuzz run ntfs_open -- $(or $(ARGS),-max_total_time=300)
+	$(MAKE) fuzz-api
+
+fuzz-api: ## Wrong requests of all kinds to the API of a real service for 10 minutes (API_SECONDS=3600 LONGRUN_SEED=7)
+	@scripts/prepare.sh test
+	LONGRUN_API_SECONDS=$(or $(API_SECONDS),600) cargo test --locked $(test_runner) -p longrun-cli --test loop_daemon -- \
+		--nocapture loop_no_request_makes_the_service_fail_or_grow
 
 install: build ## Binary, manual pages, completions under PREFIX (/usr/local), and the unit of the service (it is not started)
 	$(as_root) scripts/install.sh $(dir $(longrun)) "$(DESTDIR)" $(PREFIX) $(UNIT_DIR)
@@ -216,7 +222,7 @@ rpm: ## The RPM packages in target/packages, checked by rpmlint (BINARIES=direct
 vendor: ## The source with all crates, for builds without network, in target/packages
 	scripts/make-packages.sh vendor
 
-test-packages: ## Build, install, upgrade, remove and purge the Debian package in a booted container, with a real volume; build it twice and compare
+test-packages: ## Build, install, upgrade, remove and purge the Debian package in a booted container, with a real volume, and the console beside it
 	@scripts/prepare.sh build
 	@scripts/prepare.sh packages
 	BINARIES="$(BINARIES)" scripts/make-packages.sh deb

@@ -12,7 +12,7 @@ check() {
         systemctl --no-pager status longrun || true
         cat /test/writer.log
         longrun status --json || true
-        journalctl --no-pager -u longrun | tail -40
+        journalctl --no-pager -u longrun -u longrun-web | tail -40
         exit 1
     fi
 }
@@ -31,6 +31,12 @@ volume() {
     ask | python3 -c 'import json, sys
 found = [v for v in json.load(sys.stdin)["volumes"] if v["mount"] == "/srv"]
 print(eval(sys.argv[1], {"v": found[0]}) if found else "none")' "$1"
+}
+settled() {
+    for file in /srv/file-*; do
+        # A file in many pieces takes a block to tell where they are.
+        (($(stat -c '%b * 512 - %s' "$file") <= 4096)) || return 1
+    done
 }
 export DEBIAN_FRONTEND=noninteractive
 export VOLUME
@@ -57,7 +63,8 @@ python3 - >/test/writer.log 2>&1 <<'PYTHON' &
 import mmap, os, time
 buffer = mmap.mmap(-1, 65536)
 buffer.write(b"x" * 65536)
-files = [os.open(f"/srv/file-{n}", os.O_CREAT | os.O_WRONLY | os.O_DIRECT) for n in range(4)]
+# Programs get no runway: without a mode, Python would make files that may be executed.
+files = [os.open(f"/srv/file-{n}", os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600) for n in range(4)]
 while not os.path.exists("/test/enough"):
     for file in files:
         if os.lseek(file, 0, os.SEEK_CUR) < 160 << 20:
@@ -78,13 +85,7 @@ touch /test/enough
 wait "$writer"
 check "the writer met no error" "[[ ! -s /test/writer.log ]]"
 check "all runways are given back after the files are closed, those from before the upgrade too" \
-    "wait_for '[[ \$(volume \"v[\\\"prevented\\\"][\\\"runways\\\"]\") == 0 ]]' && wait_for 'settled'"
-settled() {
-    for file in /srv/file-*; do
-        # A file in many pieces takes a block to tell where they are.
-        (($(stat -c '%b * 512 - %s' "$file") <= 4096)) || return 1
-    done
-}
+    "wait_for '[[ \$(volume \"v[\\\"prevented\\\"][\\\"runways\\\"]\") == 0 ]]'"
 check "no block of a runway is left" "wait_for settled"
 check "the history is there" "[[ -s /var/lib/longrun/ledger.db ]]"
 
@@ -93,6 +94,31 @@ check "an upgrade leaves it disabled" "dpkg -i --force-confold /test/first.deb &
 check "and does not start it" "[[ \$(state) == inactive ]]"
 
 check "the service can be enabled again" "systemctl enable --now longrun && [[ \$(state) == active ]]"
+check "the console installs" "dpkg -i /test/web.deb"
+check "its socket is open, that of the metrics is not" \
+    "[[ \$(systemctl is-active longrun-web.socket longrun-web-metrics.socket | tr '\n' ' ') == 'active inactive ' ]]"
+# Nothing but the link in its journal opens it. The container has no name for itself.
+console() { python3 - "$1" <<'PYTHON'
+import sys, urllib.request, urllib.error, http.cookiejar
+jar = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+def get(address):
+    try:
+        answer = jar.open(address, timeout=20)
+        return f"{answer.status} {answer.read().decode()}"
+    except urllib.error.HTTPError as error:
+        return f"{error.code} {error.read().decode()}"
+if sys.argv[1]:
+    get(sys.argv[1].replace("localhost", "127.0.0.1"))
+print(get("http://127.0.0.1:9818/v1/session"))
+PYTHON
+}
+link() { journalctl --no-pager -u longrun-web -o cat | grep -o 'http://[^ ]*' | tail -1; }
+check "it lets nobody in without its link" "console '' | grep -q '^401\|^403'"
+check "its link opens it for reading" "wait_for '[[ -n \$(link) ]]' && console \"\$(link)\" | grep -q '^200 .*viewer'"
+user() { stat -c %u "/proc/$(systemctl show -P MainPID longrun-web)"; }
+check "it does not run as root" "((\$(user) > 0))"
+check "it can be purged" "dpkg -P longrun-web && ! getent group longrun-viewers"
+
 check "the package can be removed" "dpkg -r longrun"
 check "the service has ended" "[[ -z \$(pidof longrun) ]]"
 check "removing keeps state and configuration" "[[ -s /var/lib/longrun/ledger.db && -s /etc/longrun/longrun.toml ]]"

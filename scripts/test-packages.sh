@@ -1,7 +1,7 @@
 #!/bin/bash
 # The life of the Debian package in a booted container: install, start, a real volume looked after, an upgrade in the middle of
-# prevention, disabled stays disabled, remove keeps, purge leaves nothing.
-# Usage, as root: test-packages.sh PACKAGES   (a directory with longrun_VERSION_ARCH.deb)
+# prevention, disabled stays disabled, the console beside it, remove keeps, purge leaves nothing.
+# Usage, as root: test-packages.sh PACKAGES   (a directory with longrun_VERSION_ARCH.deb and longrun-web_VERSION_ARCH.deb)
 # The root of the container is made once by debootstrap and kept in ~/.cache/longrun; what is tried in it is removed afterwards.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,10 @@ fail() {
 version=$(version_of_workspace)
 architecture=$(dpkg --print-architecture)
 package=$(realpath "$1/longrun_${version}_$architecture.deb")
-[[ -e $package ]] || fail "$package is missing: make deb makes it"
+web=$(realpath "$1/longrun-web_${version}_$architecture.deb")
+for file in "$package" "$web"; do
+    [[ -e $file ]] || fail "$file is missing: make deb makes it"
+done
 
 base=$HOME/.cache/longrun/container-$architecture
 if [[ ! -e $base/complete ]]; then
@@ -43,11 +46,12 @@ cp -a "$base/root" "$scratch/root"
 root=$scratch/root
 mkdir -p "$root/test"
 cp "$package" "$root/test/first.deb"
+cp "$web" "$root/test/web.deb"
 
 # The next version: the same files with another number.
 dpkg-deb -R "$package" "$scratch/next"
 sed -i "s/^Version: .*/Version: $version+next/" "$scratch/next/DEBIAN/control"
-dpkg-deb --root-owner-group -b "$scratch/next" "$root/test/next.deb" >/dev/null
+dpkg-deb --root-owner-group -Zgzip -z1 -b "$scratch/next" "$root/test/next.deb" >/dev/null
 
 truncate -s 1G "$scratch/volume"
 loop=$(losetup -f --show "$scratch/volume")

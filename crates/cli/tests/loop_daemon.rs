@@ -6,6 +6,10 @@
 #[path = "common/busy.rs"]
 mod busy;
 mod common;
+#[path = "loop_daemon/dice.rs"]
+mod dice;
+#[path = "loop_daemon/inputs.rs"]
+mod inputs;
 #[path = "loop_daemon/maps.rs"]
 mod maps;
 #[path = "common/service.rs"]

@@ -161,6 +161,25 @@ fn events_are_pruned_by_number_and_alerts_are_not_pushed_out_by_chatter() {
 }
 
 #[test]
+fn of_many_events_the_same_ones_are_shown_as_of_few() {
+    let directory = tempfile::tempdir().unwrap();
+    let now = at("2026-01-02T00:00:00Z");
+    let mut ledger = open(&directory.path().join("ledger.db"), "2026-01-02T00:00:00Z");
+    let mut batch = Batch::default();
+    batch.events.push(event(now, Severity::Alert, "the alert"));
+    for n in 0..3500 {
+        // Two a second, recorded late and early ones in turn.
+        let seconds = if n % 2 == 0 { n / 2 } else { 3500 - n / 2 };
+        batch.events.push(event(now + SignedDuration::from_secs(seconds), Severity::Info, &format!("chatter {n}")));
+    }
+    ledger.write(&batch).unwrap();
+    let shown = |events| ledger.report(&Query { events, ..ever() }).unwrap();
+    let (few, all) = (shown(700), shown(usize::MAX));
+    assert_eq!((all.events.len(), all.events_left_out), (3501, 0));
+    assert_eq!((&few.events[..], few.events_left_out), (&all.events[..700], 2801));
+}
+
+#[test]
 fn of_old_scans_the_last_of_each_day_and_month_stays() {
     let directory = tempfile::tempdir().unwrap();
     let mut ledger = open(&directory.path().join("ledger.db"), "2026-01-01T00:00:00Z");

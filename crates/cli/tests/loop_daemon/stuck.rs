@@ -1,8 +1,11 @@
 //! Volumes that do not answer. A mend that the kernel did not come back from held up the unmount of other volumes, each reload, and the
 //! end of the service, for as long as the volume was frozen.
 
+use super::common::{check, longrun};
 use super::service::{PATIENCE, Service, ask, daemon, of, only};
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
+use longrun_sys::Shutdown;
+use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -148,4 +151,37 @@ fn it_ends(service: &Service) {
     assert!(!service.path("socket").exists(), "the socket stays");
     let log = service.log();
     assert!(log.contains("totals:"), "{log}");
+}
+
+#[test]
+fn loop_a_volume_that_cannot_be_opened_is_listed_with_the_reason() {
+    let volumes = [(); 2].map(|()| LoopVolume::create(&VolumeSpec::xfs(320)).unwrap());
+    let mounts: Vec<PathBuf> = volumes.iter().map(LoopVolume::mount_point).collect();
+    let stop = |mount: &Path| longrun_sys::shutdown(File::open(mount).unwrap(), Shutdown::Synced).unwrap();
+    let has_reason = |status: &Value, mount: &Path| {
+        let named = |text: &str| text.contains(mount.to_str().unwrap()) && text.contains("Input/output error");
+        let shown = of(status, mount).is_some_and(|volume| volume["trouble"].as_str().is_some_and(named));
+        shown && status["troubles"].as_array().unwrap().iter().any(|text| named(text.as_str().unwrap()))
+    };
+    // One before the service comes, one after that.
+    stop(&mounts[0]);
+    let mut service = Service::start(&mounts);
+    let status =
+        service.wait(|s| has_reason(s, &mounts[0]) && of(s, &mounts[1]).is_some_and(|v| v["trouble"].is_null()));
+    assert_eq!((&status["healthy"], &of(&status, &mounts[0]).unwrap()["prevention"]), (&false.into(), &false.into()));
+    let shown = longrun(["status", "--socket", service.path("socket").to_str().unwrap()]);
+    let shown = check(&shown, 0, "");
+    assert!(shown.contains("Input/output error"), "{shown}");
+    stop(&mounts[1]);
+    // It looks again at once when it reads its configuration again.
+    service.signal("HUP");
+    service.wait(|s| mounts.iter().all(|mount| has_reason(s, mount)));
+    for volume in &volumes {
+        volume.unmount().unwrap();
+        volume.mount().unwrap();
+    }
+    service.wait(|s| {
+        mounts.iter().all(|mount| of(s, mount).is_some_and(|v| v["trouble"].is_null() && v["prevention"] == true))
+    });
+    service.stop("TERM");
 }

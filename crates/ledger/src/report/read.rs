@@ -15,6 +15,8 @@ const BY_HOURS: SignedDuration = SignedDuration::from_hours(3 * 24);
 const BY_DAYS: SignedDuration = SignedDuration::from_hours(120 * 24);
 /// The most volumes that the error for an unknown volume names.
 const NAMED: usize = 8;
+/// So many events more than are shown are held before those that are not shown are dropped.
+const AT_ONCE: usize = 1000;
 
 /// The report on the period of `query`.
 pub fn report(connection: &Connection, path: &Path, query: &Query) -> Result<Report, LedgerError> {
@@ -231,16 +233,18 @@ fn events(
     query: &Query,
     volumes: &BTreeMap<i64, Known>,
 ) -> rusqlite::Result<(Vec<EventShown>, u64)> {
-    let mut statement = connection
-        .prepare("SELECT at, volume, severity, kind, text, path FROM event WHERE at >= ?1 AND at < ?2 ORDER BY id")?;
+    let mut statement = connection.prepare(
+        "SELECT at, volume, severity, kind, text, path FROM event WHERE at >= ?1 AND at < ?2 ORDER BY id DESC",
+    )?;
     let mut rows = statement.query(params![query.period.from.as_second(), query.period.to.as_second()])?;
-    let mut found = Vec::new();
+    let (mut found, mut count) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
         let Some(known) = volumes.get(&row.get(1)?) else { continue };
         let severity: String = row.get(2)?;
         let (Some(at), Some(severity)) = (time(row, 0)?, Severity::from_name(&severity)) else { continue };
         let name: Option<Vec<u8>> = row.get(5)?;
         let hex = |bytes: &Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        count += 1;
         found.push(EventShown {
             at,
             volume: (!known.is_service()).then(|| known.volume.uuid.clone()),
@@ -250,12 +254,20 @@ fn events(
             path: name.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned()),
             path_hex: name.as_ref().filter(|bytes| std::str::from_utf8(bytes).is_err()).map(hex),
         });
+        // A period may have any number of events: only those that are shown are kept in memory.
+        if found.len() > query.events.saturating_add(AT_ONCE) {
+            keep_first(&mut found, query.events);
+        }
     }
-    found.reverse();
-    found.sort_by_key(|event| (std::cmp::Reverse(event.severity), std::cmp::Reverse(event.at)));
-    let left_out = found.len().saturating_sub(query.events);
-    found.truncate(query.events);
-    Ok((found, u64::try_from(left_out).unwrap_or(u64::MAX)))
+    keep_first(&mut found, query.events);
+    let left_out = count - u64::try_from(found.len()).unwrap_or(count);
+    Ok((found, left_out))
+}
+
+/// Keeps the `most` most severe and then latest events. Of the same moment, those stay that come first.
+fn keep_first(events: &mut Vec<EventShown>, most: usize) {
+    events.sort_by_key(|event| (std::cmp::Reverse(event.severity), std::cmp::Reverse(event.at)));
+    events.truncate(most);
 }
 
 fn has_history(connection: &Connection) -> rusqlite::Result<bool> {

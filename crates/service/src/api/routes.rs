@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use jiff::Timestamp;
 use longrun_api::model::{Accepted, Events, LoadSeries, Pause, Problem, Role, Session, Status, Volume};
-use longrun_ledger::{Period, Reader};
+use longrun_ledger::{LedgerError, Period, Reader};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -226,7 +226,7 @@ impl HistoryQuery {
     params(("volume" = Option<String>, Query, description = "UUID, label, mount point or device"),
         ("from" = Option<String>, Query, description = "RFC 3339"), ("to" = Option<String>, Query, description = "RFC 3339")),
     responses((status = 200, description = "The report of the ledger, without events"), (status = 400, body = Problem),
-        (status = 403, body = Problem), (status = 503, body = Problem)))]
+        (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub async fn history(
     State(hub): State<Arc<Hub>>,
     sender: Sender,
@@ -240,7 +240,7 @@ pub async fn history(
     params(("volume" = Option<String>, Query, description = "UUID, label, mount point or device"),
         ("from" = Option<String>, Query, description = "RFC 3339"), ("to" = Option<String>, Query, description = "RFC 3339")),
     responses((status = 200, description = "The report of the ledger"), (status = 400, body = Problem),
-        (status = 403, body = Problem), (status = 503, body = Problem)))]
+        (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub async fn report(
     State(hub): State<Arc<Hub>>,
     sender: Sender,
@@ -260,14 +260,17 @@ async fn ask_ledger(
     let query = query.read(events)?;
     let path = hub.config().service.state_directory.join("ledger.db");
     // Reading may wait for a disk; the other requests must not.
-    let read = tokio::task::spawn_blocking(move || {
-        let report = Reader::open(&path).and_then(|reader| reader.report(&query));
-        report.map_err(|error| error.to_string()).and_then(|r| serde_json::to_string(&r).map_err(|e| e.to_string()))
-    });
+    let read = tokio::task::spawn_blocking(move || Reader::open(&path).and_then(|reader| reader.report(&query)));
     let unavailable = |error: String| {
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, error, "GET /v1/status shows the state of the history")
     };
-    let text = read.await.map_err(|error| unavailable(error.to_string()))?.map_err(unavailable)?;
+    let report = read.await.map_err(|error| unavailable(error.to_string()))?.map_err(|error| match error {
+        LedgerError::UnknownVolume { .. } => {
+            Failure::new(StatusCode::NOT_FOUND, error.to_string(), "GET /v1/volumes lists those of the machine")
+        }
+        error => unavailable(error.to_string()),
+    })?;
+    let text = serde_json::to_string(&report).map_err(|error| unavailable(error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 

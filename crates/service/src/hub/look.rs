@@ -8,7 +8,7 @@ use crate::governed::Governed;
 use crate::loads::{self, Sample};
 use crate::mending::Governor as _;
 use crate::threads::lock;
-use crate::volumes::Found;
+use crate::volumes::{Found, is_out_of_reach};
 use jiff::Timestamp;
 use longrun_api::model::{self, HealthLevel};
 use longrun_engine::VolumeError;
@@ -103,15 +103,13 @@ impl Hub {
         let started = Instant::now();
         let look = match gauges::look(&found, &superblock, pieces) {
             Ok(look) => look,
-            // It is being unmounted: the mount table will tell.
-            Err(error) => {
-                return tracing::debug!("{}: examining the volume failed: {error}", found.watched.point.display());
-            }
+            Err(error) => return self.not_examined(device, &found, &error),
         };
         let took = started.elapsed();
         let point = found.watched.point;
         let mut volumes = lock(&self.volumes);
         let Some(entry) = volumes.get_mut(&device) else { return };
+        entry.unopened = None;
         let mut space = look.space;
         if !pieces || space.free_pieces.is_none() {
             space.free_pieces = entry.space.free_pieces;
@@ -144,6 +142,24 @@ impl Hub {
             }
             _ => {}
         }
+    }
+
+    fn not_examined(&self, device: DeviceNumber, found: &Found, error: &std::io::Error) {
+        let text = format!("{}: examining the volume failed: {error}", found.watched.point.display());
+        // It is being unmounted, or covered: the mount table will tell.
+        if is_out_of_reach(error) {
+            return tracing::debug!("{text}");
+        }
+        let text = format!("{text}; check the volume and the kernel's log (dmesg); it is tried again");
+        let mut volumes = lock(&self.volumes);
+        let Some(entry) = volumes.get_mut(&device) else { return };
+        if entry.unopened.as_ref() == Some(&text) {
+            return;
+        }
+        entry.unopened = Some(text.clone());
+        let account = entry.account();
+        drop(volumes);
+        self.activity.tell(&account, Severity::Warning, "volume-not-examined", text, None);
     }
 
     /// Scans the volume `id` on this thread, as far as others who use its device let that go on.

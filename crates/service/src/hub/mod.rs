@@ -38,6 +38,8 @@ struct Entry {
     /// Prevention watches it.
     watched: bool,
     trouble: Option<String>,
+    /// Why it could not be examined the last time.
+    unopened: Option<String>,
     space: model::Space,
     health: model::Health,
     scan: Option<(Timestamp, Gauge)>,

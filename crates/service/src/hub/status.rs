@@ -63,7 +63,11 @@ impl Hub {
             prevention: entry.watched && entry.settings.prevention,
             mending,
             mending_rests: rest.map(|rest| rest.to_string()),
-            trouble: entry.trouble.clone().or_else(|| self.menders.trouble(&entry.found.watched)),
+            trouble: entry
+                .trouble
+                .clone()
+                .or_else(|| entry.unopened.clone())
+                .or_else(|| self.menders.trouble(&entry.found.watched)),
             prevented: prevented.unwrap_or_default(),
             mended: self.activity.mending_of(point),
             governor,

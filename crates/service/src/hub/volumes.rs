@@ -4,7 +4,7 @@ use super::{Entry, Hub};
 use crate::config::{Config, VolumeNames, VolumeSettings};
 use crate::gauges::is_scanned_daily;
 use crate::threads::lock;
-use crate::volumes::{Change, Found, changes, find, is_visible};
+use crate::volumes::{Change, Found, changes, find, sight};
 use jiff::Timestamp;
 use longrun_api::model;
 use longrun_ledger::{Account, Severity, VolumeIdentity};
@@ -26,7 +26,7 @@ impl Hub {
             Ok(mounts) => mounts,
             Err(error) => return tracing::error!("{MOUNT_TABLE}: reading it failed: {error}; it is tried again"),
         };
-        let now = find(&mounts, is_visible);
+        let now = find(&mounts, sight);
         let before: BTreeMap<DeviceNumber, Found> =
             lock(&self.volumes).iter().map(|(device, entry)| (*device, entry.found.clone())).collect();
         for change in changes(&before, &now) {
@@ -60,6 +60,7 @@ impl Hub {
             settings: settings.clone(),
             watched: false,
             trouble: None,
+            unopened: None,
             space: model::Space::default(),
             health: model::Health::default(),
             scan: None,
@@ -121,6 +122,7 @@ impl Hub {
         let mut volumes = lock(&self.volumes);
         let Some(entry) = volumes.get_mut(&watched.device) else { return };
         entry.watched = matches!(result, Ok(_) | Err(PreventionError::Known { .. }));
+        let before = entry.trouble.take();
         entry.trouble = match result {
             Ok(swept) => {
                 if swept.files > 0 {
@@ -135,8 +137,12 @@ impl Hub {
             }
             Err(PreventionError::Known { .. }) => None,
             Err(error) => {
-                tracing::warn!("{error}");
-                Some(error.to_string())
+                let trouble = error.to_string();
+                // It is tried again and again, and reported once.
+                if before.as_ref() != Some(&trouble) {
+                    tracing::warn!("{trouble}");
+                }
+                Some(trouble)
             }
         };
     }

@@ -6,5 +6,5 @@
 mod table;
 mod watch;
 
-pub use table::{Change, Found, changes, find};
-pub use watch::{MountTable, is_visible};
+pub use table::{Change, Found, Sight, changes, find};
+pub use watch::{MountTable, is_out_of_reach, sight};

@@ -18,23 +18,36 @@ pub struct Found {
     pub source: PathBuf,
 }
 
-/// The volumes that can be watched. However often a file system is mounted (bind mounts, subvolumes of btrfs, other
-/// name spaces' propagated mounts), it is one volume; `visible` tells whether a mount is not hidden below another one.
+/// What is seen of a mount at its mount point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sight {
+    /// Something else, or nothing: it lies below another mount.
+    Hidden,
+    /// It is there, or may be, but cannot be opened.
+    Broken,
+    /// The volume.
+    Visible,
+}
+
+/// The volumes that can be watched, and those that could be if they could be opened. However often a file system is mounted (bind mounts, subvolumes of btrfs, other
+/// name spaces' propagated mounts), it is one volume; `sight` tells what is seen of a mount.
 ///
 /// Leaves out file systems without a block device of their own (overlays, network and memory file systems), and
 /// those that are read-only, such as mounted images.
 #[must_use]
-pub fn find(mounts: &[Mount], visible: impl Fn(&Mount) -> bool) -> BTreeMap<DeviceNumber, Found> {
+pub fn find(mounts: &[Mount], sight: impl Fn(&Mount) -> Sight) -> BTreeMap<DeviceNumber, Found> {
     let mut volumes: BTreeMap<DeviceNumber, Vec<&Mount>> = BTreeMap::new();
     for mount in mounts.iter().filter(|mount| is_on_a_block_device(mount)) {
         volumes.entry(mount.device).or_default().push(mount);
     }
     let found = volumes.into_iter().filter_map(|(device, mounts)| {
         // A part of an ext4 or XFS volume does not show names outside of it; btrfs is rarely mounted but in parts.
-        let usable =
-            |mount: &&&Mount| mount.writable && visible(mount) && (mount.is_whole() || mount.filesystem == "btrfs");
+        let usable = |mount: &&&Mount| mount.writable && (mount.is_whole() || mount.filesystem == "btrfs");
+        let seen = mounts.iter().filter(usable).map(|mount| (sight(mount), mount));
         // The first mount before later ones: it is the likeliest to stay.
-        let best = mounts.iter().filter(usable).max_by_key(|mount| (mount.is_whole(), std::cmp::Reverse(mount.id)))?;
+        let (_, best) = seen
+            .filter(|(sight, _)| *sight > Sight::Hidden)
+            .max_by_key(|(sight, mount)| (*sight, mount.is_whole(), std::cmp::Reverse(mount.id)))?;
         let points = mounts.iter().map(|mount| mount.point.clone()).collect();
         Some((device, Found { watched: Watched::at(best)?, mounts: points, source: best.source.clone() }))
     });
@@ -94,7 +107,11 @@ mod tests {
 ";
 
     fn found(table: &str) -> BTreeMap<DeviceNumber, Found> {
-        find(&parse_mountinfo(table.as_bytes()), |mount| mount.point != Path::new("/hidden"))
+        find(&parse_mountinfo(table.as_bytes()), |mount| match mount.point.to_str().unwrap() {
+            "/hidden" => Sight::Hidden,
+            "/broken" => Sight::Broken,
+            _ => Sight::Visible,
+        })
     }
 
     #[test]
@@ -111,6 +128,14 @@ mod tests {
     fn without_the_top_of_btrfs_a_subvolume_serves() {
         let volumes = found("32 24 0:41 /@home /home rw - btrfs /dev/vdb rw\n");
         assert_eq!(volumes.values().next().unwrap().watched.point, Path::new("/home"));
+    }
+
+    #[test]
+    fn a_volume_that_cannot_be_opened_counts_but_another_mount_of_it_is_better() {
+        let broken = "30 24 8:16 / /broken rw - xfs /dev/sdb rw\n";
+        let point = |table: &str| found(table).values().next().unwrap().watched.point.clone();
+        assert_eq!(point(broken), Path::new("/broken"));
+        assert_eq!(point(&format!("{broken}90 24 8:16 / /srv rw - xfs /dev/sdb rw\n")), Path::new("/srv"));
     }
 
     #[test]

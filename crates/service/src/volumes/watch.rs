@@ -1,7 +1,8 @@
 //! Waits for changes of the mount table.
 
+use super::Sight;
 use longrun_prevention::Watched;
-use longrun_sys::{Bell, MOUNT_TABLE, Mount};
+use longrun_sys::{Bell, Errno, MOUNT_TABLE, Mount};
 use std::fs::File;
 use std::io;
 use std::time::Duration;
@@ -29,8 +30,19 @@ impl MountTable {
     }
 }
 
-/// Whether `mount` is visible at its mount point, and not hidden below another mount.
+/// What is seen of `mount` at its mount point.
 #[must_use]
-pub fn is_visible(mount: &Mount) -> bool {
-    Watched::at(mount).is_some_and(|watched| watched.open_root().is_ok())
+pub fn sight(mount: &Mount) -> Sight {
+    match Watched::at(mount).map(|watched| watched.open_root()) {
+        Some(Ok(_)) => Sight::Visible,
+        Some(Err(error)) if !is_out_of_reach(&error) => Sight::Broken,
+        _ => Sight::Hidden,
+    }
+}
+
+/// Whether opening a volume failed because its mount point does not lead to it: something else lies there, or nothing. Other
+/// errors are those of the volume, and of what the service is permitted.
+#[must_use]
+pub fn is_out_of_reach(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::STALE | Errno::LOOP | Errno::NOTDIR | Errno::NOENT))
 }

@@ -1,0 +1,296 @@
+//! Story: directories of an ext4 that is not mounted have lost most of their names, and keep their blocks for ever. They are rewritten in
+//! fewer blocks. The kernel and e2fsck find in them afterwards what they found before. Power can be lost at any moment.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
+
+mod common;
+
+use anyhow::{Result, ensure};
+use longrun_engine::{CompactedDirectories, NoProgress, Volume, WhyLeft};
+use longrun_image::{Disk, FileDisk, MemoryDisk};
+use longrun_lab::ntfs::{Cuts, Stage, Watched};
+use longrun_lab::oracle::{Dump, compare, dump};
+use longrun_lab::{LoopVolume, VolumeSpec, longrun_binary, tool};
+use longrun_layout::Bytes;
+use longrun_volume::ext4::OfflineExt4;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// Names with bytes of every kind, so that signed and unsigned hashes differ.
+fn name(directory: usize, number: usize) -> String {
+    format!("{number}{}", ["-", "ü", " \u{1f40c} ", "_long_"][number % 4].repeat(1 + (number + directory) % 9))
+}
+
+/// Directories with many names, of which most are deleted again. All name one file, so that it takes little time.
+fn crowd(root: &Path, directories: usize, names: usize) -> Result<()> {
+    let file = root.join("file");
+    fs::write(&file, "content")?;
+    for directory in 0..directories {
+        let path = root.join(format!("directory {directory}"));
+        fs::create_dir(&path)?;
+        (0..names).try_for_each(|number| fs::hard_link(&file, path.join(name(directory, number))))?;
+        fs::create_dir(path.join("below"))?;
+        std::os::unix::fs::symlink("target", path.join("link"))?;
+        // From none to a half stays.
+        let kept = [usize::MAX, 40, 9, 2][directory % 4];
+        for number in (0..names).filter(|number| number % kept != 0 || kept == usize::MAX) {
+            fs::remove_file(path.join(name(directory, number)))?;
+        }
+    }
+    Ok(())
+}
+
+/// A volume with such directories, unmounted, and what was on it.
+fn crowded(mebibytes: u64, mkfs: &[&str], directories: usize, names: usize) -> Result<(LoopVolume, Dump)> {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(mebibytes).mkfs(mkfs))?;
+    crowd(&volume.mount_point(), directories, names)?;
+    volume.remount()?;
+    let dump = dump(&volume.mount_point())?;
+    volume.unmount()?;
+    Ok((volume, dump))
+}
+
+fn compacted(disk: Arc<dyn Disk>, journal: &Path) -> Result<CompactedDirectories> {
+    let mut offline = OfflineExt4::open(Path::new("volume"), disk, journal)?;
+    let scan = offline.scan(&NoProgress)?;
+    Ok(offline.compact_directories(&scan, &NoProgress)?)
+}
+
+fn compacted_device(volume: &LoopVolume) -> CompactedDirectories {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = FileDisk::open(volume.device(), longrun_image::Access::Write).unwrap();
+    compacted(Arc::new(disk), &directory.path().join("journal")).unwrap()
+}
+
+/// The names, inodes and types of a directory, as the kernel lists them; each name is looked up, too.
+fn listed(path: &Path) -> BTreeMap<Vec<u8>, (u64, bool)> {
+    let entries = fs::read_dir(path).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        let found = fs::symlink_metadata(entry.path()).unwrap();
+        assert_eq!(found.ino(), entry.ino(), "{}", entry.path().display());
+        (entry.file_name().as_bytes().to_vec(), (entry.ino(), entry.file_type().unwrap().is_dir()))
+    });
+    entries.collect()
+}
+
+fn listings(volume: &LoopVolume, directories: usize) -> Vec<BTreeMap<Vec<u8>, (u64, bool)>> {
+    (0..directories).map(|number| listed(&volume.mount_point().join(format!("directory {number}")))).collect()
+}
+
+/// Bytes and 512-byte sectors of each directory.
+fn sizes(volume: &LoopVolume, directories: usize) -> Vec<(u64, u64)> {
+    let of = |number| fs::metadata(volume.mount_point().join(format!("directory {number}"))).unwrap();
+    (0..directories).map(|number| (of(number).len(), of(number).blocks())).collect()
+}
+
+/// Compacts the directories of one make of ext4, and has the kernel and e2fsck judge.
+fn judge_make(make: &[&str], request: Option<&str>) {
+    const DIRECTORIES: usize = 4;
+    let volume = LoopVolume::create(&VolumeSpec::ext4(64).mkfs(make)).unwrap();
+    if let Some(request) = request {
+        volume.unmount().unwrap();
+        let arguments = ["-w", "-R", request].map(AsRef::as_ref);
+        tool::run("debugfs", arguments.into_iter().chain([volume.device().as_os_str()])).unwrap();
+        volume.mount().unwrap();
+    }
+    crowd(&volume.mount_point(), DIRECTORIES, 4000).unwrap();
+    volume.remount().unwrap();
+    let (before, names, was) =
+        (dump(&volume.mount_point()).unwrap(), listings(&volume, DIRECTORIES), sizes(&volume, DIRECTORIES));
+    let kept = fs::metadata(volume.mount_point().join("lost+found")).unwrap().len();
+    volume.unmount().unwrap();
+    let done = compacted_device(&volume);
+    volume.check().unwrap();
+    volume.mount().unwrap();
+    let is = sizes(&volume, DIRECTORIES);
+    eprintln!("{make:?} {request:?}: {} directories, {} freed; {was:?} -> {is:?}", done.directories, done.freed.0);
+    // "lost+found" keeps its empty blocks.
+    assert_eq!(fs::metadata(volume.mount_point().join("lost+found")).unwrap().len(), kept);
+    assert!(done.directories == DIRECTORIES as u64 && done.left.is_empty(), "{done:?}");
+    let freed: u64 = was.iter().zip(&is).map(|(was, is)| was.0 - is.0).sum();
+    assert!(done.freed.0 == freed && freed > 0 && is.iter().zip(&was).all(|(is, was)| is.1 < was.1 && is.0 < was.0));
+    assert!(is[0].0 <= 4096, "a directory without names has one block");
+    compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
+    assert_eq!(listings(&volume, DIRECTORIES), names);
+    // The kernel works on with it: names come, and go.
+    for directory in 0..DIRECTORIES {
+        let path = volume.mount_point().join(format!("directory {directory}"));
+        for number in 0..1500 {
+            fs::hard_link(volume.mount_point().join("file"), path.join(format!("new {number}"))).unwrap();
+        }
+        for name in names[directory].keys().filter(|name| name.len() % 3 == 0) {
+            fs::remove_file(path.join(std::ffi::OsStr::from_bytes(name))).unwrap();
+        }
+        assert!((0..1500).all(|number| path.join(format!("new {number}")).exists()));
+    }
+    volume.check().unwrap();
+    volume.unmount().unwrap();
+    // And what is full is left as it is.
+    compacted_device(&volume);
+    let again = compacted_device(&volume);
+    assert_eq!((again.directories, again.freed), (0, Bytes(0)), "{again:?}");
+    volume.check().unwrap();
+}
+
+#[test]
+fn loop_directories_of_every_make_of_ext4_are_compacted_and_say_the_same() {
+    judge_make(&["-b", "4096"], None);
+    judge_make(&["-b", "1024", "-O", "metadata_csum_seed", "-E", "hash_seed=01234567-89ab-cdef-8421-fedcba987654"], None);
+    judge_make(&["-b", "2048", "-O", "^metadata_csum,^64bit"], Some("ssv def_hash_version tea"));
+    judge_make(&["-b", "1024", "-O", "^dir_index"], None);
+    judge_make(&["-b", "1024", "-O", "^metadata_csum,^filetype", "-I", "128"], Some("ssv def_hash_version legacy"));
+}
+
+#[test]
+fn loop_directories_whose_hashes_count_bytes_as_unsigned_are_compacted() {
+    for version in ["half_md4", "tea", "legacy"] {
+        let flags = format!("ssv def_hash_version {version}");
+        let volume = LoopVolume::create(&VolumeSpec::ext4(32).mkfs(&["-b", "1024"])).unwrap();
+        volume.unmount().unwrap();
+        for request in [flags.as_str(), "ssv flags 2"] {
+            let arguments = ["-w", "-R", request].map(AsRef::as_ref);
+            tool::run("debugfs", arguments.into_iter().chain([volume.device().as_os_str()])).unwrap();
+        }
+        volume.mount().unwrap();
+        crowd(&volume.mount_point(), 4, 1500).unwrap();
+        let names = listings(&volume, 4);
+        volume.unmount().unwrap();
+        let done = compacted_device(&volume);
+        assert!(done.directories >= 4 && done.left.is_empty(), "{version}: {done:?}");
+        volume.check().unwrap();
+        volume.mount().unwrap();
+        assert_eq!(listings(&volume, 4), names, "{version}");
+    }
+}
+
+/// States of one run that power losses leave, judged after the next opening, or as they are found when there is no journal.
+fn cut(mkfs: &[&str], with_journal: bool, cuts: Cuts) -> Result<usize> {
+    let (volume, expected) = crowded(24, mkfs, 5, 900)?;
+    let directory = tempfile::tempdir()?;
+    let journal = directory.path().join("journal");
+    let disk = Arc::new(MemoryDisk::new(fs::read(volume.device())?));
+    let watched = Arc::new(Watched::new(Arc::clone(&disk), &journal));
+    let done = compacted(Arc::clone(&watched) as Arc<dyn Disk>, &journal)?;
+    ensure!(done.directories >= 5, "{done:?}");
+    watched.note();
+    let mut stage = Stage::new()?;
+    let reopen =
+        |disk, journal: &Path| OfflineExt4::open(Path::new("cut"), disk, journal).map(drop).map_err(Into::into);
+    watched.judge(&cuts, with_journal, reopen, |recovered, _| {
+        let image = stage.show(recovered)?;
+        tool::run("e2fsck", ["-f".as_ref(), "-n".as_ref(), image.as_os_str()])?;
+        let device = OpenOptions::new().write(true).open(volume.device())?;
+        device.write_all_at(&recovered.content(), 0)?;
+        device.sync_all()?;
+        drop(device);
+        volume.mount()?;
+        let found = dump(&volume.mount_point());
+        volume.unmount()?;
+        compare(&expected, &found?)
+    })
+}
+
+#[test]
+fn loop_power_lost_while_directories_are_compacted_loses_no_name() {
+    let states = cut(&[], true, Cuts::sample(16, 3)).unwrap();
+    assert!(states >= 30, "{states}");
+    cut(&["-b", "1024", "-O", "^metadata_csum"], true, Cuts::sample(10, 3)).unwrap();
+}
+
+#[test]
+fn loop_without_the_journal_a_power_loss_damages_an_ext4_whose_directories_are_compacted() {
+    let error = cut(&[], false, Cuts::sample(40, 4)).unwrap_err();
+    assert!(format!("{error:#}").contains("e2fsck"), "{error:#}");
+}
+
+#[test]
+fn loop_directories_that_are_not_understood_are_left_alone_with_the_reason() {
+    let volume =
+        LoopVolume::create(&VolumeSpec::ext4(32).mkfs(&["-O", "casefold,inline_data", "-E", "encoding=utf8"])).unwrap();
+    let root = volume.mount_point();
+    let file = root.join("file");
+    fs::write(&file, "content").unwrap();
+    for (directory, flag) in [("immutable", None), ("casefold", Some("+F")), ("damaged", None), ("small", None)] {
+        let path = root.join(directory);
+        fs::create_dir(&path).unwrap();
+        if let Some(flag) = flag {
+            tool::run("chattr", [flag.as_ref(), path.as_os_str()]).unwrap();
+        }
+        let names = if directory == "small" { 3 } else { 2000 };
+        (0..names).for_each(|number| fs::hard_link(&file, path.join(format!("a name {number}"))).unwrap());
+        (0..names).filter(|number| number % 20 != 0).for_each(|number| {
+            fs::remove_file(path.join(format!("a name {number}"))).unwrap();
+        });
+    }
+    tool::run("chattr", ["+i".as_ref(), root.join("immutable").as_os_str()]).unwrap();
+    volume.unmount().unwrap();
+    // A name in a block where its hash does not lead to, with its checksum in order: only who looks for it notices.
+    let arguments = ["-w", "-R", "ln file damaged/misplaced"].map(AsRef::as_ref);
+    tool::run("debugfs", arguments.into_iter().chain([volume.device().as_os_str()])).unwrap();
+    let done = compacted_device(&volume);
+    let left: Vec<(WhyLeft, u64)> = done.left.clone().into_iter().collect();
+    assert!(left.contains(&(WhyLeft::Casefold, 1)) && left.contains(&(WhyLeft::Immutable, 1)), "{left:?}");
+    assert!(left.contains(&(WhyLeft::Damaged, 1)), "{left:?}");
+    assert_eq!(done.directories, 0, "{done:?}");
+    volume.mount().unwrap();
+    assert_eq!(listed(&root.join("small")).len(), 1);
+    tool::run("chattr", ["-i".as_ref(), root.join("immutable").as_os_str()]).unwrap();
+    assert_eq!(listed(&root.join("immutable")).len(), 100);
+}
+
+#[test]
+fn loop_damaged_directories_are_left_alone_and_make_nobody_panic() {
+    let (volume, _) = crowded(24, &["-b", "1024"], 4, 700).unwrap();
+    let sound = MemoryDisk::new(fs::read(volume.device()).unwrap());
+    let blocks: Vec<u64> = (0..4)
+        .flat_map(|number| {
+            let request = format!("blocks \"/directory {number}\"");
+            let arguments = ["-R", &request].map(AsRef::as_ref);
+            let told = tool::run("debugfs", arguments.into_iter().chain([volume.device().as_os_str()])).unwrap();
+            told.split_whitespace().map(|block| block.parse().unwrap()).collect::<Vec<u64>>()
+        })
+        .collect();
+    let directory = tempfile::tempdir().unwrap();
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let (mut random, mut left) = (fastrand::Rng::with_seed(seed), 0);
+    for _ in 0..200 {
+        let disk = MemoryDisk::from_image(sound.image());
+        let at = Bytes(blocks[random.usize(..blocks.len())] * 1024 + random.u64(..1024));
+        let mut byte = [0];
+        disk.read(at, &mut byte).unwrap();
+        disk.write(at, &[byte[0] ^ 1 << random.u8(..8)]).unwrap();
+        let done = compacted(Arc::new(disk), &directory.path().join("journal")).unwrap();
+        left += done.left.get(&WhyLeft::Damaged).copied().unwrap_or_default();
+    }
+    // A bit in the unused rest of an index means nothing.
+    assert!((150..=200).contains(&left), "{left}");
+}
+
+#[test]
+fn loop_optimize_tells_which_directories_it_has_compacted() {
+    common::build();
+    let (volume, expected) = crowded(48, &[], 4, 2000).unwrap();
+    let run = |arguments: &[&str]| {
+        let output =
+            Command::new(longrun_binary().unwrap()).args(arguments).arg(volume.device()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json = |arguments: &[&str]| serde_json::from_str::<serde_json::Value>(&run(arguments)).unwrap();
+    let before = File::open(volume.device()).unwrap().metadata().unwrap().len();
+    let foreseen = json(&["analyze", "--json"])["compactable_directories"].clone();
+    assert!(run(&["optimize", "--dry-run"]).contains("optimize compacts them"), "{foreseen}");
+    let done = json(&["optimize", "--mode", "full", "--json"]);
+    assert_eq!(done["compacted_directories"], foreseen);
+    assert!(foreseen["directories"].as_u64().unwrap() >= 4, "{foreseen}");
+    assert!(json(&["analyze", "--json"])["compactable_directories"].is_null());
+    volume.check().unwrap();
+    assert_eq!(before, File::open(volume.device()).unwrap().metadata().unwrap().len());
+    volume.mount().unwrap();
+    compare(&expected, &dump(&volume.mount_point()).unwrap()).unwrap();
+}

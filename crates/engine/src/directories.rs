@@ -10,6 +10,8 @@ pub enum WhyLeft {
     Encrypted,
     /// Its names are found without regard to case.
     Casefold,
+    /// On which machine its hashes were made is not known.
+    UnknownHash,
     /// It must not be changed.
     Immutable,
     /// It is not in order: the file system's checker should see it.
@@ -29,6 +31,7 @@ impl WhyLeft {
         match self {
             Self::Encrypted => "encrypted",
             Self::Casefold => "casefold",
+            Self::UnknownHash => "unknown-hash",
             Self::Immutable => "immutable",
             Self::Damaged => "damaged",
             Self::Unreadable => "unreadable",
@@ -43,6 +46,7 @@ impl WhyLeft {
         match self {
             Self::Encrypted => "with encrypted names",
             Self::Casefold => "whose names are found without regard to case",
+            Self::UnknownHash => "whose hashes depend on the machine (mount the volume once)",
             Self::Immutable => "marked as immutable",
             Self::Damaged => "not in order (check the volume)",
             Self::Unreadable => "that the device cannot read",

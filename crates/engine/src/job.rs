@@ -4,7 +4,10 @@
 
 use crate::placed::{self, Expected, PlanError};
 use crate::relocated::{self, Picture, Relocated};
-use crate::{CompactedDirectories, Leaked, Observer, PassError, Placed, Progress, Report, Scoped, Settings, VolumeError, VolumeInfo};
+use crate::{
+    CompactedDirectories, Leaked, Observer, PassError, Placed, Progress, Report, Scoped, Settings, VolumeError,
+    VolumeInfo,
+};
 use longrun_layout::{ExtentSet, FileId, VolumeLayout};
 use std::path::PathBuf;
 use std::time::Instant;

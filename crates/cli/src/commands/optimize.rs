@@ -13,7 +13,8 @@ use crate::report::{print, print_json};
 use crate::survey::{Survey, findings};
 use crate::text::size;
 use longrun_engine::{
-    CompactedDirectories, Expected, Opened, PassError, Plan, PlanError, Progress, Report, Scan, ScanProgress, Settings, Stop, VolumeError,
+    CompactedDirectories, Expected, Opened, PassError, Plan, PlanError, Progress, Report, Scan, ScanProgress, Settings,
+    Stop, VolumeError,
 };
 use longrun_image::Access;
 use longrun_layout::{Bytes, FileId, Fragmentation, VolumeLayout};

@@ -79,7 +79,12 @@ fn candidate(device: &Device, number: u32) -> Read<Found> {
         rest = behind;
     }
     let format = Format::new(&device.sb, inode.seed);
-    let not_understood = [(inode.is_encrypted(), WhyLeft::Encrypted), (inode.is_casefolded(), WhyLeft::Casefold)];
+    let has_unknown_hash = inode.is_indexed() && device.sb.name_hash.is_unsigned.is_none();
+    let not_understood = [
+        (inode.is_encrypted(), WhyLeft::Encrypted),
+        (inode.is_casefolded(), WhyLeft::Casefold),
+        (has_unknown_hash, WhyLeft::UnknownHash),
+    ];
     if let Some((_, why)) = not_understood.into_iter().find(|(is_so, _)| *is_so) {
         // With what ordinary use leaves free.
         let needed = (space_needed(&format, &data) as u64 * 5 / 4).div_ceil(unit) + 1;
@@ -136,11 +141,7 @@ pub(in crate::ext4) fn foresee(
 }
 
 /// Compacts those directories of a scan that gain by it. What was noted before must be committed. Stops between directories.
-pub(super) fn compact(
-    state: &mut State,
-    layout: &VolumeLayout,
-    progress: &dyn Progress,
-) -> Read<CompactedDirectories> {
+pub(super) fn compact(state: &mut State, layout: &VolumeLayout, progress: &dyn Progress) -> Read<CompactedDirectories> {
     let mut done = CompactedDirectories::default();
     let mut batch = Batch { writable: state.writable(), written: 0, directories: 0 };
     for number in directories(&state.reader.device, layout)? {
@@ -199,7 +200,8 @@ impl Batch {
     fn take(&mut self, found: &Candidate) -> Option<Vec<Extent>> {
         let needed = found.needed;
         let one = self.writable.iter().find(|piece| piece.length.0 >= needed);
-        let mut targets: Vec<Extent> = one.map(|piece| Extent { length: Blocks(needed), ..piece }).into_iter().collect();
+        let mut targets: Vec<Extent> =
+            one.map(|piece| Extent { length: Blocks(needed), ..piece }).into_iter().collect();
         if targets.is_empty() {
             let mut pieces: Vec<Extent> = self.writable.iter().collect();
             pieces.sort_unstable_by_key(|piece| std::cmp::Reverse((piece.length, piece.start)));

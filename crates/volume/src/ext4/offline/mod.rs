@@ -15,6 +15,6 @@ mod volume;
 
 pub use volume::OfflineExt4;
 
-pub(super) use compaction::foresee;
 pub(super) use admission::{KIND, check_claims, refusal};
+pub(super) use compaction::foresee;
 pub(super) use volume::OPTIONS;

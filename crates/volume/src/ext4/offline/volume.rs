@@ -1,7 +1,7 @@
 //! A volume that is not mounted, as an implementation of the engine's trait.
 
-use super::compaction::compact;
 use super::admission::{KIND, check_claims, raw_superblock, refusal};
+use super::compaction::compact;
 use super::state::{Moving, State};
 use crate::Target;
 use crate::ext4::scan::fault::Fault;
@@ -9,7 +9,10 @@ use crate::ext4::scan::group::push_fixed_areas;
 use crate::ext4::scan::{Access, Areas, Ext4Reader, FreeSpace, OnDisk, ScanOptions, Source};
 use crate::offline::{CopyError, Journal, Ranges, opened, recover};
 use crate::probe::EXT4;
-use longrun_engine::{CompactedDirectories, Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
+use longrun_engine::{
+    CompactedDirectories, Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError,
+    VolumeInfo,
+};
 use longrun_image::Disk;
 use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
 use std::path::{Path, PathBuf};

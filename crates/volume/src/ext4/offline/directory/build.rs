@@ -4,7 +4,7 @@
 
 use super::hash::Hasher;
 use super::read::{Content, Entry, read};
-use super::{Format, HEAD, INDEX_ENTRY, INFO, INFO_BYTES, IN_NODE, IN_ROOT, LEAST, needs};
+use super::{Format, HEAD, IN_NODE, IN_ROOT, INDEX_ENTRY, INFO, INFO_BYTES, LEAST, needs};
 use crate::bytes::put;
 
 /// A block with hashed names is left with a part of so many free, so that the next name does not split it at once.
@@ -128,8 +128,7 @@ fn indexed(format: &Format, content: &Content<'_>) -> Option<Vec<u8>> {
     for level in (0..=levels.len()).rev() {
         // Each child at this depth stands for so many leaves.
         let each = in_node.checked_pow(level as u32)?;
-        let children: Vec<(u32, u32)> =
-            firsts.iter().step_by(each).copied().zip(number..).collect();
+        let children: Vec<(u32, u32)> = firsts.iter().step_by(each).copied().zip(number..).collect();
         number += children.len() as u32;
         let (start, capacity) = if level == levels.len() { (IN_ROOT, in_root) } else { (IN_NODE, in_node) };
         for (block, children) in above.iter_mut().zip(children.chunks(capacity)) {

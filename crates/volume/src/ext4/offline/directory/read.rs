@@ -4,7 +4,7 @@
 //! damage here. So every name is looked for where its hash says that it is.
 
 use super::hash::Hasher;
-use super::{Format, HEAD, INDEX_ENTRY, INFO, INFO_BYTES, IN_NODE, IN_ROOT, LEAST, needs};
+use super::{Format, HEAD, IN_NODE, IN_ROOT, INDEX_ENTRY, INFO, INFO_BYTES, LEAST, needs};
 use crate::bytes::{byte, le16, le32};
 use crate::ext4::scan::directory::{is_self_or_parent, record_length};
 use crate::ext4::scan::fault::{Read, damaged};
@@ -70,7 +70,9 @@ fn dots<'a>(format: &Format, own: u32, block: &'a [u8]) -> Read<[Entry<'a>; 2]> 
     let (this, behind) = entry(format, block, 0)?;
     let (parent, _) = entry(format, block, behind)?;
     match (this, parent) {
-        (Some(this), Some(parent)) if this.name == b"." && parent.name == b".." && this.inode == own && behind == LEAST => {
+        (Some(this), Some(parent))
+            if this.name == b"." && parent.name == b".." && this.inode == own && behind == LEAST =>
+        {
             Ok([this, parent])
         }
         _ => damaged("a directory does not begin with itself and its parent"),

@@ -190,12 +190,12 @@ impl Job<'_> {
         let Some(settings) = self.settings(&before, &scan)? else {
             let figures = scan.layout().fragmentation();
             let plan = not_worth(&figures);
-            watch.finish();
-            self.tell(&before, &plan)?;
             let after = match directories.directories {
                 0 => before.clone(),
                 _ => self.analysis(scan.layout(), begun, |files| volume.names(scan.layout(), files, &progress))?,
             };
+            watch.finish();
+            self.tell(&before, &plan)?;
             let report = Report { before: figures.clone(), after: figures, ..Report::default() };
             return Ok(Moved { before, plan, report, after, directories });
         };

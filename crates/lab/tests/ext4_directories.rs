@@ -178,6 +178,50 @@ fn loop_directories_whose_hashes_count_bytes_as_unsigned_are_compacted() {
     }
 }
 
+#[test]
+fn loop_large_directories_without_an_index_get_one_where_the_volume_has_the_feature() {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(32).mkfs(&["-b", "1024", "-O", "^dir_index"])).unwrap();
+    crowd(&volume.mount_point(), 4, 1500).unwrap();
+    let names = listings(&volume, 4);
+    volume.unmount().unwrap();
+    tool::run("tune2fs", ["-O", "dir_index"].map(AsRef::as_ref).into_iter().chain([volume.device().as_os_str()]))
+        .unwrap();
+    let done = compacted_device(&volume);
+    assert!(done.directories == 4 && done.left.is_empty(), "{done:?}");
+    volume.check().unwrap();
+    let arguments = ["-R", "htree_dump \"/directory 3\""].map(AsRef::as_ref);
+    let told = tool::run("debugfs", arguments.into_iter().chain([volume.device().as_os_str()])).unwrap();
+    assert!(told.contains("Indirect levels: 0"), "{told:.400}");
+    volume.mount().unwrap();
+    assert_eq!(listings(&volume, 4), names);
+}
+
+#[test]
+fn loop_a_directory_with_three_levels_of_index_is_compacted() {
+    let volume = LoopVolume::create(&VolumeSpec::ext4(128).mkfs(&["-b", "1024", "-O", "large_dir"])).unwrap();
+    let root = volume.mount_point();
+    let (file, large) = (root.join("file"), root.join("directory 0"));
+    fs::write(&file, "content").unwrap();
+    fs::create_dir(&large).unwrap();
+    // Three names fill a block; the kernel leaves most with two, or one.
+    (0..60_000).for_each(|number| fs::hard_link(&file, large.join(format!("{number:0>250}"))).unwrap());
+    let (names, was) = (listings(&volume, 1), sizes(&volume, 1));
+    volume.unmount().unwrap();
+    let done = compacted_device(&volume);
+    volume.check().unwrap();
+    let arguments = ["-R", "htree_dump \"/directory 0\""].map(AsRef::as_ref);
+    let told = tool::run("debugfs", arguments.into_iter().chain([volume.device().as_os_str()])).unwrap();
+    assert!(told.contains("Indirect levels: 2"), "{:.400}", told);
+    volume.mount().unwrap();
+    let is = sizes(&volume, 1);
+    eprintln!("{was:?} -> {is:?}");
+    assert!(done.directories == 1 && is[0].0 < was[0].0 / 4 * 3, "{done:?}: {was:?} -> {is:?}");
+    assert_eq!(listings(&volume, 1), names);
+    fs::remove_file(large.join(format!("{:0>250}", 7))).unwrap();
+    (0..3000).for_each(|number| fs::hard_link(&file, large.join(format!("new {number}"))).unwrap());
+    volume.check().unwrap();
+}
+
 /// States of one run that power losses leave, judged after the next opening, or as they are found when there is no journal.
 fn cut(mkfs: &[&str], with_journal: bool, cuts: Cuts) -> Result<usize> {
     let (volume, expected) = crowded(24, mkfs, 5, 900)?;

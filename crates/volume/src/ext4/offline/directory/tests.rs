@@ -14,7 +14,7 @@ fn format(block_bytes: usize, version: u8, has_sums: bool) -> Format {
         has_types: true,
         has_index: true,
         most_levels: 1,
-        name_hash: NameHash { seed: [1, 2, 3, 4], version, is_unsigned: Some(version % 2 == 0) },
+        name_hash: NameHash { seed: [1, 2, 3, 4], version, is_unsigned: Some(version == 1) },
         inodes: 1 << 20,
     }
 }

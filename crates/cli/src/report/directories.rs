@@ -77,7 +77,11 @@ mod tests {
         let text = figures.done();
         assert!(text.starts_with("Compacted 1 directory, which freed 8.00 KiB.\nNot compacted:\n"), "{text}");
         assert!(text.contains("2 directories whose names are found without regard to case"), "{text}");
-        assert!(figures.foreseen().starts_with("1 directory takes 8.00 KiB more than needed"), "{}", figures.foreseen());
+        assert!(
+            figures.foreseen().starts_with("1 directory takes 8.00 KiB more than needed"),
+            "{}",
+            figures.foreseen()
+        );
         let json = serde_json::to_value(&figures).unwrap();
         assert_eq!(json["left"][0], serde_json::json!({"reason": "casefold", "directories": 2}));
     }

@@ -52,7 +52,8 @@ impl Survey {
     /// The figures, and the `top` most fragmented files by name.
     pub fn findings(&self, top: usize, progress: &dyn Progress) -> Result<Findings, Failure> {
         let found = findings(&self.target, self.layout(), self.time, top, |files| self.names(files, progress))?;
-        Ok(Findings { devices: self.read.devices().to_vec(), ..found })
+        let compactable = self.read.compactable(progress)?;
+        Ok(Findings { devices: self.read.devices().to_vec(), compactable, ..found })
     }
 
     /// The paths of files, in their order: below the mount point, or from the volume's root if it is not mounted.
@@ -94,6 +95,7 @@ pub fn findings(
         },
         disks: target.device_number.and_then(Disks::below),
         devices: Vec::new(),
+        compactable: None,
         method: Method::Scan,
         figures: layout.fragmentation(),
         most_fragmented: named,

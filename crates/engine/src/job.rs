@@ -4,7 +4,10 @@
 
 use crate::placed::{self, Expected, PlanError};
 use crate::relocated::{self, Picture, Relocated};
-use crate::{Leaked, Observer, PassError, Placed, Progress, Report, Scoped, Settings, VolumeError, VolumeInfo};
+use crate::{
+    CompactedDirectories, Leaked, Observer, PassError, Placed, Progress, Report, Scoped, Settings, VolumeError,
+    VolumeInfo,
+};
 use longrun_layout::{ExtentSet, FileId, VolumeLayout};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -73,6 +76,23 @@ impl Opened {
         match self {
             Self::Placed(volume) => volume.leaked(),
             Self::Relocated(volume) => volume.leaked(),
+        }
+    }
+
+    /// As [`crate::Volume::compact_directories`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn compact_directories(
+        &mut self,
+        scan: &Scan,
+        progress: &dyn Progress,
+    ) -> Result<CompactedDirectories, VolumeError> {
+        match (self, scan) {
+            (Self::Placed(volume), Scan::Placed { layout, .. }) => volume.compact_directories(layout, progress),
+            (Self::Relocated(volume), Scan::Relocated(picture)) => volume.compact_directories(picture, progress),
+            // A scan of another volume.
+            _ => Ok(CompactedDirectories::default()),
         }
     }
 

@@ -4,6 +4,7 @@
 //! limits, and giving everything back on every exit. Never decides where data goes (the planner does). Works on a
 //! volume only through its traits: makes no system call.
 
+mod directories;
 mod error;
 mod file_map;
 mod job;
@@ -21,6 +22,7 @@ pub mod sim;
 mod traits;
 mod turns;
 
+pub use directories::{CompactedDirectories, WhyLeft};
 pub use error::{MoveError, Rescued, SkipReason, VolumeError, checker};
 pub use file_map::FileMap;
 pub use job::{Opened, Plan, Scan, carry_out, plan};

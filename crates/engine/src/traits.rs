@@ -1,7 +1,7 @@
 //! The primitives that every file system provides. Order, PENDING and AVAILABLE blocks, retries, deferral and
 //! verification belong to the engine, so that the simulated volume tests them, too.
 
-use crate::{MoveError, VolumeError};
+use crate::{CompactedDirectories, MoveError, VolumeError};
 use longrun_layout::{
     Blocks, Bytes, Extent, ExtentSet, FileId, InodeNumber, LogicalBlock, PhysicalBlock, Run, VolumeLayout,
 };
@@ -100,6 +100,20 @@ pub trait Volume {
     /// What opening it has found to be in use by nothing.
     fn leaked(&self) -> Leaked {
         Leaked::default()
+    }
+
+    /// Rewrites those directories of the last scan that have lost most of their entries, in fewer blocks, durably. Where they cannot be
+    /// rewritten, does nothing. When `progress` is cancelled, it answers with what was done by then.
+    ///
+    /// # Errors
+    /// [`VolumeError`]: the run must end.
+    fn compact_directories(
+        &mut self,
+        scan: &Self::Scan,
+        progress: &dyn Progress,
+    ) -> Result<CompactedDirectories, VolumeError> {
+        let _ = (scan, progress);
+        Ok(CompactedDirectories::default())
     }
 
     /// Reads how the volume is now. Blocks that we own show as obstacles, not as free.

@@ -3,7 +3,7 @@
 //! Owns the common interface of all file systems. Never changes anything.
 
 use crate::target::Inside;
-use longrun_engine::{Progress, Scan, VolumeError};
+use longrun_engine::{CompactedDirectories, Progress, Scan, VolumeError};
 use longrun_layout::{Bytes, Extent, FileId, FileIndex, LogicalBlock, PhysicalBlock, VolumeLayout};
 use longrun_sys::Mount;
 use std::fs::File;
@@ -40,6 +40,15 @@ pub trait Survey {
     /// Why its files must not be moved, if there is a reason that lies in how the volume was made.
     fn refusal(&self) -> Option<String> {
         None
+    }
+
+    /// What rewriting its directories in fewer blocks would do, where a run of `optimize` does that. Reads all directories.
+    ///
+    /// # Errors
+    /// [`VolumeError`]: stopped, or the volume cannot be read.
+    fn compactable(&self, progress: &dyn Progress) -> Result<Option<CompactedDirectories>, VolumeError> {
+        let _ = progress;
+        Ok(None)
     }
 
     /// The devices of a volume that has several.

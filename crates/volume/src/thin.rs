@@ -3,7 +3,9 @@
 //! Owns what has to be given back. So a run grows the image by no more than is moved between two commits, and leaves it about as
 //! large as it was. Asks the volume what is free, and never decides that itself.
 
-use longrun_engine::{Exchanged, MoveError, Part, Placed, Progress, Volume, VolumeError, VolumeInfo};
+use longrun_engine::{
+    CompactedDirectories, Exchanged, Leaked, MoveError, Part, Placed, Progress, Volume, VolumeError, VolumeInfo,
+};
 use longrun_image::{Disk, Format};
 use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
 use std::os::unix::fs::MetadataExt as _;
@@ -76,6 +78,21 @@ impl Volume for Thinned {
 
     fn was_interrupted(&self) -> bool {
         self.volume.was_interrupted()
+    }
+
+    fn leaked(&self) -> Leaked {
+        self.volume.leaked()
+    }
+
+    fn compact_directories(
+        &mut self,
+        scan: &VolumeLayout,
+        progress: &dyn Progress,
+    ) -> Result<CompactedDirectories, VolumeError> {
+        let done = self.volume.compact_directories(scan, progress)?;
+        self.left.extend(done.vacated.iter().copied());
+        self.give_back()?;
+        Ok(done)
     }
 
     fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {

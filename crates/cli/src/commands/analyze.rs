@@ -118,6 +118,7 @@ fn by_walking(start: &Path, info: VolumeInfo, top: usize, watch: &mut Watch) -> 
         method: Method::Walk { occupied: walk.occupied_bytes },
         figures: walk.figures(),
         most_fragmented: walk.most_fragmented.into_iter().map(|f| (f.path, f.fragments, f.bytes)).collect(),
+        compactable: None,
         unreadable: walk.unreadable,
         time: started.elapsed(),
     })

@@ -13,7 +13,8 @@ use crate::report::{print, print_json};
 use crate::survey::{Survey, findings};
 use crate::text::size;
 use longrun_engine::{
-    Expected, Opened, PassError, Plan, PlanError, Progress, Report, Scan, ScanProgress, Settings, Stop, VolumeError,
+    CompactedDirectories, Expected, Opened, PassError, Plan, PlanError, Progress, Report, Scan, ScanProgress, Settings,
+    Stop, VolumeError,
 };
 use longrun_image::Access;
 use longrun_layout::{Bytes, FileId, Fragmentation, VolumeLayout};
@@ -135,6 +136,7 @@ struct Moved {
     plan: Told,
     report: Report,
     after: Analysis,
+    directories: CompactedDirectories,
 }
 
 impl Job<'_> {
@@ -147,9 +149,9 @@ impl Job<'_> {
         let outcome = self.run(&mut volume, watch);
         drop(volume);
         watch.finish();
-        let Moved { before, plan, report, after } = outcome?;
+        let Moved { before, plan, report, after, directories } = outcome?;
         let optimization = Optimization::new(before, after, plan, &report, watch.loads());
-        Ok(optimization.after_completion(recovered).with_leaked(leaked))
+        Ok(optimization.after_completion(recovered).with_leaked(leaked).with_directories(&directories))
     }
 
     /// Analyzes the volume and plans as a run would. Changes nothing.
@@ -182,13 +184,20 @@ impl Job<'_> {
         watch.phase("planning", Unit::Steps);
         let progress = ScanProgress::new(watch, 0);
         let before = self.analysis(scan.layout(), begun, |files| volume.names(scan.layout(), files, &progress))?;
+        // First, so that the plan is made for directories as small as they can be, and for the space that they leave.
+        let directories = volume.compact_directories(&scan, &progress)?;
+        let scan = if directories.directories > 0 { volume.scan(&progress)? } else { scan };
         let Some(settings) = self.settings(&before, &scan)? else {
             let figures = scan.layout().fragmentation();
             let plan = not_worth(&figures);
+            let after = match directories.directories {
+                0 => before.clone(),
+                _ => self.analysis(scan.layout(), begun, |files| volume.names(scan.layout(), files, &progress))?,
+            };
             watch.finish();
             self.tell(&before, &plan)?;
             let report = Report { before: figures.clone(), after: figures, ..Report::default() };
-            return Ok(Moved { after: before.clone(), before, plan, report });
+            return Ok(Moved { before, plan, report, after, directories });
         };
         let plan = self.plan(scan, &settings, &progress)?;
         let names = volume.names(plan.layout(), shown(&plan), &progress)?;
@@ -198,7 +207,7 @@ impl Job<'_> {
         let (report, layout) = longrun_engine::carry_out(volume, plan, begun, &settings, watch)?;
         let (read, progress) = (Instant::now(), ScanProgress::new(watch, 0).to_the_end());
         let after = self.analysis(&layout, read, |files| volume.names(&layout, files, &progress))?;
-        Ok(Moved { before, plan: told, report, after })
+        Ok(Moved { before, plan: told, report, after, directories })
     }
 
     /// With the mode that was asked for, or the one that the verdict names; `None` when that is none.
@@ -235,7 +244,8 @@ impl Job<'_> {
         if !self.is_told {
             return Ok(());
         }
-        print(&format!("{}\n{}\n\n{}\n", before.title(), before.verdict(), plan.text()))
+        let (verdict, directories) = (before.verdict(), before.directories());
+        print(&format!("{}\n{verdict}\n{directories}\n{}\n", before.title(), plan.text()))
     }
 }
 

@@ -1,9 +1,10 @@
 //! The figures of a volume: the object that `analyze --json` prints, and its text.
 
+use super::directories::DirectoriesFigures;
 use super::json_name;
 use super::verdict::{Verdict, judge};
 use crate::text::{count, counted, duration, percent, printable, printable_path, size};
-use longrun_engine::VolumeInfo;
+use longrun_engine::{CompactedDirectories, VolumeInfo};
 use longrun_governor::Disks;
 use longrun_layout::{Bytes, Fragmentation};
 use longrun_planner::Mode;
@@ -42,6 +43,8 @@ pub struct Findings {
     pub most_fragmented: Vec<(PathBuf, u64, Bytes)>,
     /// Files that could not be examined.
     pub unreadable: u64,
+    /// What compacting its directories would do, where a run does that.
+    pub compactable: Option<CompactedDirectories>,
     /// How long it took.
     pub time: Duration,
 }
@@ -70,6 +73,8 @@ pub struct Analysis {
     free_space: FreeSpaceFigures,
     most_fragmented: Vec<Offender>,
     unreadable: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compactable_directories: Option<DirectoriesFigures>,
     verdict: Verdict,
     seconds: f64,
 }
@@ -151,6 +156,7 @@ impl Analysis {
                     Offender { shown: printable_path(name), path, path_hex, fragments: *fragments, bytes: bytes.0 }
                 })
                 .collect(),
+            compactable_directories: findings.compactable.as_ref().and_then(DirectoriesFigures::new),
             unreadable: findings.unreadable,
             verdict: judge(figures, whole),
             seconds: (findings.time.as_secs_f64() * 1e4).round() / 1e4,
@@ -236,6 +242,11 @@ impl Analysis {
         vec![join(files), join(space)]
     }
 
+    /// What compacting directories would do, if anything.
+    pub fn directories(&self) -> String {
+        self.compactable_directories.as_ref().map(DirectoriesFigures::foreseen).unwrap_or_default()
+    }
+
     /// The whole report.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n{}", self.title(), self.figures_text());
@@ -244,6 +255,10 @@ impl Analysis {
         }
         for file in &self.most_fragmented {
             _ = writeln!(text, "  {:>9}  {:>10}  {}", count(file.fragments), size(Bytes(file.bytes)), file.shown);
+        }
+        let directories = self.directories();
+        if !directories.is_empty() {
+            _ = write!(text, "\n{directories}");
         }
         let how = if self.occupied_bytes.is_none() { "the whole volume, read from the device" } else { "file by file" };
         let time = duration(Duration::from_secs_f64(self.seconds.max(0.0)));
@@ -271,6 +286,7 @@ pub mod tests {
                 policy: DiskPolicy::of(DiskKind::Virtual),
             }),
             devices: Vec::new(),
+            compactable: None,
             method: Method::Scan,
             figures: Fragmentation {
                 files: 25_000,

@@ -2,6 +2,7 @@
 
 pub mod analysis;
 pub mod compaction;
+pub mod directories;
 pub mod findings;
 pub mod history;
 pub mod leaked;

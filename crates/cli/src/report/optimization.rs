@@ -1,13 +1,14 @@
 //! The plan and the result of an optimization: the object that `optimize --json` prints, and its text.
 
 use super::analysis::Analysis;
+use super::directories::DirectoriesFigures;
 use super::json_name;
 use super::leaked::LeakedFigures;
 use super::nothing::{NothingFigures, mode_name};
 use super::reasons::{why, word};
 use super::rounds::{self, RoundFigures, fell_short};
 use crate::text::{count, counted, duration, percent, printable_path, size};
-use longrun_engine::{Expected, Leaked, PassEnd, Report, Stop};
+use longrun_engine::{CompactedDirectories, Expected, Leaked, PassEnd, Report, Stop};
 use longrun_governor::{Balance, Loads, Observed, Pace};
 use longrun_layout::{Bytes, Fragmentation, FreeSpace};
 use longrun_planner::{Mode, Why};
@@ -174,6 +175,9 @@ pub struct Optimization {
     /// What nothing had, and was marked as in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     leaked: Option<LeakedFigures>,
+    /// Directories that were rewritten in fewer blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compacted_directories: Option<DirectoriesFigures>,
     #[serde(skip)]
     figures: (Fragmentation, Fragmentation),
 }
@@ -211,6 +215,7 @@ impl Optimization {
             governor,
             recovered: false,
             leaked: None,
+            compacted_directories: None,
             figures: (report.before.clone(), report.after.clone()),
         }
     }
@@ -225,6 +230,11 @@ impl Optimization {
         Self { leaked: LeakedFigures::new(leaked), ..self }
     }
 
+    /// The same with what came of compacting directories before the plan was made.
+    pub fn with_directories(self, done: &CompactedDirectories) -> Self {
+        Self { compacted_directories: DirectoriesFigures::new(done), ..self }
+    }
+
     /// The result for people. After an empty plan there is none: nothing changed, and the plan has said why.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -232,6 +242,7 @@ impl Optimization {
             text.push_str("An earlier run was interrupted. What it had begun was completed first; nothing is lost.\n");
         }
         text.push_str(&self.leaked.as_ref().map(LeakedFigures::text).unwrap_or_default());
+        text.push_str(&self.compacted_directories.as_ref().map(DirectoriesFigures::done).unwrap_or_default());
         if self.plan.nothing.is_none() || self.moves > 0 {
             self.tell_changes(&mut text);
         }

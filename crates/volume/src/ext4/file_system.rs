@@ -9,7 +9,7 @@ use crate::mounted::io;
 use crate::offline::{GivenBack, Kind, give_back, is_interrupted, opened};
 use crate::reclaim::Trimming;
 use crate::survey::{Names, Owner, Source, Survey, file_with, free_piece};
-use longrun_engine::{Observer, Opened, Progress, Scan, VolumeError};
+use longrun_engine::{CompactedDirectories, Observer, Opened, Progress, Scan, VolumeError};
 use longrun_layout::{Bytes, Extent, ExtentSet, FileId, InodeNumber, PhysicalBlock, VolumeLayout};
 use longrun_sys::{FileHandle, Mount};
 use std::fs::File;
@@ -40,7 +40,7 @@ impl FileSystem for Ext4 {
         let options = ScanOptions { free_space: FreeSpace::Kernel(root.as_fd()), directories: true, offline: false };
         let scan = names.reader.scan(options, progress)?;
         let refusal = scan.refusals.first().map(ToString::to_string);
-        Ok(Box::new(Read { scan, refusal, names }))
+        Ok(Box::new(Read { scan, refusal, names, offline: None }))
     }
 
     fn namer(&self, source: Source<'_>) -> Result<Box<dyn Names>, VolumeError> {
@@ -101,13 +101,16 @@ fn survey_offline(source: &Source<'_>, progress: &dyn Progress) -> Result<Box<dy
     let device = &reader.device;
     let refusal = offline::refusal(device.source.as_ref(), &device.sb, false).map_err(|fault| fault.on(path))?;
     let damage = offline::check_claims(&scan).err().map(|fault| fault.on(path).to_string());
-    Ok(Box::new(Read { scan, refusal: refusal.or(damage), names: ByDirectories { reader, top: PathBuf::from("/") } }))
+    let (names, offline) = (ByDirectories { reader, top: PathBuf::from("/") }, Some(path.to_owned()));
+    Ok(Box::new(Read { scan, refusal: refusal.or(damage), names, offline }))
 }
 
 struct Read {
     scan: Ext4Scan,
     refusal: Option<String>,
     names: ByDirectories,
+    /// What errors call the volume, when it is not mounted.
+    offline: Option<PathBuf>,
 }
 
 struct ByDirectories {
@@ -140,6 +143,12 @@ impl Survey for Read {
 
     fn refusal(&self) -> Option<String> {
         self.refusal.clone()
+    }
+
+    fn compactable(&self, progress: &dyn Progress) -> Result<Option<CompactedDirectories>, VolumeError> {
+        let Some(path) = self.offline.as_deref().filter(|_| self.refusal.is_none()) else { return Ok(None) };
+        let found = offline::foresee(&self.names.reader.device, &self.scan.layout, progress);
+        found.map(Some).map_err(|fault| fault.on(path))
     }
 
     fn owner(&self, block: PhysicalBlock) -> Owner {

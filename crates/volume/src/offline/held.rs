@@ -50,6 +50,18 @@ impl Held {
         self.vacated.extend(sources.iter().copied());
     }
 
+    /// A file that is rewritten has left `sources`, which are not held: nothing may be written there before the commit.
+    pub(crate) fn left(&mut self, sources: &[Extent]) {
+        self.vacated.extend(sources.iter().copied());
+    }
+
+    /// What of `free` anything may be written to.
+    pub(crate) fn writable(&self, free: &ExtentSet) -> ExtentSet {
+        let mut writable = free.clone();
+        self.owned.iter().chain(self.vacated.iter()).for_each(|extent| _ = writable.remove(extent));
+        writable
+    }
+
     /// What was left is free.
     pub(crate) fn committed(&mut self) {
         self.vacated = ExtentSet::new();

@@ -3,10 +3,12 @@
 //! Owns the files that have moved since the last commit, and the order in which all that reaches the disk: data first, then the
 //! journal, then maps, bitmaps and counts. Never decides where data goes.
 
+use super::directory::Built;
 use super::groups::{Groups, last_free, put_free};
 use super::patches::Patches;
 use super::tree::{Tree, capacity};
 use crate::bytes::{le16, put};
+use crate::ext4::scan::device::Device;
 use crate::ext4::scan::fault::{Read, damaged};
 use crate::ext4::scan::inode::{Inode, Mapping, Role};
 use crate::ext4::scan::map::FileMap;
@@ -14,7 +16,7 @@ use crate::ext4::scan::superblock::{OFFSET_BYTES, SIZE_BYTES};
 use crate::ext4::scan::{Areas, Ext4Reader};
 use crate::offline::{Copied, CopyError, Held, Journal, Phase, Write, apply, copy};
 use longrun_image::Disk;
-use longrun_layout::{Extent, ExtentSet};
+use longrun_layout::{Bytes, Extent, ExtentSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -29,8 +31,23 @@ pub(super) struct Moving {
     pub(super) inode: Inode,
     raw: Vec<u8>,
     pub(super) tree: Tree,
-    /// Blocks of its tree on the disk.
-    nodes_before: usize,
+    /// Blocks that it has on the disk, with those of its tree.
+    blocks_before: u64,
+}
+
+impl Moving {
+    /// The file as it is; `None` when there is none with a map of extents.
+    pub(super) fn read(device: &Device, number: u32) -> Read<Option<Self>> {
+        let (inode, raw) = device.read_inode(number)?;
+        let is_file = matches!(inode.role(&device.sb), Role::File | Role::Directory | Role::Symlink);
+        if !is_file || inode.mapping() != Mapping::Extents {
+            return Ok(None);
+        }
+        let mut map = FileMap::default();
+        device.mapper().read(&inode, &mut map)?;
+        let tree = Tree::new(&map);
+        Ok(Some(Self { inode, raw, blocks_before: tree.blocks() + tree.nodes.len() as u64, tree }))
+    }
 }
 
 /// A volume that is being changed.
@@ -89,16 +106,7 @@ impl State {
         if let Some(changed) = self.changed.get(&number) {
             return Ok(Some(changed.clone()));
         }
-        let device = &self.reader.device;
-        let (inode, raw) = device.read_inode(number)?;
-        let is_file = matches!(inode.role(&device.sb), Role::File | Role::Directory | Role::Symlink);
-        if !is_file || inode.mapping() != Mapping::Extents {
-            return Ok(None);
-        }
-        let mut map = FileMap::default();
-        device.mapper().read(&inode, &mut map)?;
-        let tree = Tree::new(&map);
-        Ok(Some(Moving { inode, raw, nodes_before: tree.nodes.len(), tree }))
+        Moving::read(&self.reader.device, number)
     }
 
     /// Copies blocks. The target must be held.
@@ -139,6 +147,43 @@ impl State {
         self.held.exchanged(target, sources);
         self.changed.insert(file.inode.number, file);
         Ok(true)
+    }
+
+    /// The free blocks that anything may be written to.
+    pub(super) fn writable(&self) -> ExtentSet {
+        self.held.writable(self.groups.free())
+    }
+
+    /// Writes the content of a directory to `targets`, which must be free and as long as it is, and notes that it lies there. What it had
+    /// is free after the next commit. The map of `directory` must fit its inode.
+    pub(super) fn replace(&mut self, mut directory: Moving, targets: &[Extent], built: &Built) -> Read<()> {
+        let unit = self.block_bytes();
+        let mut rest = built.data.as_slice();
+        let mut copies = Vec::with_capacity(targets.len());
+        for target in targets {
+            let (part, behind) = rest.split_at_checked((target.length.0 * unit) as usize).unwrap_or_default();
+            let at = Bytes(target.start.0 * unit);
+            self.disk.write(at, part)?;
+            copies.push(Copied::new(at, part));
+            rest = behind;
+        }
+        let sources: Vec<Extent> = directory.tree.runs().iter().map(|run| run.extent()).collect();
+        directory.tree = directory.tree.rewritten(targets);
+        directory.inode.put_directory(&mut directory.raw, built.data.len() as u32, built.is_indexed);
+        // After an error bitmaps may be changed in part: they must not be written.
+        self.has_failed = true;
+        let device = &self.reader.device;
+        for target in targets {
+            self.groups.set(device, *target, true)?;
+        }
+        for source in &sources {
+            self.groups.set(device, *source, false)?;
+        }
+        self.has_failed = false;
+        self.held.left(&sources);
+        self.copies.extend(copies);
+        self.changed.insert(directory.inode.number, directory);
+        Ok(())
     }
 
     /// Makes everything durable that was noted: the data, then maps and bitmaps by one transaction.
@@ -182,7 +227,7 @@ impl State {
             self.groups.set(device, Extent::new(node, 1), false)?;
         }
         let encoded = file.tree.encode(block_bytes as usize, file.inode.seed);
-        let more = encoded.nodes.len() as i64 - file.nodes_before as i64;
+        let more = (file.tree.blocks() + encoded.nodes.len() as u64) as i64 - file.blocks_before as i64;
         for (block, content) in encoded.nodes {
             *changes.block(device.source.as_ref(), block)? = content;
         }

@@ -6,7 +6,7 @@ use crate::bytes::put;
 use crate::ext4::scan::checksum::Crc32c;
 use crate::ext4::scan::inode::MAP_SIZE;
 use crate::ext4::scan::map::{EXTENT_MAGIC, FileMap, RECORD, WRITTEN_LIMIT};
-use longrun_layout::Run;
+use longrun_layout::{Extent, Run};
 
 /// Records that the inode itself has room for, behind the head of the tree.
 const IN_INODE: usize = MAP_SIZE / RECORD - 1;
@@ -92,6 +92,31 @@ impl Tree {
         }
         join(&mut pieces);
         Self { pieces, nodes: map.nodes.clone() }
+    }
+
+    /// The tree of a file whose content lies in these extents, one after the other. It has the blocks of `self` for what it needs.
+    pub(super) fn rewritten(&self, extents: &[Extent]) -> Self {
+        let mut logical = 0;
+        let mut pieces = Vec::with_capacity(extents.len());
+        for extent in extents {
+            let (physical, length) = (extent.start.0, extent.length.0);
+            pieces.push(Piece { logical, physical, length, is_unwritten: false });
+            logical += length;
+        }
+        join(&mut pieces);
+        Self { pieces, nodes: self.nodes.clone() }
+    }
+
+    /// The extents of a file of `blocks` blocks without holes, all of which were written; `None` where it is not so.
+    pub(super) fn whole(&self, blocks: u64) -> Option<Vec<Extent>> {
+        let pieces = self.within(0, blocks)?;
+        let is_all = self.blocks() == blocks && pieces.iter().all(|piece| !piece.is_unwritten);
+        is_all.then(|| pieces.iter().map(|piece| Extent::new(piece.physical, piece.length)).collect())
+    }
+
+    /// Blocks of the file.
+    pub(super) fn blocks(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.length).sum()
     }
 
     /// Where the file lies.

@@ -1,6 +1,7 @@
 //! A volume that is not mounted, as an implementation of the engine's trait.
 
 use super::admission::{KIND, check_claims, raw_superblock, refusal};
+use super::compaction::compact;
 use super::state::{Moving, State};
 use crate::Target;
 use crate::ext4::scan::fault::Fault;
@@ -8,7 +9,10 @@ use crate::ext4::scan::group::push_fixed_areas;
 use crate::ext4::scan::{Access, Areas, Ext4Reader, FreeSpace, OnDisk, ScanOptions, Source};
 use crate::offline::{CopyError, Journal, Ranges, opened, recover};
 use crate::probe::EXT4;
-use longrun_engine::{Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo};
+use longrun_engine::{
+    CompactedDirectories, Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError,
+    VolumeInfo,
+};
 use longrun_image::Disk;
 use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
 use std::path::{Path, PathBuf};
@@ -125,6 +129,21 @@ impl Volume for OfflineExt4 {
         };
         layout.withhold(self.state()?.held.owned());
         Ok(layout)
+    }
+
+    fn compact_directories(
+        &mut self,
+        scan: &VolumeLayout,
+        progress: &dyn Progress,
+    ) -> Result<CompactedDirectories, VolumeError> {
+        self.commit()?;
+        self.opened = None;
+        compact(self.state()?, scan, progress).map_err(|fault| match fault {
+            Fault::Io(source) => {
+                VolumeError::Io { path: self.info.target.clone(), act: "rewriting a directory", source }
+            }
+            other => self.on(other),
+        })
     }
 
     fn names(

@@ -76,7 +76,7 @@ impl Device {
 
     /// Calls `each` for all entries of a directory. Blocks that cannot be understood are left out: names are never worth
     /// refusing a volume for.
-    pub(super) fn for_each_entry(&self, number: u32, mut each: impl FnMut(Entry<'_>)) -> Read<()> {
+    pub(in crate::ext4) fn for_each_entry(&self, number: u32, mut each: impl FnMut(Entry<'_>)) -> Read<()> {
         let (inode, raw) = self.read_inode(number)?;
         if !inode.is_directory() {
             return Ok(());

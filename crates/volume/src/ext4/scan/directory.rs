@@ -6,14 +6,14 @@ use super::fault::{Read, damaged};
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry<'a> {
-    pub(super) inode: u32,
-    pub(super) name: &'a [u8],
+pub(in crate::ext4) struct Entry<'a> {
+    pub(in crate::ext4) inode: u32,
+    pub(in crate::ext4) name: &'a [u8],
 }
 
 /// The tail of a checked block poses as an entry of this type without a name.
-const TAIL_TYPE: u8 = 0xDE;
-const TAIL_BYTES: usize = 12;
+pub(in crate::ext4) const TAIL_TYPE: u8 = 0xDE;
+pub(in crate::ext4) const TAIL_BYTES: usize = 12;
 
 /// Checks a directory block: its checksum where it has one, and nothing where it is an inner block of a hashed
 /// directory, which holds no names and is not used here.
@@ -41,7 +41,7 @@ fn is_index(block: &[u8]) -> bool {
 }
 
 /// 64 KiB does not fit the field.
-fn record_length(coded: u16, block_bytes: usize) -> usize {
+pub(in crate::ext4) fn record_length(coded: u16, block_bytes: usize) -> usize {
     match coded {
         0 | u16::MAX if block_bytes >= 1 << 16 => block_bytes,
         _ => usize::from(coded),
@@ -49,7 +49,7 @@ fn record_length(coded: u16, block_bytes: usize) -> usize {
 }
 
 /// Calls `each` for every entry in use, `.` and `..` included.
-pub(super) fn for_each_entry<'a>(block: &'a [u8], mut each: impl FnMut(Entry<'a>)) -> Read<()> {
+pub(in crate::ext4) fn for_each_entry<'a>(block: &'a [u8], mut each: impl FnMut(Entry<'a>)) -> Read<()> {
     let mut rest = block;
     while rest.len() >= 8 {
         let length = record_length(le16(rest, 4), block.len());
@@ -82,7 +82,7 @@ pub(super) fn for_each_inline_entry<'a>(
 }
 
 /// `.` and `..`.
-pub(super) fn is_self_or_parent(name: &[u8]) -> bool {
+pub(in crate::ext4) fn is_self_or_parent(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 

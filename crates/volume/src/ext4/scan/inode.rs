@@ -7,7 +7,9 @@ use super::superblock::{Superblock, incompat};
 use longrun_layout::Pin;
 
 const CLASSIC_SIZE: usize = 128;
+const SIZE_LOW: usize = 4;
 const BLOCKS_LOW: usize = 28;
+const FLAGS: usize = 32;
 const BLOCKS_HIGH: usize = 116;
 const CHECKSUM_LOW: usize = 124;
 const CHECKSUM_HIGH: usize = 130;
@@ -19,12 +21,14 @@ mod flag {
     pub(in crate::ext4) const IMMUTABLE: u32 = 0x10;
     pub(in crate::ext4) const APPEND: u32 = 0x20;
     pub(in crate::ext4) const ENCRYPT: u32 = 0x800;
+    pub(in crate::ext4) const INDEX: u32 = 0x1000;
     pub(in crate::ext4) const JOURNAL_DATA: u32 = 0x4000;
     pub(in crate::ext4) const EXTENTS: u32 = 0x8_0000;
     pub(in crate::ext4) const VERITY: u32 = 0x10_0000;
     pub(in crate::ext4) const ATTRIBUTE_VALUE: u32 = 0x20_0000;
     pub(in crate::ext4) const HUGE: u32 = 0x4_0000;
     pub(in crate::ext4) const INLINE_DATA: u32 = 0x1000_0000;
+    pub(in crate::ext4) const CASEFOLD: u32 = 0x4000_0000;
 }
 
 /// The inode of the root directory.
@@ -91,13 +95,13 @@ impl Inode {
         Ok(Self {
             number,
             generation,
-            size_bytes: joined(le32(raw, 4), if wide_size { le32(raw, 108) } else { 0 }),
+            size_bytes: joined(le32(raw, SIZE_LOW), if wide_size { le32(raw, 108) } else { 0 }),
             attribute_block: joined(le32(raw, 104), u32::from(le16(raw, 118))),
             map: raw.get(MAP..).and_then(|m| m.first_chunk()).copied().unwrap_or([0; MAP_SIZE]),
             seed,
             mode,
             links: le16(raw, 26),
-            flags: le32(raw, 32),
+            flags: le32(raw, FLAGS),
             has_blocks: le32(raw, 28) != 0 || le16(raw, 116) != 0,
         })
     }
@@ -185,6 +189,29 @@ impl Inode {
     /// Names in an encrypted directory are ciphertext.
     pub(in crate::ext4) fn is_encrypted(&self) -> bool {
         self.has(flag::ENCRYPT)
+    }
+
+    /// Names are looked up without regard to case, by hashes that need the tables of Unicode.
+    pub(in crate::ext4) fn is_casefolded(&self) -> bool {
+        self.has(flag::CASEFOLD)
+    }
+
+    pub(in crate::ext4) fn is_immutable(&self) -> bool {
+        self.has(flag::IMMUTABLE)
+    }
+
+    /// Whether it is a directory with an index of hashes.
+    pub(in crate::ext4) fn is_indexed(&self) -> bool {
+        self.has(flag::INDEX)
+    }
+
+    /// Puts another size of a directory, and whether it is indexed, into the raw inode. The checksum comes with the map
+    /// ([`Self::put_map`]).
+    pub(in crate::ext4) fn put_directory(&mut self, raw: &mut [u8], bytes: u32, is_indexed: bool) {
+        self.size_bytes = u64::from(bytes);
+        self.flags = if is_indexed { self.flags | flag::INDEX } else { self.flags & !flag::INDEX };
+        put(raw, SIZE_LOW, &bytes.to_le_bytes());
+        put(raw, FLAGS, &self.flags.to_le_bytes());
     }
 
     /// Whether it stands for anything.

@@ -15,7 +15,7 @@ mod bytes;
 pub(in crate::ext4) mod checksum;
 mod collect;
 pub(in crate::ext4) mod device;
-mod directory;
+pub(in crate::ext4) mod directory;
 pub(in crate::ext4) mod fault;
 pub(in crate::ext4) mod group;
 pub(in crate::ext4) mod inode;

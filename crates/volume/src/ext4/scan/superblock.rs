@@ -21,6 +21,7 @@ pub(in crate::ext4) mod incompat {
     pub(crate) const MOUNT_PROTECTION: u32 = 0x100;
     pub(crate) const CSUM_SEED: u32 = 0x2000;
     pub(crate) const LARGE_DIRECTORY: u32 = 0x4000;
+    pub(crate) const FILE_TYPE: u32 = 0x2;
     /// filetype, recover, meta_bg, extents, 64bit, mmp, flex_bg, ea_inode, csum_seed, largedir, inline_data, encrypt,
     /// casefold.
     pub(crate) const KNOWN: u32 =
@@ -44,9 +45,24 @@ pub(in crate::ext4) mod ro_compat {
 }
 
 const COMPAT_HAS_JOURNAL: u32 = 0x4;
+const COMPAT_DIR_INDEX: u32 = 0x20;
 const COMPAT_SPARSE_SUPER2: u32 = 0x200;
 const COMPAT_FAST_COMMIT: u32 = 0x400;
 const COMPAT_ORPHAN_FILE: u32 = 0x1000;
+
+/// Of the flags of the superblock: how the bytes of names count in hashes.
+const SIGNED_HASH: u32 = 1;
+const UNSIGNED_HASH: u32 = 2;
+
+/// How names are hashed, as the superblock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ext4) struct NameHash {
+    pub(in crate::ext4) seed: [u32; 4],
+    /// The function of directories that are indexed from now on.
+    pub(in crate::ext4) version: u8,
+    /// `None` where it depends on the machine that has the volume.
+    pub(in crate::ext4) is_unsigned: Option<bool>,
+}
 
 /// The checked superblock.
 #[derive(Clone, Debug)]
@@ -71,6 +87,9 @@ pub(in crate::ext4) struct Superblock {
     pub(in crate::ext4) mmp_block: u64,
     pub(in crate::ext4) incompat: u32,
     pub(in crate::ext4) ro_compat: u32,
+    /// Large directories are indexed by the hashes of their names.
+    pub(in crate::ext4) has_dir_index: bool,
+    pub(in crate::ext4) name_hash: NameHash,
     sparse_super2: bool,
     /// The seed of every metadata checksum, when there are any.
     pub(in crate::ext4) seed: Option<Crc32c>,
@@ -146,6 +165,16 @@ impl Superblock {
             mmp_block: joined(u32_at(360), u32_at(364)),
             incompat,
             ro_compat,
+            has_dir_index: compat & COMPAT_DIR_INDEX != 0,
+            name_hash: NameHash {
+                seed: [236, 240, 244, 248].map(u32_at),
+                version: byte(raw, 252),
+                is_unsigned: match u32_at(352) & (SIGNED_HASH | UNSIGNED_HASH) {
+                    SIGNED_HASH => Some(false),
+                    UNSIGNED_HASH => Some(true),
+                    _ => None,
+                },
+            },
             sparse_super2: compat & COMPAT_SPARSE_SUPER2 != 0,
             seed,
             uuid: raw.get(104..120).and_then(|b| b.try_into().ok()).unwrap_or_default(),

@@ -7,6 +7,7 @@ use super::nothing::{NothingFigures, mode_name};
 use super::reasons::{why, word};
 use super::rounds::{self, RoundFigures, fell_short};
 use crate::text::{count, counted, duration, percent, printable_path, size};
+use longrun_api::jobs::JobFigures;
 use longrun_engine::{Expected, Leaked, PassEnd, Report, Stop};
 use longrun_governor::{Balance, Loads, Observed, Pace};
 use longrun_layout::{Bytes, Fragmentation, FreeSpace};
@@ -106,6 +107,21 @@ impl Plan {
     /// With the reason why there are no moves.
     pub fn explained(self, nothing: Option<NothingFigures>) -> Self {
         Self { nothing, ..self }
+    }
+
+    /// How much it moves.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.bytes)
+    }
+
+    /// The figures that it leads to.
+    pub fn foreseen(&self) -> JobFigures {
+        let free = &self.expected.free_space;
+        JobFigures {
+            excess: self.expected.excess_fragments,
+            free_pieces: Some(free.pieces),
+            largest_free_bytes: Some(free.largest_bytes.0),
+        }
     }
 
     /// The plan for people.
@@ -250,6 +266,26 @@ impl Optimization {
             _ = writeln!(text, "{missed} more than planned are left, because {why}.");
         }
         text
+    }
+
+    /// The volume before.
+    pub fn before(&self) -> &Analysis {
+        &self.before
+    }
+
+    /// The volume after.
+    pub fn after(&self) -> &Analysis {
+        &self.after
+    }
+
+    /// What was planned.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// How much was moved.
+    pub fn bytes_moved(&self) -> Bytes {
+        Bytes(self.bytes_moved)
     }
 
     /// Why it ended early, if so.

@@ -17,6 +17,7 @@ use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// A volume whose files are fragmented.
@@ -297,5 +298,42 @@ fn loop_free_space_is_given_back_by_a_job() {
     compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
     assert!(service.path("state/jobs").join("1.json").exists() && Path::new(LONGRUN).exists());
     service.stop("TERM");
+    volume.check().unwrap();
+}
+
+#[test]
+fn loop_a_job_that_needs_more_memory_than_it_may_take_ends_in_good_order() {
+    let volume = aged(&ext4(256));
+    let mount = volume.mount_point();
+    let before = dump(&mount).unwrap();
+    let device = std::os::unix::fs::MetadataExt::dev(&std::fs::metadata(&mount).unwrap());
+    let device = longrun_sys::DeviceNumber::from_stat(device).to_string();
+    let done = |memory: Option<u64>, device: &str, mode: &str| {
+        let order = json!({"mount": mount, "device": device, "task": "optimize", "mode": mode, "at_most_efficient": false,
+            "dry_run": false, "consolidate": false, "budget": null, "deadline": null, "pace": "fast", "max_duty": "100%",
+            "min_progress": "0.5%", "memory": memory});
+        let mut command = std::process::Command::new(LONGRUN);
+        let mut child = command.arg("job").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // Open until it has ended: otherwise that would end it.
+        let mut input = child.stdin.take().unwrap();
+        writeln!(input, "{order}").unwrap();
+        let mut said = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(child.wait().unwrap().success());
+        let end: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        end["end"].clone()
+    };
+    let refused = done(Some(1 << 20), &device, "full");
+    assert!(refused["status"] == 3 && refused["error"].as_str().unwrap().contains("MemoryMax"), "{refused:#}");
+    // Something else has been mounted there since.
+    let elsewhere = done(None, "9:99", "full");
+    assert!(
+        elsewhere["status"] == 3 && elsewhere["error"].as_str().unwrap().contains("no longer mounted"),
+        "{elsewhere:#}"
+    );
+    compare(&before, &dump(&mount).unwrap()).unwrap();
+    let enough = done(Some(4 << 30), &device, "full");
+    assert!(enough["status"] == 0 && enough["after"]["excess"] == 0, "{enough:#}");
+    compare(&before, &dump(&mount).unwrap()).unwrap();
     volume.check().unwrap();
 }

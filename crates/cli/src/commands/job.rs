@@ -33,6 +33,8 @@ const LONGEST_ORDER: u64 = 64 << 10;
 pub fn run() -> Result<(), Failure> {
     // When memory runs out, this process is ended, and not the service. To ask for that needs no permission.
     _ = fs::write("/proc/self/oom_score_adj", "1000");
+    // Run by way of /proc/self/exe, it would be called "exe" where processes are listed.
+    _ = fs::write("/proc/self/comm", "longrun-job");
     let order = read_order()?;
     let too_large = Arc::new(AtomicBool::new(false));
     let (noticed, most) = (Arc::clone(&too_large), order.memory);
@@ -134,7 +136,7 @@ fn optimized(order: &Order, target: &Target, watch: &mut Watch) -> Result<End, F
     let (output, end) = optimize::on_volume(&args, target, watch)?;
     let (before, after) = output.figures();
     let (moved, stop, would) = match &output {
-        optimize::Output::Done(done) => (done.bytes_moved(), done.stop(), false),
+        optimize::Output::Done(done) => (Bytes(done.bytes_moved), done.stop(), false),
         optimize::Output::DryRun(run) => (run.plan.bytes(), None, true),
     };
     let summary = summary(&before, &after, moved, would);
@@ -179,8 +181,8 @@ fn reclaimed(order: &Order, target: &Target, watch: &mut Watch) -> Result<End, F
             told.text = done.text();
             told.summary = done.bytes().map(|bytes| format!("{} were given back", size(bytes)));
             if let Some(first) = done.consolidation() {
-                (told.before, told.after) = (Some(first.before().figures()), Some(first.after().figures()));
-                told.moved = first.bytes_moved().0;
+                (told.before, told.after) = (Some(first.before.figures()), Some(first.after.figures()));
+                told.moved = first.bytes_moved;
             }
         }
     }

@@ -105,7 +105,7 @@ impl Output {
     pub(super) fn text(&self) -> String {
         match self {
             Self::DryRun(run) => opening(&run.before, &run.plan),
-            Self::Done(done) => opening(done.before(), done.plan()) + &done.text(),
+            Self::Done(done) => opening(&done.before, &done.plan) + &done.text(),
         }
     }
 
@@ -113,7 +113,7 @@ impl Output {
     pub(super) fn figures(&self) -> (JobFigures, JobFigures) {
         match self {
             Self::DryRun(run) => (run.before.figures(), run.plan.foreseen()),
-            Self::Done(done) => (done.before().figures(), done.after().figures()),
+            Self::Done(done) => (done.before.figures(), done.after.figures()),
         }
     }
 }

@@ -168,11 +168,15 @@ fn changes(text: &mut String, before: &Fragmentation, excess: u64, free: &FreeSp
 /// The object of the contract.
 #[derive(Debug, Serialize)]
 pub struct Optimization {
-    before: Analysis,
-    after: Analysis,
-    plan: Plan,
+    /// The volume before.
+    pub before: Analysis,
+    /// The volume after.
+    pub after: Analysis,
+    /// What was planned.
+    pub plan: Plan,
     moves: u64,
-    bytes_moved: u64,
+    /// How much was moved.
+    pub bytes_moved: u64,
     skipped: Vec<SkippedFiles>,
     barriers: u64,
     rounds: u32,
@@ -266,26 +270,6 @@ impl Optimization {
             _ = writeln!(text, "{missed} more than planned are left, because {why}.");
         }
         text
-    }
-
-    /// The volume before.
-    pub fn before(&self) -> &Analysis {
-        &self.before
-    }
-
-    /// The volume after.
-    pub fn after(&self) -> &Analysis {
-        &self.after
-    }
-
-    /// What was planned.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// How much was moved.
-    pub fn bytes_moved(&self) -> Bytes {
-        Bytes(self.bytes_moved)
     }
 
     /// Why it ended early, if so.

@@ -270,7 +270,7 @@ impl Hub {
 
     fn job_ended(self: &Arc<Self>, end: Result<crate::jobs::protocol::End, String>, point: &Path) {
         // systemd sends the signal that ends the service to this process, too, and perhaps first.
-        let interrupted = end.as_ref().is_ok_and(|end| end.status == 130);
+        let interrupted = end.as_ref().is_ok_and(|end| end.status == 130) && !self.jobs.is_halted();
         let stopping = if interrupted { self.threads.rest(Duration::from_secs(1)) } else { self.threads.stopping() };
         self.menders.end_pass(point);
         let Some((job, done)) = self.jobs.ended(end, stopping, &today()) else { return };

@@ -163,6 +163,12 @@ impl Jobs {
         lock(&self.open).running.as_ref().map(|child| child.id)
     }
 
+    /// Whether the job that is at work was asked to end.
+    #[must_use]
+    pub fn is_halted(&self) -> bool {
+        lock(&self.open).running.as_ref().is_some_and(|child| child.ending.is_some())
+    }
+
     /// Changes a job.
     pub fn change<T>(&self, id: u64, act: impl FnOnce(&mut Record) -> T) -> Option<T> {
         lock(&self.open).change(id, act)

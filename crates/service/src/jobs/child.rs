@@ -38,7 +38,8 @@ pub struct Child {
     pub ending: Option<Ending>,
     /// It works while this is open.
     input: Option<ChildStdin>,
-    phase: (String, Instant, u64),
+    /// Since when it moves data.
+    moves_since: Option<Instant>,
     /// Moved in earlier rounds of this process.
     rounds: u64,
     last: u64,
@@ -66,8 +67,16 @@ impl Child {
             // A process that is gone already tells by its end.
             _ = writeln!(input, "{}", serde_json::to_string(order)?);
         }
-        let phase = (String::new(), Instant::now(), 0);
-        let child = Self { id, since: Instant::now(), moved_before, ending: None, input, phase, rounds: 0, last: 0 };
+        let child = Self {
+            id,
+            since: Instant::now(),
+            moved_before,
+            ending: None,
+            input,
+            moves_since: None,
+            rounds: 0,
+            last: 0,
+        };
         Ok((child, Follower { process }))
     }
 
@@ -81,30 +90,38 @@ impl Child {
 
     /// Puts what it says into its job.
     pub(super) fn progressed(&mut self, said: &Progress, job: &mut Job) {
-        let now = Instant::now();
-        if said.waits.is_none() && self.phase.0 != said.phase {
-            self.phase = (said.phase.clone(), now, said.done);
-        }
-        let fraction = said.done as f64 / said.total.max(1) as f64;
-        let (spent, done) = (now.duration_since(self.phase.1).as_secs_f64(), said.done.saturating_sub(self.phase.2));
-        let left = said.total.saturating_sub(said.done) as f64;
-        let known = said.is_bytes && said.waits.is_none() && done > 0 && spent > 1.0;
-        job.progress = JobProgress {
-            phase: said.phase.clone(),
-            done_bytes: said.done,
-            total_bytes: said.total,
-            fraction: fraction.clamp(0.0, 1.0),
-            eta_seconds: known.then(|| (left * spent / done as f64).min(1e9) as u64),
-        };
         if self.ending.is_none() {
             job.reason = said.waits.as_ref().map(|why| format!("it gives way: {why}"));
         }
-        if said.is_bytes {
-            if said.done < self.last {
-                self.rounds += self.last;
-            }
-            self.last = said.done;
-            job.moved_bytes = self.moved_before + self.rounds + self.last;
+        if !said.is_bytes {
+            let fraction = said.done as f64 / said.total.max(1) as f64;
+            job.progress = JobProgress {
+                phase: said.phase.clone(),
+                done_bytes: said.done,
+                total_bytes: said.total,
+                fraction: fraction.clamp(0.0, 1.0),
+                eta_seconds: None,
+            };
+            return;
+        }
+        // Each round begins at 0. For its job they are one.
+        if said.done < self.last {
+            self.rounds += self.last;
+        }
+        self.last = said.done;
+        let moved = self.rounds + self.last;
+        job.moved_bytes = self.moved_before + moved;
+        job.progress.phase.clone_from(&said.phase);
+        let since = *self.moves_since.get_or_insert_with(Instant::now);
+        // A round that has not planned anything yet does not know.
+        if said.total > 0 {
+            let total = self.rounds + said.total;
+            let spent = since.elapsed().as_secs_f64();
+            let left = spent * total.saturating_sub(moved) as f64 / moved.max(1) as f64;
+            job.progress.done_bytes = moved;
+            job.progress.total_bytes = total;
+            job.progress.fraction = (moved as f64 / total as f64).clamp(0.0, 1.0);
+            job.progress.eta_seconds = (moved > 0 && spent > 1.0).then(|| left.min(1e9) as u64);
         }
     }
 }

@@ -7,7 +7,7 @@ use longrun_api::jobs::JobFigures;
 const TODAY: &str = "2026-01-31";
 
 fn jobs(directory: &tempfile::TempDir) -> Jobs {
-    Jobs::open(directory.path().join("jobs"), "/bin/cat".into())
+    Jobs::open(directory.path().join("jobs"), "/bin/true".into())
 }
 
 fn record(by: JobOrigin) -> Record {

@@ -1,11 +1,12 @@
 //! A job with everything that is kept of it, and what becomes of it when its process ends.
 //!
-//! Owns the states of one job. Pure: times are arguments or taken from the record.
+//! Owns the states of one job. No I/O but the clock.
 
 use super::child::{Child, Ending};
 use super::protocol::End;
 use jiff::Timestamp;
 use longrun_api::jobs::{Job, JobOrigin, JobProgress, JobReport, JobState, Task};
+use longrun_layout::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -157,6 +158,12 @@ impl Record {
         job.before = job.before.or(end.before);
         job.after = end.after.or(job.after);
         job.summary = end.summary.clone().or_else(|| job.summary.take());
+        // The process knows of its own run only.
+        if let (true, Some(before), Some(after)) = (job.runs > 1, job.before, job.after) {
+            let (from, to, runs) = (before.excess, after.excess, job.runs);
+            let moved = Bytes(job.moved_bytes).mebibytes();
+            job.summary = Some(format!("excess fragments {from} to {to}; {moved:.1} MiB moved in {runs} runs"));
+        }
         self.report = Some(JobReport {
             status: end.status,
             error: end.error.clone(),

@@ -10,7 +10,8 @@ mod service;
 
 use common::{LONGRUN, check, longrun};
 use longrun_lab::oracle::{compare, dump, filefrag};
-use longrun_lab::{LoopVolume, VolumeSpec};
+use longrun_lab::{LoopVolume, VolumeSpec, write_in_pieces};
+use longrun_layout::Bytes;
 use serde_json::{Value, json};
 use service::{PATIENCE, Service, of};
 use std::ffi::OsStr;
@@ -32,10 +33,10 @@ fn aged(spec: &VolumeSpec) -> LoopVolume {
 /// A volume with room, and some files in many fragments: a pass can put all of them together.
 fn in_pieces(spec: &VolumeSpec) -> LoopVolume {
     let volume = LoopVolume::create(spec).unwrap();
-    for (number, fragments) in (0..5).zip(["9", "33", "64", "2", "17"]) {
+    for (number, pieces) in (0..5u8).zip([9, 33, 64, 2, 17]) {
         let file = volume.mount_point().join(format!("file-{number}"));
-        let words = ["--size", "8M", "--fragments", fragments].map(OsStr::new);
-        check(&longrun([OsStr::new("fragment"), file.as_os_str()].into_iter().chain(words)), 0, "");
+        let content: Vec<u8> = (0..pieces << 17).map(|at| (at % 251) as u8 ^ number).collect();
+        write_in_pieces(volume.kind(), &file, &content, Bytes(128 << 10), 1).unwrap();
     }
     longrun_lab::tool::run("sync", ["-f".as_ref(), volume.mount_point().as_os_str()]).unwrap();
     volume

@@ -3,8 +3,8 @@
 
 use super::service::{PATIENCE, Service, daemon, of};
 use super::{aged, configure, ext4, free, has_ended, in_pieces, processes, serve, wait};
+use longrun_lab::LoopVolume;
 use longrun_lab::oracle::{compare, dump, filefrag};
-use longrun_lab::{LoopVolume, VolumeSpec};
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -116,7 +116,7 @@ fn loop_an_operator_pauses_a_pass_and_a_pass_that_is_no_longer_configured_is_can
 
 #[test]
 fn loop_one_volume_after_the_other_and_nothing_is_done_where_nothing_pays() {
-    let volumes = [in_pieces(&ext4(256)), in_pieces(&ext4(256)), LoopVolume::create(&VolumeSpec::ext4(128)).unwrap()];
+    let volumes = [in_pieces(&ext4(256)), in_pieces(&ext4(256)), LoopVolume::create(&ext4(128)).unwrap()];
     let mounts: Vec<_> = volumes.iter().map(LoopVolume::mount_point).collect();
     let before: Vec<_> = mounts.iter().map(|mount| dump(mount).unwrap()).collect();
     let mut service = Service::start(&[]);

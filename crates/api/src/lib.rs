@@ -3,6 +3,7 @@
 //! Owns the types and the client. Never decides anything.
 
 mod client;
+pub mod jobs;
 pub mod map;
 pub mod model;
 

@@ -4,6 +4,7 @@
 //! and scans get threads of their own.
 
 mod exposition;
+mod jobs;
 mod maps;
 mod metrics;
 mod openapi;

@@ -5,6 +5,7 @@
 
 mod load;
 mod parse;
+mod pass;
 pub mod schedule;
 mod show;
 mod table;
@@ -13,6 +14,7 @@ mod volume;
 
 pub use load::{ConfigError, load};
 pub use parse::parse;
+pub use pass::PassMode;
 pub use schedule::{Moment, Window};
 pub use show::show;
 pub use table::Problem;

@@ -2,6 +2,7 @@
 //!
 //! Owns the names and types of the fields. They are a contract: fields are added, never renamed or removed. No I/O.
 
+use crate::jobs::Job;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -33,6 +34,9 @@ pub struct Status {
     pub own: OwnUse,
     /// The volumes.
     pub volumes: Vec<Volume>,
+    /// The jobs that have not ended.
+    #[serde(default)]
+    pub jobs: Vec<Job>,
 }
 
 /// The sensor that notices growing files.
@@ -173,6 +177,46 @@ pub struct Volume {
     pub scan_trouble: Option<String>,
     /// Whether writing may fail although there is free space.
     pub health: Health,
+    /// Scheduled passes.
+    #[serde(default)]
+    pub pass: Pass,
+    /// What jobs that change the volume did since the service started.
+    #[serde(default)]
+    pub optimized: Optimized,
+}
+
+/// What jobs that change a volume did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Optimized {
+    /// Jobs that finished.
+    pub finished: u64,
+    /// Jobs that failed.
+    pub failed: u64,
+    /// Excess fragments removed.
+    pub fragments: u64,
+    /// Bytes moved.
+    pub moved_bytes: u64,
+}
+
+/// The scheduled passes of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Pass {
+    /// `off`, `efficient` or `full`.
+    pub mode: String,
+    /// The windows in which passes work.
+    pub windows: Vec<String>,
+    /// When the next window begins (RFC 3339), now if one is in effect; null without passes.
+    pub next_window: Option<String>,
+    /// Whether a window is in effect.
+    pub window_open: bool,
+    /// Why no pass works now.
+    pub waits: Option<String>,
+    /// The number of the pass that has begun and not ended.
+    pub job: Option<u64>,
+    /// When the last pass ended (RFC 3339).
+    pub last_ended: Option<String>,
+    /// What passes moved today (UTC).
+    pub moved_today_bytes: u64,
 }
 
 /// What prevention did.
@@ -237,7 +281,7 @@ pub struct Governor {
     pub paused_seconds: f64,
     /// Why work is paused now, if it is.
     pub pausing: Option<String>,
-    /// The reason in one word: `foreign`, `external`, `memory` or `battery`; `request`, `window` or `budget` if mending is paused.
+    /// The reason in one word: `foreign`, `external`, `memory` or `battery`; `request`, `window`, `budget` or `pass` if mending is paused.
     pub waits_for: Option<String>,
     /// What the requests of other processes waited for this work; null where the kernel does not tell.
     #[serde(default)]

@@ -116,6 +116,9 @@ pub enum Command {
     ///
     /// Keys: q quits, s changes the sort order, h or ? shows help.
     Top(service::TopArgs),
+    /// Do one job for the service, which writes the order to standard input
+    #[command(hide = true)]
+    Job,
     /// Check or show the configuration of the service
     #[command(subcommand)]
     Config(service::Config),
@@ -209,6 +212,9 @@ pub struct OptimizeArgs {
     /// the volume itself are not in danger. Nothing else that is refused is permitted by this.
     #[arg(long)]
     pub spoil_shadow_copies: bool,
+    /// What the verdict may lead to at most; for jobs of the service.
+    #[arg(skip)]
+    pub at_most: Option<ModeName>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,

@@ -51,13 +51,15 @@ pub struct Failure {
     pub status: Status,
     /// Whether it would have worked as root.
     pub needs_root: bool,
+    /// Whether another process is working on the volume.
+    pub in_use: bool,
     message: String,
 }
 
 impl Failure {
     /// The message names what failed, on what, and what to do.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, needs_root: false, message: message.into() }
+        Self { status, needs_root: false, in_use: false, message: message.into() }
     }
 
     /// The same failure with another message.
@@ -118,12 +120,13 @@ impl From<VolumeError> for Failure {
             VolumeError::Interrupted => Status::Interrupted,
         };
         let needs_root = matches!(error, VolumeError::NotPermitted { .. });
+        let in_use = matches!(error, VolumeError::InUse { .. });
         let message = match error {
             VolumeError::NotPermitted { path, .. } if longrun_sys::is_root() => locked_out(&path),
             VolumeError::Interrupted => "interrupted; all space that was held has been given back".to_owned(),
             other => other.to_string(),
         };
-        Self { status, needs_root, message }
+        Self { status, needs_root, in_use, message }
     }
 }
 

@@ -55,6 +55,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Daemon(args) => commands::daemon::run(args),
         Command::Status(args) => commands::status::run(args),
         Command::Top(args) => top::run(args),
+        Command::Job => commands::job::run(),
         Command::Config(what) => commands::config::run(what),
         Command::Completions { shell } => commands::generated::completions(*shell),
         Command::Man { directory } => commands::generated::man(directory),

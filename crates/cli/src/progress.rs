@@ -10,6 +10,7 @@ use longrun_engine::Progress;
 use longrun_engine::{Observer, Permission, Phase, Status, Turn};
 use longrun_governor::{Governor, Loads, Pause};
 use longrun_layout::Bytes;
+use longrun_service::jobs::protocol;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Where standard error is no terminal, a line is written at most this often.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
+/// A supervisor is told at most this often.
+const TOLD_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the numbers of the present phase count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +45,15 @@ pub struct Watch {
     stop: Arc<AtomicBool>,
     shown: Mutex<Shown>,
     governor: Option<Governor>,
+    supervisor: Option<Supervisor>,
+}
+
+/// The process that started this one, and follows it instead of a user.
+pub struct Supervisor {
+    /// Told how far the work is, but not at every step.
+    pub tell: Box<dyn Fn(protocol::Progress) + Send + Sync>,
+    /// Whether this process may go on, or has to stop: its memory, for example.
+    pub may_go_on: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Watch {
@@ -59,7 +71,19 @@ impl Watch {
         signals::on_end(move || shown.suspend(|| say(answer(&flag, answers)))).map_err(Failure::signals)?;
         let now = Instant::now();
         let shown = Shown { name: String::new(), unit: Unit::Steps, round: 0, started: now, last_line: now };
-        Ok(Self { bar, on_terminal, stop, shown: Mutex::new(shown), governor: None })
+        Ok(Self { bar, on_terminal, stop, shown: Mutex::new(shown), governor: None, supervisor: None })
+    }
+
+    /// The same for work that another process follows.
+    pub fn start_supervised(supervisor: Supervisor) -> Result<Self, Failure> {
+        let mut watch = Self::start()?;
+        (watch.on_terminal, watch.supervisor) = (false, Some(supervisor));
+        Ok(watch)
+    }
+
+    /// A flag that ends the work as a signal does.
+    pub fn stopper(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
     }
 
     /// From now on Ctrl-Z does not suspend the process, because it may hold space that other processes need.
@@ -114,6 +138,10 @@ impl Watch {
             name.clone_into(&mut shown.name);
             self.style(template(shown.unit));
             self.bar.set_message(name.to_owned());
+            if let Some(supervisor) = &self.supervisor {
+                let (done, total) = (self.bar.position(), self.bar.length().unwrap_or(0));
+                (supervisor.tell)(told(name, shown.unit, done, total));
+            }
         }
     }
 
@@ -143,6 +171,13 @@ impl Progress for Watch {
         }
         let mut shown = self.lock();
         let now = Instant::now();
+        if let Some(supervisor) = &self.supervisor {
+            if now.duration_since(shown.last_line) >= TOLD_INTERVAL {
+                shown.last_line = now;
+                (supervisor.tell)(told(&shown.name, shown.unit, done, total));
+            }
+            return;
+        }
         if now.duration_since(shown.last_line) >= LINE_INTERVAL {
             shown.last_line = now;
             let line = line(&shown.name, shown.unit, done, total, now.duration_since(shown.started));
@@ -152,6 +187,9 @@ impl Progress for Watch {
     }
 
     fn cancelled(&self) -> bool {
+        if self.supervisor.as_ref().is_some_and(|supervisor| !(supervisor.may_go_on)()) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
         self.stop.load(Ordering::Relaxed)
     }
 }
@@ -213,6 +251,12 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+/// What a supervisor is told.
+fn told(name: &str, unit: Unit, done: u64, total: u64) -> protocol::Progress {
+    let waits = name.strip_prefix("paused: ").map(str::to_owned);
+    protocol::Progress { phase: name.to_owned(), done: done.min(total), total, is_bytes: unit == Unit::Bytes, waits }
 }
 
 /// The bar while the work pauses.

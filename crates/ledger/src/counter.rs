@@ -59,6 +59,12 @@ counters! {
     FragmentsMended = "fragments-mended", Pieces;
     /// Bytes that mending moved.
     BytesMoved = "bytes-moved", Bytes;
+    /// Passes over whole volumes that finished.
+    Passes = "passes", Pieces;
+    /// Excess fragments that passes removed.
+    FragmentsByPasses = "fragments-by-passes", Pieces;
+    /// Bytes that passes moved.
+    BytesByPasses = "bytes-by-passes", Bytes;
     /// Runways granted.
     RunwaysGranted = "runways-granted", Pieces;
     /// Bytes of the granted runways.

@@ -23,6 +23,7 @@ mod target;
 mod traveller;
 mod unit;
 mod window;
+mod worth;
 mod zone;
 
 pub use agenda::WindowSize;
@@ -30,3 +31,4 @@ pub use nothing::{Gain, NoPlan, Nothing, Room, why_nothing};
 pub use plan::{Batch, PlannedMove, Step, Why};
 pub use planner::Planner;
 pub use policy::{Goal, Mode, Policy};
+pub use worth::{Worth, Worths, worth, worthwhile_mode};

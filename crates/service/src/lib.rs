@@ -10,6 +10,7 @@ mod daemon;
 mod gauges;
 mod governed;
 mod hub;
+pub mod jobs;
 mod loads;
 mod logging;
 mod maps;

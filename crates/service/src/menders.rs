@@ -14,9 +14,9 @@ use longrun_layout::Bytes;
 use longrun_ledger::Severity;
 use longrun_prevention::{Happening, Sink, Watched};
 use longrun_sys::DeviceNumber;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,8 @@ pub struct Menders {
     stuck: Mutex<BTreeMap<DeviceNumber, Arc<Mending>>>,
     /// Paused on request, until this time.
     paused: Mutex<Option<Timestamp>>,
+    /// Where a pass is at work.
+    passes: Mutex<BTreeSet<PathBuf>>,
 }
 
 /// A mender that has been silent for so long is reported as a trouble.
@@ -53,6 +55,8 @@ pub enum Rest {
     Window,
     /// What may be written in a day has been written, if not by this service then by one before.
     Budget,
+    /// A job is at work on the volume.
+    Pass,
 }
 
 impl Rest {
@@ -71,6 +75,7 @@ impl Rest {
             Self::Request => "request",
             Self::Window => "window",
             Self::Budget => "budget",
+            Self::Pass => "pass",
         }
     }
 }
@@ -81,6 +86,7 @@ impl fmt::Display for Rest {
             Self::Request => "an operator has paused it",
             Self::Window => "a configured window (mending_rests) is in effect",
             Self::Budget => "the daily budget (mending_budget) is used up",
+            Self::Pass => "a job is at work on the volume",
         })
     }
 }
@@ -102,7 +108,13 @@ fn mend_settings(settings: &VolumeSettings, worth: Bytes, rest: Option<Rest>) ->
 impl Menders {
     /// None yet.
     pub fn new(activity: Arc<Activity>) -> Arc<Self> {
-        Arc::new(Self { activity, open: Mutex::default(), stuck: Mutex::default(), paused: Mutex::default() })
+        Arc::new(Self {
+            activity,
+            open: Mutex::default(),
+            stuck: Mutex::default(),
+            paused: Mutex::default(),
+            passes: Mutex::default(),
+        })
     }
 
     /// The volume is mended by `settings` from now on; not at all, when these say so.
@@ -166,6 +178,16 @@ impl Menders {
         stuck.contains_key(&device)
     }
 
+    /// A pass of the volume at `point` is at work: mending rests. It takes effect with the next [`Self::set`], as the end does.
+    pub fn begin_pass(&self, point: &Path) {
+        lock(&self.passes).insert(point.to_owned());
+    }
+
+    /// It has ended.
+    pub fn end_pass(&self, point: &Path) {
+        lock(&self.passes).remove(point);
+    }
+
     /// What is wrong with mending on a volume.
     pub fn trouble(&self, volume: &Watched) -> Option<String> {
         let point = volume.point.display();
@@ -218,6 +240,9 @@ impl Menders {
 
     /// Why the volume at `point` is not mended now, if it would be otherwise.
     pub fn rest(&self, point: &Path, settings: &VolumeSettings) -> Option<Rest> {
+        if lock(&self.passes).contains(point) {
+            return Some(Rest::Pass);
+        }
         Rest::of(self.pause().is_some(), settings, self.activity.moved_today(point), Moment::now())
     }
 

@@ -46,21 +46,27 @@ pub fn run(args: &AnalyzeArgs) -> Result<(), Failure> {
     if args.json { print_json(&told) } else { print(&told.text()) }
 }
 
+/// Analyzes for the process that follows `watch`.
+pub(super) fn supervised(args: &AnalyzeArgs, watch: &mut Watch) -> Result<Told, Failure> {
+    let findings = examine(args, watch)?;
+    Ok(told(&findings, watch))
+}
+
 fn told(findings: &Findings, watch: &Watch) -> Told {
     Told { analysis: Analysis::new(findings), governor: watch.loads().filter(|loads| loads.pace != Pace::Fast) }
 }
 
 impl Told {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         self.analysis.text() + &self.governor.as_ref().map(pauses).unwrap_or_default()
     }
 }
 
 /// What is printed as JSON.
 #[derive(Serialize)]
-struct Told {
+pub(super) struct Told {
     #[serde(flatten)]
-    analysis: Analysis,
+    pub(super) analysis: Analysis,
     /// How reading gave way to other I/O, if the pace asked for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     governor: Option<Loads>,

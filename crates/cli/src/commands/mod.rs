@@ -8,6 +8,7 @@ pub mod disk;
 pub mod fragment;
 pub mod generated;
 pub mod images;
+pub mod job;
 pub mod map;
 pub mod optimize;
 pub mod prevent;

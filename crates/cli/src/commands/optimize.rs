@@ -12,6 +12,7 @@ use crate::report::optimization::{Optimization, Plan as Told, PlannedFile, ended
 use crate::report::{print, print_json};
 use crate::survey::{Survey, findings};
 use crate::text::size;
+use longrun_api::jobs::JobFigures;
 use longrun_engine::{
     Expected, Opened, PassError, Plan, PlanError, Progress, Report, Scan, ScanProgress, Settings, Stop, VolumeError,
 };
@@ -46,13 +47,13 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
 }
 
 /// The same for one volume. Prints text, but no JSON.
-fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch) -> Result<Outcome<Output>, Failure> {
+pub(super) fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch) -> Result<Outcome<Output>, Failure> {
     let target = &Target { spoils_shadow_copies: args.spoil_shadow_copies, ..target.clone() };
     let asked = asked_mode(args, target)?;
     let scope = scope::of(target)?;
     let settings = Settings { scope, budget: args.budget, deadline: args.deadline, ..Settings::default() };
     watch.govern(args.manner.governor(target.device_number));
-    let job = Job { target, settings, asked, is_told: !args.json };
+    let job = Job { target, settings, asked, at_most: args.at_most.map(Mode::from), is_told: !args.json };
     if args.dry_run {
         let (before, plan) = job.foresee(watch)?;
         return Ok((Output::DryRun(Box::new(DryRun { before, plan })), Ok(())));
@@ -82,22 +83,51 @@ pub(super) fn foresee_consolidation(target: &Target, is_told: bool, watch: &mut 
 }
 
 fn whole(target: &Target, deadline: Option<Duration>, is_told: bool) -> Job<'_> {
-    Job { target, settings: Settings { deadline, ..Settings::default() }, asked: Some(Mode::Full), is_told }
+    Job {
+        target,
+        settings: Settings { deadline, ..Settings::default() },
+        asked: Some(Mode::Full),
+        at_most: None,
+        is_told,
+    }
 }
 
 /// What is printed as JSON.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Output {
+pub(super) enum Output {
     DryRun(Box<DryRun>),
     Done(Box<Optimization>),
 }
 
+impl Output {
+    /// Everything that is printed as text.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::DryRun(run) => opening(&run.before, &run.plan),
+            Self::Done(done) => opening(&done.before, &done.plan) + &done.text(),
+        }
+    }
+
+    /// The figures before and after; of a dry run those that are foreseen.
+    pub(super) fn figures(&self) -> (JobFigures, JobFigures) {
+        match self {
+            Self::DryRun(run) => (run.before.figures(), run.plan.foreseen()),
+            Self::Done(done) => (done.before.figures(), done.after.figures()),
+        }
+    }
+}
+
+/// What is printed before the work begins.
+fn opening(before: &Analysis, plan: &Told) -> String {
+    format!("{}\n{}\n\n{}\n", before.title(), before.verdict(), plan.text())
+}
+
 /// What a dry run prints as JSON.
 #[derive(Serialize)]
-struct DryRun {
+pub(super) struct DryRun {
     before: Analysis,
-    plan: Told,
+    pub(super) plan: Told,
 }
 
 /// The mode that the user asked for. For a file or a directory only its files are defragmented, because free space belongs to
@@ -125,6 +155,8 @@ struct Job<'a> {
     settings: Settings,
     /// The mode that was asked for; `None` leaves it to the verdict.
     asked: Option<Mode>,
+    /// Instead of full mode, when the verdict names that.
+    at_most: Option<Mode>,
     /// Whether the plan is printed as text as soon as there is one.
     is_told: bool,
 }
@@ -209,7 +241,8 @@ impl Job<'_> {
                 return Err(Failure::new(Status::Refused, text));
             }
             (None, Some(_)) => before.mode().map(|_| Mode::Files),
-            (asked, _) => asked.or(before.mode()),
+            (None, None) => before.mode().map(|mode| self.at_most.filter(|_| mode == Mode::Full).unwrap_or(mode)),
+            (asked, _) => asked,
         };
         Ok(mode.map(|mode| Settings { mode, ..self.settings.clone() }))
     }
@@ -235,7 +268,7 @@ impl Job<'_> {
         if !self.is_told {
             return Ok(());
         }
-        print(&format!("{}\n{}\n\n{}\n", before.title(), before.verdict(), plan.text()))
+        print(&opening(before, plan))
     }
 }
 

@@ -3,7 +3,7 @@
 mod compact;
 mod image;
 
-use super::disk::Disk;
+use super::disk::{Disk, Outcome};
 use super::optimize;
 use crate::args::reclaim::ReclaimArgs;
 use crate::exit::{Failure, Status};
@@ -18,6 +18,7 @@ use longrun_layout::Bytes;
 use longrun_volume::reclaim::{Limits, Reclaimed, Space};
 use longrun_volume::target::Subject;
 use longrun_volume::{Reclaim, Target};
+use serde::Serialize;
 use std::time::Instant;
 
 /// What is said to a signal that ends the work, and to later ones.
@@ -55,43 +56,57 @@ pub fn run(args: &ReclaimArgs) -> Result<(), Failure> {
         let text = "the free space belongs to the whole volume; name its mount point";
         return Err(Failure::new(Status::Usage, format!("{}: {text}", target.given.display())));
     }
+    let (output, end) = on_mounted(args, &target, &mut Watch::start_for(&ANSWERS)?)?;
+    if args.json {
+        print_json(&output)?;
+    }
+    end
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Output {
+    Foreseen(Box<Foreseen>),
+    Done(Box<Reclamation>),
+}
+
+/// The same for a mounted volume. Prints text, but no JSON.
+pub(super) fn on_mounted(args: &ReclaimArgs, target: &Target, watch: &mut Watch) -> Result<Outcome<Output>, Failure> {
     let begun = Instant::now();
-    let mut watch = Watch::start_for(&ANSWERS)?;
     watch.govern(args.manner.governor(target.device_number));
-    let volume = Reclaim::open(&target)?;
-    let run = Run { args, target: &target, volume: &volume, begun };
-    let before = run.space(&mut watch)?;
-    let about = Volume::new(&target, &volume, args.min_extent, &before);
+    let volume = Reclaim::open(target)?;
+    let run = Run { args, target, volume: &volume, begun };
+    let before = run.space(watch)?;
+    let about = Volume::new(target, &volume, args.min_extent, &before);
     if args.dry_run {
-        return run.foresee(about, &before, &mut watch);
+        return Ok((Output::Foreseen(Box::new(run.foresee(about, &before, watch)?)), Ok(())));
     }
     watch.finish();
     if !args.json {
         print(&(about.text() + "\n"))?;
     }
-    let consolidation = run.consolidation(&before, &mut watch)?;
+    let consolidation = run.consolidation(&before, watch)?;
     if let Consolidation::Done(done) = &consolidation
         && !args.json
     {
         print(&(done.text() + "\n"))?;
     }
-    let ready = if matches!(consolidation, Consolidation::Done(_)) { run.space(&mut watch)? } else { before };
+    let ready = if matches!(consolidation, Consolidation::Done(_)) { run.space(watch)? } else { before };
     let limits = Limits { deadline: args.deadline, rate: args.rate };
     let stopped = consolidation.stop() == Some(Stop::Cancelled);
     let done = if stopped {
         Reclaimed { stop: Some(Stop::Cancelled), ..Reclaimed::default() }
     } else {
-        volume.run(args.min_extent.unwrap_or_default(), limits, begun, &mut watch)?
+        volume.run(args.min_extent.unwrap_or_default(), limits, begun, watch)?
     };
-    let after = volume.space(args.min_extent.unwrap_or_default(), &ScanProgress::new(&mut watch, 0).to_the_end())?;
+    let after = volume.space(args.min_extent.unwrap_or_default(), &ScanProgress::new(watch, 0).to_the_end())?;
     watch.finish();
     let report = Reclamation::new(about, &ready, &after, &done, consolidation, begun.elapsed(), watch.loads());
-    if args.json {
-        print_json(&report)?
-    } else {
-        print(&report.text())?
+    if !args.json {
+        print(&report.text())?;
     }
-    conclude(&target, done)
+    Ok((Output::Done(Box::new(report)), conclude(target, done)))
 }
 
 /// A run of the command.
@@ -110,7 +125,7 @@ impl Run<'_> {
     }
 
     /// Prints what a run would do.
-    fn foresee(&self, about: Volume, before: &Space, watch: &mut Watch) -> Result<(), Failure> {
+    fn foresee(&self, about: Volume, before: &Space, watch: &mut Watch) -> Result<Foreseen, Failure> {
         watch.finish();
         if !self.args.json {
             print(&about.text())?;
@@ -120,7 +135,7 @@ impl Run<'_> {
         } else {
             None
         };
-        if self.args.json { print_json(&Foreseen { about, consolidation: plan }) } else { Ok(()) }
+        Ok(Foreseen { about, consolidation: plan })
     }
 
     /// Consolidates the free space, if that is asked for and gains enough.

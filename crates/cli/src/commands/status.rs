@@ -5,7 +5,8 @@ use crate::exit::Failure;
 use crate::report::{print, print_json};
 use crate::text::{count, duration, percent, printable, size};
 use longrun_api::Client;
-use longrun_api::model::{Governor, HealthLevel, Status, Volume, Waiting};
+use longrun_api::jobs::{Job, JobOrigin, JobState};
+use longrun_api::model::{Governor, HealthLevel, Pass, Status, Volume, Waiting};
 use longrun_layout::Bytes;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -69,7 +70,10 @@ fn text(status: &Status) -> String {
             "\nNo volume is watched: no ext4, XFS or btrfs volume on a block device is mounted read-write.\n",
         );
     }
-    status.volumes.iter().for_each(|volume| tell_volume(&mut text, volume));
+    for volume in &status.volumes {
+        tell_volume(&mut text, volume);
+        status.jobs.iter().filter(|job| job.volume == volume.id).for_each(|job| tell_job(&mut text, job));
+    }
     text
 }
 
@@ -115,6 +119,7 @@ fn tell_volume(text: &mut String, volume: &Volume) {
         _ = writeln!(text, "  Mended:    {files} files, {fragments} excess fragments, {moved} moved{rests}");
     }
     tell_governor(text, &volume.governor);
+    tell_pass(text, &volume.pass);
     if let Some(trouble) = &volume.scan_trouble {
         _ = writeln!(text, "  ! {}", printable(trouble));
     }
@@ -122,6 +127,46 @@ fn tell_volume(text: &mut String, volume: &Volume) {
         let (excess, files) = (count(scan.excess_fragments), count(scan.files));
         _ = writeln!(text, "  Scan:      {excess} excess fragments in {files} files, at {}", printable(&scan.at));
     }
+}
+
+/// A job that has not ended.
+fn tell_job(text: &mut String, job: &Job) {
+    let what = match job.by {
+        JobOrigin::Schedule => "scheduled pass",
+        JobOrigin::Operator => job.task.name(),
+    };
+    let reason = job.reason.as_ref().map_or_else(String::new, |why| format!(": {}", printable(why)));
+    let progress = &job.progress;
+    let far = if job.state == JobState::Running {
+        let left = progress.eta_seconds.map(|eta| format!(", {} left", duration(Duration::from_secs(eta))));
+        format!(", {} {:.0} %{}", printable(&progress.phase), progress.fraction * 100.0, left.unwrap_or_default())
+    } else {
+        String::new()
+    };
+    let state = job.state.name();
+    _ = writeln!(text, "  Job {}:     {what}, {state}{reason}{far}; {} moved", job.id, size(Bytes(job.moved_bytes)));
+}
+
+/// The schedule of passes.
+fn tell_pass(text: &mut String, pass: &Pass) {
+    if pass.mode.is_empty() || pass.mode == "off" {
+        return;
+    }
+    let when = match (&pass.next_window, pass.window_open) {
+        (_, true) => "a window is in effect".to_owned(),
+        (Some(at), false) => format!("next window at {}", printable(at)),
+        (None, false) => "no window".to_owned(),
+    };
+    let last =
+        pass.last_ended.as_ref().map_or_else(String::new, |at| format!("; the last one ended at {}", printable(at)));
+    let waits = pass.waits.as_ref().filter(|_| pass.window_open && pass.job.is_none());
+    let waits = waits.map_or_else(String::new, |why| format!("; {}", printable(why)));
+    _ = writeln!(
+        text,
+        "  Passes:    {} ({}); {when}{waits}{last}",
+        printable(&pass.mode),
+        printable(&pass.windows.join(", "))
+    );
 }
 
 /// The disk, its load while there was work, and how the work gave way to other I/O.

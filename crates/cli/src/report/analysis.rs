@@ -3,6 +3,7 @@
 use super::json_name;
 use super::verdict::{Verdict, judge};
 use crate::text::{count, counted, duration, percent, printable, printable_path, size};
+use longrun_api::jobs::JobFigures;
 use longrun_engine::VolumeInfo;
 use longrun_governor::Disks;
 use longrun_layout::{Bytes, Fragmentation};
@@ -160,6 +161,15 @@ impl Analysis {
     /// "/mnt/data: ext4 on /dev/sdb1".
     pub fn title(&self) -> String {
         printable(&format!("{}: {} on {}", self.target, self.filesystem, self.device))
+    }
+
+    /// The figures that a job reports.
+    pub fn figures(&self) -> JobFigures {
+        JobFigures {
+            excess: self.excess_fragments,
+            free_pieces: self.free_space.pieces,
+            largest_free_bytes: self.free_space.largest_bytes,
+        }
     }
 
     /// Whether it is worth optimizing.

@@ -7,6 +7,7 @@ use super::nothing::{NothingFigures, mode_name};
 use super::reasons::{why, word};
 use super::rounds::{self, RoundFigures, fell_short};
 use crate::text::{count, counted, duration, percent, printable_path, size};
+use longrun_api::jobs::JobFigures;
 use longrun_engine::{Expected, Leaked, PassEnd, Report, Stop};
 use longrun_governor::{Balance, Loads, Observed, Pace};
 use longrun_layout::{Bytes, Fragmentation, FreeSpace};
@@ -108,6 +109,21 @@ impl Plan {
         Self { nothing, ..self }
     }
 
+    /// How much it moves.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.bytes)
+    }
+
+    /// The figures that it leads to.
+    pub fn foreseen(&self) -> JobFigures {
+        let free = &self.expected.free_space;
+        JobFigures {
+            excess: self.expected.excess_fragments,
+            free_pieces: Some(free.pieces),
+            largest_free_bytes: Some(free.largest_bytes.0),
+        }
+    }
+
     /// The plan for people.
     pub fn text(&self) -> String {
         if let Some(nothing) = &self.nothing {
@@ -152,11 +168,15 @@ fn changes(text: &mut String, before: &Fragmentation, excess: u64, free: &FreeSp
 /// The object of the contract.
 #[derive(Debug, Serialize)]
 pub struct Optimization {
-    before: Analysis,
-    after: Analysis,
-    plan: Plan,
+    /// The volume before.
+    pub before: Analysis,
+    /// The volume after.
+    pub after: Analysis,
+    /// What was planned.
+    pub plan: Plan,
     moves: u64,
-    bytes_moved: u64,
+    /// How much was moved.
+    pub bytes_moved: u64,
     skipped: Vec<SkippedFiles>,
     barriers: u64,
     rounds: u32,

@@ -181,6 +181,16 @@ pub struct Reclamation {
 }
 
 impl Reclamation {
+    /// What was given back, where that is known.
+    pub fn bytes(&self) -> Option<Bytes> {
+        self.reclaimed_bytes.map(Bytes)
+    }
+
+    /// What consolidating moved first.
+    pub fn consolidation(&self) -> Option<&Optimization> {
+        self.consolidation.as_deref()
+    }
+
     /// Puts what was done into the form that is reported. `ready`: the space when the first slice began.
     pub fn new(
         about: Volume,

@@ -1,21 +1,11 @@
 //! Whether a volume is worth optimizing, in one sentence.
 
 use crate::text::{count, counted};
-use longrun_layout::{Bytes, Fragmentation};
-use longrun_planner::Mode;
+use longrun_layout::Fragmentation;
+use longrun_planner::{Mode, Worths, worth};
 use serde::Serialize;
 
-/// How much there is to gain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Worth {
-    /// Nothing.
-    No,
-    /// Too little to be noticeable.
-    Little,
-    /// Enough to optimize.
-    Yes,
-}
+pub use longrun_planner::Worth;
 
 /// The judgement and its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,37 +18,12 @@ pub struct Verdict {
     pub sentence: String,
 }
 
-/// With one excess fragment in so many bytes, the movements of a disk's arm (8 ms, or 1 MB at 125 MB/s) are 1.5 % of the time that it takes to
-/// read everything.
-const FAR_APART: Bytes = Bytes(64 << 20);
-
 /// Judges the figures; `whole` says that the free space was examined too.
 pub fn judge(figures: &Fragmentation, whole: bool) -> Verdict {
     let excess = figures.excess_fragments.saturating_sub(figures.pinned_excess_fragments);
-    let files = match excess {
-        0 => Worth::No,
-        n if n >= 1000 => Worth::Yes,
-        n if figures.used_bytes.0 / n > FAR_APART.0 => Worth::Little,
-        // One excess fragment in a hundred files is what an ordinary, well-kept volume has.
-        n if n * 100 > figures.files => Worth::Yes,
-        _ => Worth::Little,
-    };
+    let Worths { files, space, mode } = worth(figures, whole);
     let free = figures.free_space;
-    let scattered = free.largest_bytes.0.saturating_mul(2) < free.bytes.0;
-    let space = match (free.pieces, free.floor_pieces) {
-        _ if !whole => Worth::No,
-        (pieces, floor) if pieces <= floor * 2 + 2 => Worth::No,
-        (pieces, floor) if scattered && pieces > floor * 10 && pieces > 20 => Worth::Yes,
-        _ => Worth::Little,
-    };
     let worth = files.max(space);
-    let mode = match (files, space) {
-        (_, Worth::Yes) => Some(Mode::Full),
-        // Below that, efficient mode takes a volume for good enough.
-        (Worth::Yes, _) if excess * 100 > (figures.files + figures.directories) * 3 => Some(Mode::Efficient),
-        (Worth::Yes, _) => Some(Mode::Files),
-        _ => None,
-    };
     let opening = match worth {
         Worth::Yes => "Worth optimizing",
         Worth::Little => "Little to gain",
@@ -82,7 +47,7 @@ pub fn judge(figures: &Fragmentation, whole: bool) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longrun_layout::FreeSpace;
+    use longrun_layout::{Bytes, FreeSpace};
 
     #[test]
     fn the_verdict_follows_from_the_figures() {

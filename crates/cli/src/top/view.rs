@@ -2,6 +2,7 @@
 
 use super::model::App;
 use crate::text::{count, duration, percent, printable, size};
+use longrun_api::jobs::{Job, JobState};
 use longrun_api::model::{HealthLevel, Probes, Status, Volume};
 use longrun_layout::Bytes;
 use ratatui::Frame;
@@ -83,7 +84,7 @@ fn header(app: &App) -> Vec<Line<'static>> {
     vec![title, Line::raw(sensor), Line::raw(reaction), Line::raw(load(app)), state]
 }
 
-/// The load of the disks while there is something to mend. Of the probes the slowest are shown, relative to the usual.
+/// The job that is at work, or the load of the disks while there is something to mend. Of the probes the slowest are shown, relative to the usual.
 fn load(app: &App) -> String {
     let megabytes = |of: fn(super::model::Rates) -> f64| {
         app.rates.map_or_else(|| "-".to_owned(), |rates| format!("{:.1} MB/s", of(rates) / 1e6))
@@ -94,8 +95,27 @@ fn load(app: &App) -> String {
     let outside = slowest
         .max_by(|a, b| slowness(a).total_cmp(&slowness(b)))
         .map_or_else(|| "-".to_owned(), |probes| format!("reads take {:.1} x usual", slowness(&probes)));
+    if let Some(job) = app.status().jobs.iter().find(|job| job.state == JobState::Running) {
+        return told_job(job);
+    }
     let (own, foreign) = (megabytes(|rates| rates.own_bytes), megabytes(|rates| rates.foreign_bytes));
     format!("disk load: Longrun {own}  other processes {foreign}  outside this machine {outside}")
+}
+
+/// The job that is at work.
+fn told_job(job: &Job) -> String {
+    let progress = &job.progress;
+    let left = progress.eta_seconds.map(|eta| format!("  {} left", duration(Duration::from_secs(eta))));
+    format!(
+        "job {}: {} {}  {} {:.0} %  {} moved{}",
+        job.id,
+        job.task.name(),
+        printable(&job.mount),
+        printable(&progress.phase),
+        progress.fraction * 100.0,
+        size(Bytes(job.moved_bytes)),
+        left.unwrap_or_default(),
+    )
 }
 
 /// Why mending waits.

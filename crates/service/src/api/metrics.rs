@@ -72,6 +72,17 @@ fn prevention(page: &mut Page, status: &Status) {
     page.counter("files_mended", "Files mended", each(|v| v.mended.files));
     page.counter("mending_failures", "Failed attempts to mend a file", each(|v| v.mended.failed));
     page.counter("mending_bytes", "Bytes written for mending", each(|v| v.mended.moved_bytes));
+    page.counter("passes", "Jobs that changed the volume as a whole and finished", each(|v| v.optimized.finished));
+    page.counter("pass_failures", "Jobs of this kind that failed", each(|v| v.optimized.failed));
+    page.counter("pass_fragments", "Excess fragments removed by them", each(|v| v.optimized.fragments));
+    page.counter("pass_bytes", "Bytes moved by them", each(|v| v.optimized.moved_bytes));
+    let jobs = status.jobs.iter().filter_map(|job| {
+        let volume = looked_after(status).find(|volume| volume.id == job.volume)?;
+        let mut labels = labels(volume);
+        labels.extend([("task", job.task.name().to_owned()), ("state", job.state.name().to_owned())]);
+        Some((labels, job.progress.fraction))
+    });
+    page.gauge("job_progress", "Part of its present phase that a job has done, 0 to 1; absent without a job", jobs);
     page.counter("device_own_bytes", "I/O of the service, in bytes, while it had work", each(|v| v.governor.own_bytes));
     page.counter(
         "device_foreign_bytes",

@@ -5,6 +5,7 @@
 
 mod config;
 mod exposition;
+mod jobs;
 mod maps;
 mod metrics;
 mod openapi;

@@ -1,7 +1,7 @@
 //! The OpenAPI document, generated from the code that answers. `docs/openapi.json` is a copy of it; a test checks that
 //! it is current.
 
-use super::{config, maps, routes};
+use super::{config, jobs, maps, routes};
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]
@@ -26,6 +26,11 @@ use utoipa::OpenApi;
         maps::extents,
         maps::owner,
         maps::file,
+        jobs::list,
+        jobs::start,
+        jobs::one,
+        jobs::report,
+        jobs::cancel,
         routes::events,
         routes::history,
         routes::report,

@@ -2,7 +2,7 @@
 
 use super::exposition::Format;
 use super::peer::{Groups, Peer};
-use super::{config, maps, metrics};
+use super::{config, jobs, maps, metrics};
 use crate::hub::{Hub, Refusal, Request};
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -39,6 +39,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .route("/v1/reload", post(reload))
         .route("/v1/openapi.json", get(openapi))
         .route("/metrics", get(prometheus))
+        .merge(jobs::router())
         .merge(maps::router())
         .merge(config::router())
         .fallback(nothing)
@@ -299,7 +300,7 @@ pub async fn analyze(
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
-/// Pauses mending and scheduled scans. The file that is being mended is finished first; prevention goes on.
+/// Pauses mending, jobs and scheduled scans. The file that is being mended is finished first; prevention goes on.
 #[utoipa::path(post, path = "/v1/pause", request_body = Pause,
     responses((status = 202, body = Accepted), (status = 400, body = Problem), (status = 403, body = Problem)))]
 pub async fn pause(
@@ -325,7 +326,8 @@ pub async fn pause(
         Timestamp::now().checked_add(length).unwrap_or(Timestamp::MAX)
     });
     hub.set_pause(Some(until));
-    let accepted = "mending and scheduled scans are paused; the file that is being mended is finished first".to_owned();
+    let accepted =
+        "mending, jobs and scheduled scans are paused; the file that is being mended is finished first".to_owned();
     Ok((StatusCode::ACCEPTED, Json(Accepted { accepted })))
 }
 
@@ -334,7 +336,7 @@ pub async fn pause(
 pub async fn resume(State(hub): State<Arc<Hub>>, sender: Sender) -> Result<(StatusCode, Json<Accepted>), Failure> {
     admit(&hub, &sender, Role::Operator)?;
     hub.set_pause(None);
-    let accepted = "mending and scheduled scans go on".to_owned();
+    let accepted = "mending, jobs and scheduled scans go on".to_owned();
     Ok((StatusCode::ACCEPTED, Json(Accepted { accepted })))
 }
 

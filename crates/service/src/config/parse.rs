@@ -1,7 +1,7 @@
 //! Parses text into a [`Config`]. Pure.
 
 use super::table::{Asked, Problem, Problems, Table};
-use super::{Config, LogLevel, Matcher, ServiceSettings, VolumeChange, VolumeRule, VolumeSettings};
+use super::{Config, LogLevel, Matcher, PassMode, ServiceSettings, VolumeChange, VolumeRule, VolumeSettings};
 use longrun_layout::Bytes;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use toml::de::DeTable;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const DAY: Duration = Duration::from_secs(86_400);
+const PASSES: [&str; 3] = ["off", "efficient", "full"];
 const PACES: [&str; 3] = ["invisible", "balanced", "fast"];
 
 /// The configuration in `text`.
@@ -145,6 +146,10 @@ fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
             .share(problems, "max_duty", "a share such as \"40%\", from 1% to 100%", |text| text.parse().ok()),
         min_progress: table
             .share(problems, "min_progress", "a share such as \"0.5%\", from 0% to 50%", |text| text.parse().ok()),
+        pass: table.choice(problems, "pass", "\"off\", \"efficient\" or \"full\"", &PASSES, |text| text.parse().ok()),
+        pass_windows: table.windows(problems, "pass_windows"),
+        pass_budget: table.size(problems, "pass_budget", Bytes(0), any),
+        pass_deadline: table.duration(problems, "pass_deadline", Duration::ZERO, DAY * 366),
         scan_interval: table.duration(problems, "scan_interval", Duration::ZERO, DAY * 366),
         scan_largest: table.size(problems, "scan_largest", Bytes(0), any),
     }
@@ -158,6 +163,10 @@ fn check_fit(settings: &VolumeSettings, place: &std::ops::Range<usize>, problems
     }
     if !settings.sparse_window.0.is_power_of_two() {
         problems.add(place, "sparse_window must be a power of two such as \"16MiB\"");
+        return;
+    }
+    if settings.pass != PassMode::Off && settings.pass_windows.is_empty() {
+        problems.add(place, "pass_windows must have a window when pass is not \"off\"");
         return;
     }
     // The policy has the last word: its patterns, above all.

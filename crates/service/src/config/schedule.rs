@@ -39,6 +39,9 @@ pub struct Window {
 }
 
 impl Window {
+    /// `sat 01:00-05:00`.
+    pub const SATURDAY_NIGHT: Self = Self { days: 1 << 5, from: 60, to: 5 * 60 };
+
     /// Whether `moment` lies in it; its first minute does, its last does not.
     #[must_use]
     pub fn contains(&self, moment: Moment) -> bool {

@@ -78,6 +78,10 @@ fn change(text: &mut String, change: &VolumeChange) {
     some("pace", change.pace.map(|pace| string(&pace.to_string())));
     some("max_duty", change.max_duty.map(|duty| string(&duty.to_string())));
     some("min_progress", change.min_progress.map(|least| string(&least.to_string())));
+    some("pass", change.pass.map(|pass| string(pass.name())));
+    some("pass_windows", change.pass_windows.as_ref().map(|windows| list(windows)));
+    some("pass_budget", change.pass_budget.map(size));
+    some("pass_deadline", change.pass_deadline.map(duration));
     some("scan_interval", change.scan_interval.map(duration));
     some("scan_largest", change.scan_largest.map(size));
 }

@@ -43,7 +43,7 @@ fn unknown_keys_are_refused_with_line_and_nearest_key() {
     insta::assert_snapshot!(problems("[service]\nsokcet = \"/x\"\n\n[defaults]\nmendign = true\ncolour = 3\n[vloume]\n"), @r#"
     line 2: unknown key "sokcet" in [service]; did you mean socket?
     line 5: unknown key "mendign" in [defaults]; did you mean mending?
-    line 6: unknown key "colour" in [defaults]; known are enabled, prevention, first_runway, fragmented_runway, longest_runway, floor_share, floor_bytes, held_share, sparse_windows, sparse_window, exclude, history, xfs_hint, xfs_hint_files, mending, mending_budget, mending_quiet, mending_patience, mending_rests, pace, max_duty, min_progress, scan_interval, scan_largest
+    line 6: unknown key "colour" in [defaults]; known are enabled, prevention, first_runway, fragmented_runway, longest_runway, floor_share, floor_bytes, held_share, sparse_windows, sparse_window, exclude, history, xfs_hint, xfs_hint_files, mending, mending_budget, mending_quiet, mending_patience, mending_rests, pace, max_duty, min_progress, pass, pass_windows, pass_budget, pass_deadline, scan_interval, scan_largest
     line 7: unknown key "vloume" in the top level of the file; did you mean volume?
     "#);
 }
@@ -150,6 +150,10 @@ fn any_change() -> impl Strategy<Value = VolumeChange> {
             min_progress: shares[0].and_then(|share| format!("{}.5%", share.get() / 3).parse().ok()),
             mending_patience: times.0.map(Duration::from_millis),
             scan_interval: times.1.map(Duration::from_secs),
+            pass: flags[2].map(|full| if full { PassMode::Full } else { PassMode::Off }),
+            pass_windows: lists.0.clone().filter(|windows| !windows.is_empty()),
+            pass_budget: sizes[1],
+            pass_deadline: times.1.map(Duration::from_secs),
             mending_rests: lists.0,
             exclude: lists.1,
         }

@@ -1,7 +1,7 @@
 //! The settings of a volume. Each setting is defined once; from that follow its default and the change that a rule can
 //! make.
 
-use super::{Moment, Percent, Window};
+use super::{Moment, PassMode, Percent, Window};
 use longrun_governor::{Duty, MinProgress, Pace};
 use longrun_layout::Bytes;
 use std::time::Duration;
@@ -95,6 +95,14 @@ settings! {
     max_duty: Duty = Duty::ALL;
     /// How much of the time mending takes at least, even if others have to wait.
     min_progress: MinProgress = MinProgress::default();
+    /// What scheduled passes do at most.
+    pass: PassMode = PassMode::Off;
+    /// When they may work.
+    pass_windows: Vec<Window> = vec![Window::SATURDAY_NIGHT];
+    /// How much they may write in a day (UTC); 0 is without bound.
+    pass_budget: Bytes = Bytes(100 * GIB);
+    /// How long one pass may work in total; 0 is without bound.
+    pass_deadline: Duration = Duration::from_secs(86_400);
     /// How often the whole volume is read for its figures; 0 is never.
     scan_interval: Duration = Duration::from_secs(86_400);
     /// Volumes with more bytes than this are never read as a whole by themselves.

@@ -9,6 +9,7 @@ use crate::activity::Activity;
 use crate::api;
 use crate::config::{self, Config, ConfigError};
 use crate::hub::{Hub, Parts, Request};
+use crate::jobs::Jobs;
 use crate::loads;
 use crate::logging;
 use crate::menders::Menders;
@@ -25,6 +26,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// This program, also after another version was installed in its place.
+const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// The options of the command line.
 #[derive(Clone, Debug, Default)]
@@ -126,6 +130,7 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     if let Err(trouble) = &prevention {
         tracing::error!("prevention does not run: {trouble}; the rest of the service runs");
     }
+    let jobs = Jobs::open(config.service.state_directory.join("jobs"), PathBuf::from(OWN_PROGRAM));
     let parts = Parts {
         config_path: options.config.clone(),
         overrides: Box::new(overrides),
@@ -133,6 +138,7 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
         log,
         activity,
         menders,
+        jobs,
         prevention,
         threads,
         requests,
@@ -173,6 +179,8 @@ fn start_threads(hub: &Arc<Hub>, socket: &exclusive::Socket) -> Result<(), Daemo
     hub.threads.start("the API", move || server.run()).map_err(no_thread)?;
     let mounts = Arc::clone(hub);
     hub.threads.start("mounts", move || follow_mounts(&mounts, &table)).map_err(no_thread)?;
+    let jobs = Arc::clone(hub);
+    hub.threads.start("jobs", move || jobs.work_on_jobs()).map_err(no_thread)?;
     let gauges = Arc::clone(hub);
     hub.threads.start("gauges", move || look_around(&gauges)).map_err(no_thread)
 }
@@ -247,7 +255,7 @@ fn watch_over(hub: &Arc<Hub>, inbox: &Receiver<Request>) {
 fn stop(hub: &Hub) {
     tracing::info!("stopping; all runways are being given back");
     hub.threads.stop();
-    let left = hub.threads.join(Duration::from_secs(10));
+    let left = hub.threads.join(Duration::from_secs(35));
     if !left.is_empty() {
         tracing::warn!("these threads did not stop in time: {}", left.join(", "));
     }

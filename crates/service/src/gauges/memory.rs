@@ -47,6 +47,13 @@ impl Bound {
     }
 }
 
+/// The most that the process of a job may hold: half of what the control group allows, which it shares with the service. Without
+/// such a limit there is no bound.
+#[must_use]
+pub fn job_memory() -> Option<Bytes> {
+    limit().map(|limit| Bytes(limit.0 / 2))
+}
+
 /// What the control groups of this process allow it.
 fn limit() -> Option<Bytes> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;

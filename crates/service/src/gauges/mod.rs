@@ -6,7 +6,7 @@ mod own;
 mod scan;
 mod space;
 
-pub use memory::Bound;
+pub use memory::{Bound, job_memory};
 pub use own::{own_use, resident};
 pub use scan::{Scanned, counts, is_scanned_daily, scan, written};
 pub use space::look;

@@ -37,6 +37,8 @@ pub fn written(found: &Found) -> Option<Bytes> {
 pub struct Scanned {
     /// The figures.
     pub gauge: Gauge,
+    /// Whether a pass pays.
+    pub pays: bool,
     /// What the device had written before.
     pub written: Option<Bytes>,
 }
@@ -64,7 +66,8 @@ pub fn scan(found: &Found, progress: &dyn Progress, keep: impl FnOnce(&dyn Surve
         spoils_shadow_copies: false,
     };
     let survey = longrun_volume::survey_mounted(source, progress)?;
-    let gauge = Gauge::from(&survey.layout().fragmentation());
+    let figures = survey.layout().fragmentation();
+    let (gauge, pays) = (Gauge::from(&figures), longrun_planner::worthwhile_mode(&figures).is_some());
     keep(survey.as_ref());
-    Ok(Scanned { gauge, written })
+    Ok(Scanned { gauge, pays, written })
 }

@@ -70,7 +70,7 @@ impl Hub {
     /// A volume whose scan is due. What no one has written to since the last one is as it was then: that is put off, and a disk
     /// that sleeps is left asleep.
     fn due(&self) -> Option<String> {
-        if self.menders.pause().is_some() {
+        if self.menders.pause().is_some() || self.jobs.running().is_some() {
             return None;
         }
         let (now, moment) = (Instant::now(), Moment::now());
@@ -160,6 +160,9 @@ impl Hub {
             if let Some(other) = &*scanning {
                 return Err(format!("volume {other} is being scanned; wait until that scan has finished"));
             }
+            if let Some(job) = self.jobs.running() {
+                return Err(format!("job {job} is at work; wait until it has ended"));
+            }
             *scanning = Some(id.to_owned());
         }
         let point = found.watched.point.clone();
@@ -175,7 +178,7 @@ impl Hub {
         let account = Account::volume(id);
         let mut volumes = lock(&self.volumes);
         let entry = volumes.get_mut(&found.watched.device).filter(|entry| entry.id() == id);
-        let Scanned { gauge, written } = match result {
+        let Scanned { gauge, pays, written } = match result {
             Ok(scanned) => scanned,
             Err(error) => {
                 let (point, most) = (point.display(), bound.most.mebibytes());
@@ -207,6 +210,7 @@ impl Hub {
         if let Some(entry) = entry {
             entry.put_off_scan();
             entry.scan_trouble = None;
+            entry.pays = Some(pays);
             entry.scan = Some((Timestamp::now(), gauge));
             entry.scanned_at = written;
             entry.space.free_pieces = gauge.free_pieces;
@@ -256,7 +260,10 @@ impl Hub {
         match (known, &*lock(&self.scanning)) {
             (None, _) => Err(Refusal::Unknown),
             (_, Some(other)) => Err(Refusal::Busy(format!("volume {other} is being scanned"))),
-            _ => Ok(()),
+            _ => match self.jobs.running() {
+                Some(job) => Err(Refusal::Busy(format!("job {job} is at work"))),
+                None => Ok(()),
+            },
         }
     }
 
@@ -333,7 +340,7 @@ impl Observer for Scan<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::activity::Activity;
     use crate::hub::Parts;
@@ -343,10 +350,13 @@ mod tests {
     use longrun_lab::{LoopVolume, VolumeSpec};
     use std::thread::sleep;
 
-    /// One that watches nothing but `volume`, and scans it every moment.
-    fn hub(volume: &LoopVolume, state: &std::path::Path) -> Arc<Hub> {
-        let rule = format!("[[volume]]\nmount = {:?}\nenabled = true\nmending = false\n", volume.mount_point());
-        let text = format!("[defaults]\nenabled = false\nscan_interval = \"1ms\"\n{rule}");
+    /// One that watches nothing but `volumes`, and scans them every moment.
+    pub(in super::super) fn hub(volumes: &[&LoopVolume], state: &std::path::Path) -> Arc<Hub> {
+        let rule = |volume: &&LoopVolume| {
+            format!("[[volume]]\nmount = {:?}\nenabled = true\nmending = false\n", volume.mount_point())
+        };
+        let rules: String = volumes.iter().map(rule).collect();
+        let text = format!("[defaults]\nenabled = false\nscan_interval = \"1ms\"\n{rules}");
         let activity = Arc::new(Activity::open(&state.join("ledger.db")));
         Hub::new(Parts {
             config_path: None,
@@ -354,6 +364,7 @@ mod tests {
             config: crate::config::parse(&text).unwrap(),
             log: LogControl::default(),
             menders: Menders::new(Arc::clone(&activity)),
+            jobs: crate::jobs::Jobs::open(state.join("jobs"), "/proc/self/exe".into()),
             activity,
             prevention: Err("not wanted".to_owned()),
             threads: Threads::new().unwrap(),
@@ -365,7 +376,7 @@ mod tests {
     fn loop_a_volume_that_nobody_has_written_to_is_not_scanned_again() {
         let spec = VolumeSpec::ext4(128).mkfs(&["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
         let (volume, state) = (LoopVolume::create(&spec).unwrap(), tempfile::tempdir().unwrap());
-        let hub = hub(&volume, state.path());
+        let hub = hub(&[&volume], state.path());
         hub.refresh();
         let due = || {
             sleep(Duration::from_millis(20));
@@ -383,7 +394,7 @@ mod tests {
     #[test]
     fn loop_a_scan_that_others_do_not_let_go_on_or_that_needs_too_much_memory_is_given_up() {
         let (volume, state) = (LoopVolume::create(&VolumeSpec::ext4(128)).unwrap(), tempfile::tempdir().unwrap());
-        let hub = hub(&volume, state.path());
+        let hub = hub(&[&volume], state.path());
         hub.refresh();
         let mount = volume.mount_point();
         let (found, settings) = lock(&hub.volumes)

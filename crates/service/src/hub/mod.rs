@@ -5,16 +5,20 @@
 
 mod acts;
 mod configured;
+mod jobs;
 mod look;
 mod maps;
+mod passes;
 mod status;
 mod volumes;
 
 pub use configured::ChangeError;
+pub use jobs::NoJob;
 pub use look::Refusal;
 
 use crate::activity::Activity;
 use crate::config::{Config, ConfigError, Moment, VolumeSettings};
+use crate::jobs::Jobs;
 use crate::loads::Series;
 use crate::logging::LogControl;
 use crate::menders::Menders;
@@ -27,7 +31,7 @@ use longrun_layout::Bytes;
 use longrun_ledger::{Account, Gauge};
 use longrun_prevention::{Prevention, Totals};
 use longrun_sys::{DeviceNumber, Superblock, format_uuid};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
@@ -52,6 +56,10 @@ struct Entry {
     /// What its device had written when it was scanned last, and when its pieces of free space were asked for.
     scanned_at: Option<Bytes>,
     looked_at: Option<Bytes>,
+    /// The disks below it.
+    disks: BTreeSet<DeviceNumber>,
+    /// Whether a pass pays, by the last scan since there was one.
+    pays: Option<bool>,
 }
 
 impl Entry {
@@ -100,6 +108,10 @@ pub struct Hub {
     pub activity: Arc<Activity>,
     /// The menders.
     pub menders: Arc<Menders>,
+    /// The jobs.
+    pub jobs: Jobs,
+    /// One at a time: a job of an operator is accepted.
+    asking: Mutex<()>,
     /// The threads.
     pub threads: Threads,
     prevention: RwLock<Option<Arc<Prevention>>>,
@@ -137,6 +149,8 @@ pub struct Parts {
     pub activity: Arc<Activity>,
     /// The menders.
     pub menders: Arc<Menders>,
+    /// The jobs.
+    pub jobs: Jobs,
     /// Prevention, or why there is none.
     pub prevention: Result<Prevention, String>,
     /// The threads of the service.
@@ -163,6 +177,8 @@ impl Hub {
             log: parts.log,
             activity: parts.activity,
             menders: parts.menders,
+            jobs: parts.jobs,
+            asking: Mutex::default(),
             threads: parts.threads,
             prevention: RwLock::new(prevention.map(Arc::new)),
             prevention_trouble: Mutex::new(trouble),

@@ -2,6 +2,7 @@
 
 use super::{Entry, Hub};
 use crate::activity::reason_word;
+use crate::config::Moment;
 use crate::gauges::own_use;
 use crate::threads::lock;
 use longrun_api::model::{self, HealthLevel, Prevented, Status};
@@ -25,6 +26,7 @@ impl Hub {
             },
             own: own_use(),
             mending: self.menders.snapshot(),
+            jobs: self.jobs.active(),
             ..Status::default()
         };
         {
@@ -34,6 +36,13 @@ impl Hub {
                 volumes.iter().find(|volume| volume.point == entry.found.watched.point).map(prevented)
             };
             status.volumes = volumes.values().map(|entry| self.volume(entry, figures(entry))).collect();
+        }
+        let (places, now) = (self.places(), Moment::now());
+        for volume in &mut status.volumes {
+            if let Some(place) = places.iter().find(|place| place.id == volume.id) {
+                volume.pass = self.pass(place, now);
+                volume.optimized = self.jobs.totals(&place.id);
+            }
         }
         status.mending.rests = status.volumes.iter().any(|volume| volume.mending_rests.is_some());
         status.volumes.sort_by(|a, b| a.mount.cmp(&b.mount));
@@ -76,6 +85,8 @@ impl Hub {
             }),
             scan_trouble: entry.scan_trouble.clone(),
             health: entry.health.clone(),
+            pass: model::Pass::default(),
+            optimized: model::Optimized::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Watches volumes that are mounted and stops watching those that are unmounted.
 
+use super::jobs::disks;
 use super::{Entry, Hub};
 use crate::config::{Config, VolumeNames, VolumeSettings};
 use crate::gauges::is_scanned_daily;
@@ -55,7 +56,6 @@ impl Hub {
         let scan_wanted = settings.enabled && is_scanned_daily(watched.filesystem) && !settings.scan_interval.is_zero();
         let entry = Entry {
             next_scan: scan_wanted.then(|| Instant::now() + FIRST_SCAN.min(settings.scan_interval)),
-            found,
             superblock,
             settings: settings.clone(),
             watched: false,
@@ -67,6 +67,9 @@ impl Hub {
             next_look: Instant::now(),
             scanned_at: None,
             looked_at: None,
+            disks: disks(&found.source),
+            pays: None,
+            found,
         };
         let account = entry.account();
         if settings.enabled {
@@ -162,15 +165,17 @@ impl Hub {
         }
     }
 
-    /// Pauses mending and scheduled scans until a time ([`Timestamp::MAX`]: until they are resumed), or resumes them. What is under
+    /// Pauses mending, jobs and scheduled scans until a time ([`Timestamp::MAX`]: until they are resumed), or resumes them. What is under
     /// way goes on to its end: a file is not left half mended.
     pub fn set_pause(&self, until: Option<Timestamp>) {
         self.menders.set_pause(until);
         self.set_menders();
         let text = match until {
-            None => "mending and scheduled scans go on: an operator has resumed them".to_owned(),
-            Some(until) if until == Timestamp::MAX => "an operator has paused mending and scheduled scans".to_owned(),
-            Some(until) => format!("an operator has paused mending and scheduled scans until {until}"),
+            None => "mending, passes and scheduled scans go on: an operator has resumed them".to_owned(),
+            Some(until) if until == Timestamp::MAX => {
+                "an operator has paused mending, passes and scheduled scans".to_owned()
+            }
+            Some(until) => format!("an operator has paused mending, passes and scheduled scans until {until}"),
         };
         self.activity.tell(&Account::service(), Severity::Info, "pause", text, None);
     }

@@ -126,7 +126,7 @@ export class Machine {
   }
 
   async end() {
-    for (const child of this.processes.reverse()) child.kill("SIGTERM");
+    for (const child of this.processes.reverse()) child.kill(child.last ?? "SIGTERM");
     for (const child of this.processes) {
       const late = setTimeout(() => child.kill("SIGKILL"), 20000);
       if (child.exitCode === null && child.signalCode === null) await child.ended;

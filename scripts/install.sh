@@ -27,7 +27,6 @@ for unit in longrun.service longrun-web.service longrun-web.socket longrun-web-m
 done
 # The same files that are compiled into longrun-web, as a page of Cockpit.
 install -D -m 644 -t "$share/cockpit/longrun" packaging/cockpit/manifest.json web/*.js web/*.html web/*.css web/*.svg
-install -D -m 644 -t "$share/cockpit/longrun/vendor" web/vendor/*.js web/vendor/*.css web/vendor/*.LICENSE
 install -D -m 644 packaging/longrun.toml "$share/doc/longrun/longrun.toml"
 # An administrator's file is never overwritten.
 [[ -e $root/etc/longrun/longrun.toml ]] || install -D -m 644 packaging/longrun.toml "$root/etc/longrun/longrun.toml"

@@ -21,7 +21,8 @@ case "${1:-}" in
             bpftrace:bpftrace addpart:util-linux fsfreeze:util-linux strace:strace
             mkntfs:ntfs-3g ntfsresize:ntfs-3g qemu-storage-daemon:qemu-system-common qemu-img:qemu-utils
             sfdisk:fdisk sgdisk:gdisk systemd-analyze:systemd python3:python3
-            chromium:chromium node:nodejs npm:npm)
+            chromium:chromium node:nodejs npm:npm
+            /usr/lib/cockpit/cockpit-ws:cockpit-ws cockpit-bridge:cockpit-bridge)
         ;;
     guests)
         needed+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod strip:binutils

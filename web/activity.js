@@ -2,6 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { choice, empty, fill, h } from "./dom.js";
+import { jobs } from "./jobs.js";
 import { get } from "./transport.js";
 import { bytes, count } from "./units.js";
 
@@ -30,19 +31,21 @@ const sum = (of) => (status) => status.volumes.reduce((all, volume) => all + of(
 export const activity = {
   name: "activity",
   title: "Activity",
-  show(root) {
+  show(root, { role }) {
     const prevention = new Chart("Prevention: fragments in a second", [
-      { name: "prevented", colour: "--first", show: perSecond, fraction: true }, { name: "slipped", colour: "--second", show: perSecond, fraction: true }]);
-    const mending = new Chart("Mending: written in a second", [{ name: "written", colour: "--first", show: bytesPerSecond }]);
-    const queue = new Chart("Files that wait to be mended", [{ name: "waiting", colour: "--first", show: count }]);
-    const signals = new Chart("Signals of the kernel in a second", [{ name: "signals", colour: "--first", show: perSecond, fraction: true }]);
+      { name: "prevented", colour: "first", show: perSecond, fraction: true }, { name: "slipped", colour: "second", show: perSecond, fraction: true }]);
+    const mending = new Chart("Mending: written in a second", [{ name: "written", colour: "first", show: bytesPerSecond, binary: true }]);
+    const queue = new Chart("Files that wait to be mended", [{ name: "waiting", colour: "first", show: count }]);
+    const signals = new Chart("Signals of the kernel in a second", [{ name: "signals", colour: "first", show: perSecond, fraction: true }]);
     const load = new Chart("Load of the disk, bytes in a second", [
-      { name: "Longrun", colour: "--first", show: bytesPerSecond }, { name: "other processes", colour: "--second", show: bytesPerSecond }]);
+      { name: "Longrun", colour: "first", show: bytesPerSecond, binary: true }, { name: "other processes", colour: "second", show: bytesPerSecond, binary: true }]);
     const outside = new Chart("Small reads, times their usual duration (more than 1: users outside this machine)", [
-      { name: "duration", colour: "--third", show: (value) => `${value.toFixed(1)} ×`, fraction: true }]);
+      { name: "duration", colour: "third", show: (value) => `${value.toFixed(1)} ×`, fraction: true }]);
     const charts = [prevention, mending, queue, signals, load, outside];
     const chooser = h("div", { class: "bar" });
     const note = h("div");
+    const list = role === "guest" ? null : jobs(false);
+    if (list) root.append(h("h2", {}, "Passes"), list.root);
     root.append(h("h2", {}, "The last ten minutes"), h("div", { class: "charts" }, prevention.root, mending.root, queue.root, signals.root),
       h("h2", {}, "The last hour of a disk"), chooser, note, h("div", { class: "charts" }, load.root, outside.root));
     /** @type {string | null} */
@@ -82,6 +85,7 @@ export const activity = {
       },
       end() {
         clearInterval(timer);
+        list?.end();
         charts.forEach((chart) => chart.end());
       },
     };

@@ -8,6 +8,8 @@ import { fill, h, say } from "./dom.js";
 import { history } from "./history.js";
 import { map } from "./map.js";
 import { overview } from "./overview.js";
+import { schedule } from "./schedule.js";
+import { settings } from "./settings.js";
 import { get, prepare, Refusal } from "./transport.js";
 
 const EVERY_MS = 1000;
@@ -15,7 +17,7 @@ const EVERY_MS = 1000;
 const KEPT = 600;
 
 /** @type {import("./types").Page[]} */
-const PAGES = [overview, map, activity, history, control];
+const PAGES = [overview, map, activity, history, control, schedule, settings];
 
 /** @type {import("./types").State} */
 const state = { status: null, role: "stranger", past: [] };

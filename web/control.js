@@ -1,6 +1,7 @@
 //! Control: what an operator can have the service do. Shows to others what they may not, and why.
 
 import { choice, confirmed, empty, fill, h, say, table } from "./dom.js";
+import { jobs, starter } from "./jobs.js";
 import { post, Refusal } from "./transport.js";
 import { ago, time } from "./units.js";
 
@@ -38,7 +39,9 @@ export const control = {
         "Pause", "/v1/pause", minutes ? { minutes: Number(minutes) } : {}) }, "Pause mending"));
     const resume = h("div", { class: "bar" },
       h("button", { class: "main", onclick: () => act("Resume mending and scheduled scans?", "Resume", "/v1/resume") }, "Resume mending"));
-    root.append(said, h("h2", {}, "Mending"), mending, pause, resume, h("h2", {}, "Scans"),
+    const start = starter();
+    const list = jobs(true, start.seen);
+    root.append(said, h("h2", {}, "Start a pass"), start.root, h("h2", {}, "Passes"), list.root, h("h2", {}, "Mending"), mending, pause, resume, h("h2", {}, "Scans"),
       h("p", {}, "A scan reads the structures of the whole volume. It gives way to other I/O, and changes nothing."), volumes,
       h("h2", {}, "Configuration"), h("p", {}, "The service reads its file again. If the file is wrong, the earlier configuration stays in effect, and the overview says so."),
       h("div", { class: "bar" }, h("button", { onclick: () => act("Read the configuration file again?", "Reload", "/v1/reload") }, "Reload configuration")));
@@ -46,6 +49,7 @@ export const control = {
     return {
       update({ status }) {
         if (!status) return;
+        start.update(status);
         const { paused, paused_until: until } = status.mending;
         const shown = JSON.stringify([paused, until, status.volumes.map((one) => [one.id, one.enabled, one.scan?.at])]);
         if (shown === drawn) return;
@@ -56,8 +60,9 @@ export const control = {
         const enabled = status.volumes.filter((one) => one.enabled);
         fill(volumes, enabled.length ? table("Scans", ["Volume", "Last scan", "Scan"], enabled.map((one) => [one.mount, one.scan ? ago(one.scan.at) : "none yet",
           h("button", { "aria-label": `Scan now: ${one.mount}`, onclick: () => act(`Scan ${one.mount} now?`, "Scan", `/v1/volumes/${encodeURIComponent(one.id)}/analyze`) }, "Scan now")]))
-          : empty("No volume is enabled.", "See enabled in /etc/longrun/longrun.toml."));
+          : empty("No volume is enabled.", "See enabled in the settings."));
       },
+      end: list.end,
     };
   },
 };

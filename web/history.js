@@ -53,8 +53,8 @@ export const history = {
       return {};
     }
     const done = new Chart("Fragments prevented, slipped and mended", [
-      { name: "prevented", colour: "--first", show: count }, { name: "slipped", colour: "--second", show: count }, { name: "mended", colour: "--third", show: count }]);
-    const scans = new Chart("Excess fragments at scans", [{ name: "excess fragments", colour: "--second", show: count }]);
+      { name: "prevented", colour: "first", show: count }, { name: "slipped", colour: "second", show: count }, { name: "mended", colour: "third", show: count }]);
+    const scans = new Chart("Excess fragments at scans", [{ name: "excess fragments", colour: "second", show: count }]);
     const [chooser, report, files] = [h("div", { class: "bar" }), h("div", { "aria-live": "polite" }), h("div", { class: "bar" })];
     root.append(chooser, report, h("div", { class: "charts" }, done.root, scans.root), files);
     let [days, volume, known] = ["7", "", ""];

@@ -34,9 +34,8 @@ export async function prepare() {
   await cockpit().init?.();
 }
 
-/** @param {string} method @param {string} path @param {string | undefined} body @returns {Promise<Answer>} */
-async function byFetch(method, path, body) {
-  const headers = body === undefined ? undefined : { "content-type": "application/json" };
+/** @param {string} method @param {string} path @param {string | undefined} body @param {Record<string, string>} headers @returns {Promise<Answer>} */
+async function byFetch(method, path, body, headers) {
   let answer;
   try {
     // Relative: a reverse proxy may serve the console below a path.
@@ -47,20 +46,19 @@ async function byFetch(method, path, body) {
   return { status: answer.status, bytes: new Uint8Array(await answer.arrayBuffer()), header: (name) => answer.headers.get(name) };
 }
 
-/** @param {string} method @param {string} path @param {string | undefined} body @returns {Promise<Answer>} */
-function byCockpit(method, path, body) {
+/** @param {string} method @param {string} path @param {string | undefined} body @param {Record<string, string>} sent @returns {Promise<Answer>} */
+function byCockpit(method, path, body, sent) {
   return new Promise((resolve, reject) => {
     let status = 0;
     /** @type {Record<string, string>} */
     let headers = {};
     const encoder = new TextEncoder();
     const http = cockpit().http({ unix: SOCKET, superuser: "try", binary: true });
-    const type = body === undefined ? {} : { "content-type": "application/json" };
     const done = (/** @type {unknown} */ data) => {
       const find = (/** @type {string} */ name) => Object.entries(headers).find(([key]) => key.toLowerCase() === name)?.[1] ?? null;
       resolve({ status, bytes: data instanceof Uint8Array ? data : encoder.encode(String(data ?? "")), header: find });
     };
-    http.request({ method, path, headers: type, body: body === undefined ? "" : encoder.encode(body) })
+    http.request({ method, path, headers: sent, body: body === undefined ? "" : encoder.encode(body) })
       .response((/** @type {number} */ code, /** @type {Record<string, string>} */ got) => { status = code; headers = got; })
       .then(done, (/** @type {any} */ problem, /** @type {unknown} */ data) => {
         if (status) done(data);
@@ -69,27 +67,40 @@ function byCockpit(method, path, body) {
   });
 }
 
-/** @param {string} method @param {string} path @param {unknown} [body] @returns {Promise<Answer>} */
-async function ask(method, path, body) {
+/** @param {string} method @param {string} path @param {unknown} [body] @param {string} [state] what is to be changed must be in this state
+ * @returns {Promise<Answer>} */
+async function ask(method, path, body, state) {
   const text = body === undefined ? undefined : JSON.stringify(body);
-  const answer = await (inCockpit ? byCockpit : byFetch)(method, path, text);
+  const headers = { ...(text && { "content-type": "application/json" }), ...(state && { "if-match": state }) };
+  const answer = await (inCockpit ? byCockpit : byFetch)(method, path, text, headers);
   if (answer.status >= 200 && answer.status < 300) return answer;
   let problem = { error: `status ${answer.status}`, hint: "" };
   try {
-    problem = JSON.parse(new TextDecoder().decode(answer.bytes));
+    problem = read(answer);
   } catch { /* the status has to do */ }
   throw new Refusal(answer.status, problem.error, problem.hint);
 }
 
+/** @param {Answer} answer @returns {any} */
+const read = (answer) => JSON.parse(new TextDecoder().decode(answer.bytes));
+
 /** @param {string} path @returns {Promise<any>} */
-export async function get(path) {
-  return JSON.parse(new TextDecoder().decode((await ask("GET", path)).bytes));
-}
+export const get = async (path) => read(await ask("GET", path));
 
 /** @param {string} path */
 export const getBytes = (path) => ask("GET", path);
 
-/** @param {string} path @param {unknown} [body] @returns {Promise<any>} */
-export async function post(path, body) {
-  return JSON.parse(new TextDecoder().decode((await ask("POST", path, body)).bytes));
+/** @param {string} path @param {unknown} [body] @param {string} [method] @returns {Promise<any>} */
+export const post = async (path, body, method = "POST") => read(await ask(method, path, body));
+
+/** What is at a path, and the name of its state. @param {string} path @returns {Promise<[any, string]>} */
+export async function getState(path) {
+  const answer = await ask("GET", path);
+  return [read(answer), answer.header("etag") ?? ""];
+}
+
+/** Changes what is in the given state. @param {string} path @param {unknown} body @param {string} state @returns {Promise<[any, string]>} */
+export async function put(path, body, state) {
+  const answer = await ask("PUT", path, body, state);
+  return [read(answer), answer.header("etag") ?? ""];
 }

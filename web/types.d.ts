@@ -41,3 +41,23 @@ export interface FileExtents { file: MapFile; next: number | null; start: number
 export interface View { from: number; cell_blocks: number; side: number }
 /** A cell: shares from 0 to 1; `kind` where it is known. */
 export interface Cells { used: Float32Array; fragmented: Float32Array; fixed: Float32Array; pieces: Float32Array; kind: Uint8Array | null }
+
+export type ConfigValue = boolean | number | string | string[];
+export interface ConfigKey {
+  key: string; kind: string; default: ConfigValue | null; meaning: string; allowed: string; choices: string[]; needs_restart: boolean; may_change: boolean;
+}
+export interface ConfigFile {
+  path: string; exists: boolean; text: string; trouble: string | null; applied: boolean; service_keys: ConfigKey[]; volume_keys: ConfigKey[];
+  sections: { section: string; values: Record<string, ConfigValue> }[]; service: Record<string, ConfigValue>;
+  volumes: { id: string; mount: string; settings: Record<string, ConfigValue> }[];
+}
+export interface ConfigChange { section: string; key: string; value: ConfigValue | null }
+
+export interface JobRequest { volume: string; task: string; mode: string; dry_run: boolean; consolidate: boolean; budget: number | null; deadline: number | null }
+export interface JobFigures { excess: number; free_pieces: number | null; largest_free_bytes: number | null }
+export interface Job {
+  id: number; volume: string; mount: string; task: string; mode: string; dry_run: boolean; by: string; state: string; reason: string | null;
+  created: string; started: string | null; ended: string | null;
+  progress: { phase: string; done_bytes: number; total_bytes: number; fraction: number; eta_seconds: number | null };
+  moved_bytes: number; before: JobFigures | null; after: JobFigures | null; summary: string | null;
+}

@@ -10,6 +10,12 @@ export function bytes(value) {
   return `${unit === 0 || amount >= 100 ? Math.round(amount) : amount.toFixed(1)} ${SIZES[unit]}`;
 }
 
+/** Bytes, from a text such as "20GiB"; nothing from what is no size. @param {string} text */
+export function sizeOf(text) {
+  const parts = /^\s*(\d+)\s*([kmgt]?)(i?b)?\s*$/i.exec(text);
+  return parts ? Number(parts[1]) * 1024 ** " kmgt".indexOf(parts[2].toLowerCase() || " ") : null;
+}
+
 /** @param {number | null | undefined} value */
 export function count(value) {
   return value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en-US").replaceAll(",", "\u202f");

@@ -23,14 +23,18 @@ export class Machine {
   processes = [];
   undo = [];
 
+  /** Volumes; the first is `volume`. @type {{filesystem: string, mount: string, device: string, id?: string}[]} */
+  volumes = [];
+
   /** Everything is up when this returns. */
-  static async start() {
+  static async start(...filesystems) {
     const machine = new Machine();
     try {
       machine.directory = mkdtempSync(join(tmpdir(), "longrun-console-"));
       machine.undo.push(() => rmSync(machine.directory, { recursive: true, force: true }));
       chmodSync(machine.directory, 0o755);
-      machine.makeVolume();
+      for (const filesystem of filesystems.length ? filesystems : ["ext4"]) machine.makeVolume(filesystem);
+      machine.mount = machine.volumes[0].mount;
       await machine.startService();
       return machine;
     } catch (error) {
@@ -43,29 +47,42 @@ export class Machine {
     return join(this.directory, name);
   }
 
-  makeVolume() {
-    const image = this.path("image");
-    this.mount = this.path("volume");
+  makeVolume(filesystem) {
+    const number = this.volumes.length || "";
+    const [image, mount] = [this.path(`image${number}`), this.path(`volume${number}`)];
     writeFileSync(image, "");
-    truncateSync(image, 256 << 20);
-    run("mkfs.ext4", "-q", "-b", "4096", image);
-    mkdirSync(this.mount);
+    // The smallest that mkfs.xfs makes is 300 MiB.
+    truncateSync(image, filesystem === "ext4" ? 256 << 20 : 400 << 20);
+    run(`mkfs.${filesystem}`, "-q", ...(filesystem === "ext4" ? ["-b", "4096"] : []), image);
+    mkdirSync(mount);
     const device = run("losetup", "--find", "--show", image);
     this.undo.push(() => run("losetup", "--detach", device));
-    run("mount", device, this.mount);
-    this.undo.push(() => run("umount", this.mount));
-    writeFileSync(join(this.mount, "whole"), Buffer.alloc(4 << 20, 1));
+    run("mount", device, mount);
+    this.undo.push(() => run("umount", mount));
+    writeFileSync(join(mount, "whole"), Buffer.alloc(4 << 20, 1));
+    this.volumes.push({ filesystem, mount, device });
   }
 
   async startService() {
-    writeFileSync(this.path("longrun.toml"), `[service]\ngroup = "${OPERATORS}"\nviewers = "${VIEWERS}"\n[defaults]\nenabled = false\n` +
-      `pace = "fast"\n[[volume]]\nmount = "${this.mount}"\nenabled = true\nmending_quiet = "1s"\n`);
+    // The packaged file, with what tests need put into effect: its comments are what an administrator has.
+    let text = readFileSync(new URL("../../packaging/longrun.toml", import.meta.url), "utf8");
+    for (const [off, on] of [["[service]", "[service]"], ['group = "longrun"', `group = "${OPERATORS}"`], ['viewers = "longrun-viewers"', `viewers = "${VIEWERS}"`],
+      ["[defaults]", "[defaults]"], ["enabled = true", "enabled = false"], ['pace = "invisible"', 'pace = "fast" # for the tests']]) {
+      text = text.replace(`#: ${off}\n`, `${on}\n`);
+    }
+    mkdirSync(this.path("etc"));
+    this.config = this.path("etc/longrun.toml");
+    const sections = this.volumes.map(({ mount }) => `\n[[volume]]\nmount = "${mount}"\nenabled = true\nmending_quiet = "1s"\n`);
+    writeFileSync(this.config, text + sections.join(""));
     const log = openSync(this.path("log"), "w");
     this.socket = this.path("socket");
-    const words = ["daemon", "--config", this.path("longrun.toml"), "--socket", this.socket, "--state-directory", this.path("state")];
+    const words = ["daemon", "--config", this.config, "--socket", this.socket, "--state-directory", this.path("state")];
     this.spawn(process.env.LONGRUN, words, { stdio: ["ignore", log, log] });
-    await this.until(async () => (await this.status())?.volumes?.some((one) => one.mount === this.mount && one.prevention));
-    this.volume = (await this.status()).volumes.find((one) => one.mount === this.mount);
+    const of = (status, { mount }) => status?.volumes?.find((one) => one.mount === mount && one.prevention);
+    await this.until(async () => { const status = await this.status(); return this.volumes.every((volume) => of(status, volume)); });
+    const status = await this.status();
+    for (const volume of this.volumes) volume.id = of(status, volume).id;
+    this.volume = of(status, this.volumes[0]);
   }
 
   async status() {
@@ -109,7 +126,7 @@ export class Machine {
   }
 
   async end() {
-    for (const child of this.processes.reverse()) child.kill("SIGTERM");
+    for (const child of this.processes.reverse()) child.kill(child.last ?? "SIGTERM");
     for (const child of this.processes) {
       const late = setTimeout(() => child.kill("SIGKILL"), 20000);
       if (child.exitCode === null && child.signalCode === null) await child.ended;

@@ -3,54 +3,23 @@
 // SCREENSHOTS names a folder to which pictures of the pages are written, for docs/images.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { chromium } from "playwright-core";
 import { Machine } from "./machine.mjs";
-
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const PAGES = ["overview", "map", "activity", "history", "control"];
+import { faults, launch, PAGES, visit as enter } from "./visitor.mjs";
 
 /** @type {Machine} */
 let machine;
 let browser;
 before(async () => {
   machine = await Machine.start();
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium" });
+  browser = await launch();
 });
 after(async () => {
   await browser?.close();
   await machine?.end();
 });
 
-/** A browser that has entered as `role`, and everything that it complains about. */
-async function visit(role, options = {}, words = []) {
-  const web = await machine.startWeb(role, ...words);
-  // The policy of the page stays in force; only what the tests put in passes it by.
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
-  const page = await context.newPage();
-  const complaints = [];
-  page.on("console", (message) => { if (["error", "warning"].includes(message.type())) complaints.push(message.text()); });
-  page.on("pageerror", (error) => complaints.push(String(error)));
-  await page.goto(String(web.link));
-  await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
-  assert.ok(!page.url().includes("token"), "the token is in the address");
-  const go = async (name) => {
-    await page.goto(`${web.origin}/#${name}`);
-    await page.locator(`nav a[href="#${name}"][aria-current=page]`).waitFor();
-    // A second state of the service has come.
-    await page.waitForTimeout(1500);
-  };
-  return { web, page, context, complaints, go, close: () => context.close() };
-}
-
-/** What axe finds. It is put in by the browser, not by the page: the policy stays as it is. */
-async function faults(page) {
-  await page.evaluate(AXE);
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document));
-  return violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).join(" | ").slice(0, 400)}`);
-}
+const visit = (...words) => enter(machine, browser, ...words);
 
 for (const colorScheme of ["light", "dark"]) {
   test(`every page is accessible and without errors: ${colorScheme}`, async () => {

@@ -3,6 +3,7 @@
 //! Owns the types and the client. Never decides anything.
 
 mod client;
+pub mod config;
 pub mod jobs;
 pub mod map;
 pub mod model;

@@ -37,8 +37,11 @@ static PAGES: &[Page] = pages![
     SCRIPT "activity.js",
     SCRIPT "history.js",
     SCRIPT "control.js",
-    SCRIPT "vendor/uPlot.js",
-    STYLE "vendor/uPlot.min.css",
+    SCRIPT "jobs.js",
+    SCRIPT "schedule.js",
+    SCRIPT "settings.js",
+    SCRIPT "config.js",
+    SCRIPT "windows.js",
 ];
 
 /// What who has no session sees.
@@ -63,12 +66,10 @@ mod tests {
         let web = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web"));
         let shipped = |kind: Option<&str>| matches!(kind, Some("js" | "css" | "html" | "svg"));
         let mut there = BTreeSet::new();
-        for directory in ["", "vendor/"] {
-            for entry in fs::read_dir(web.join(directory)).unwrap().flatten() {
-                let name = entry.file_name().into_string().unwrap();
-                if shipped(Path::new(&name).extension().and_then(|e| e.to_str())) {
-                    there.insert(format!("/{directory}{name}"));
-                }
+        for entry in fs::read_dir(web).unwrap().flatten() {
+            let name = entry.file_name().into_string().unwrap();
+            if shipped(Path::new(&name).extension().and_then(|e| e.to_str())) {
+                there.insert(format!("/{name}"));
             }
         }
         let served: BTreeSet<String> = PAGES.iter().chain([&LOCKED]).map(|page| page.path.to_owned()).collect();
@@ -81,8 +82,8 @@ mod tests {
         for path in [
             "",
             "/../Cargo.toml",
-            "/vendor/../index.html",
-            "/vendor",
+            "/tests/../index.html",
+            "/tests",
             "//index.html",
             "/index.html/",
             "/%2e%2e/etc/passwd",

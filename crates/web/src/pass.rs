@@ -4,7 +4,9 @@
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, IF_NONE_MATCH};
+use hyper::header::{
+    ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
+};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use longrun_api::model::Problem;
@@ -77,7 +79,7 @@ impl Daemon {
         };
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
         let mut passed = Request::builder().method(parts.method).uri(target).header(HOST, "longrun");
-        for name in [ACCEPT, CONTENT_TYPE, IF_NONE_MATCH] {
+        for name in [ACCEPT, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH] {
             if let Some(value) = parts.headers.get(&name) {
                 passed = passed.header(name, value);
             }

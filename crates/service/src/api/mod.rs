@@ -3,6 +3,7 @@
 //! Owns permissions and the limits on connections. One thread serves all connections and answers from memory; reports
 //! and scans get threads of their own.
 
+mod config;
 mod exposition;
 mod jobs;
 mod maps;

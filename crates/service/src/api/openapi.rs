@@ -1,7 +1,7 @@
 //! The OpenAPI document, generated from the code that answers. `docs/openapi.json` is a copy of it; a test checks that
 //! it is current.
 
-use super::{jobs, maps, routes};
+use super::{config, jobs, maps, routes};
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]
@@ -37,6 +37,8 @@ use utoipa::OpenApi;
         routes::pause,
         routes::resume,
         routes::reload,
+        config::read,
+        config::change,
         routes::prometheus,
         routes::openapi,
     )

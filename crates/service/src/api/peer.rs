@@ -56,6 +56,12 @@ impl Peer {
         }
     }
 
+    /// Whether this is root.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.user == Some(0)
+    }
+
     /// What they may do.
     #[must_use]
     pub fn role(&self, settings: &ServiceSettings, groups: Groups) -> Role {

@@ -2,7 +2,7 @@
 
 use super::exposition::Format;
 use super::peer::{Groups, Peer};
-use super::{jobs, maps, metrics};
+use super::{config, jobs, maps, metrics};
 use crate::hub::{Hub, Refusal, Request};
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -41,6 +41,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .route("/metrics", get(prometheus))
         .merge(jobs::router())
         .merge(maps::router())
+        .merge(config::router())
         .fallback(nothing)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(whole))
@@ -70,6 +71,11 @@ pub struct Highest(Role);
 /// Who sends a request.
 pub type Sender = (Extension<Peer>, Extension<Highest>);
 
+/// Whether root itself sends the request, and has not given up what root may do.
+pub(super) fn is_root(hub: &Hub, sender: &Sender) -> bool {
+    role(hub, sender) == Role::Operator && sender.0.0.is_root()
+}
+
 type Answer<T> = Result<Json<T>, Failure>;
 
 /// An error answer: what failed, and what to do.
@@ -87,7 +93,7 @@ impl IntoResponse for Failure {
     }
 }
 
-fn role(hub: &Hub, (Extension(peer), Extension(Highest(highest))): &Sender) -> Role {
+pub(super) fn role(hub: &Hub, (Extension(peer), Extension(Highest(highest))): &Sender) -> Role {
     let settings = &hub.config().service;
     peer.role(settings, Groups::of(settings)).min(*highest)
 }
@@ -341,7 +347,7 @@ pub async fn resume(State(hub): State<Arc<Hub>>, sender: Sender) -> Result<(Stat
 #[utoipa::path(post, path = "/v1/reload", responses((status = 202, body = Accepted), (status = 403, body = Problem)))]
 pub async fn reload(State(hub): State<Arc<Hub>>, sender: Sender) -> Result<(StatusCode, Json<Accepted>), Failure> {
     admit(&hub, &sender, Role::Operator)?;
-    hub.request(Request::Reload);
+    hub.request(Request::Reload(None));
     let accepted = "the configuration is being reloaded; GET /v1/status lists errors in it".to_owned();
     Ok((StatusCode::ACCEPTED, Json(Accepted { accepted })))
 }

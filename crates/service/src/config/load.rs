@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Larger than any sensible configuration.
-const LARGEST: u64 = 1 << 20;
+pub const LARGEST: u64 = 1 << 20;
 
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]

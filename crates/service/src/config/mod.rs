@@ -3,20 +3,26 @@
 //! Owns the settings, their defaults, and the choice of the settings for each volume. [`parse`] is pure; [`load`] reads
 //! the file. Never guesses: an unknown key or a value out of range is an error with its line.
 
+mod edit;
+mod keys;
 mod load;
 mod parse;
 mod pass;
 pub mod schedule;
 mod show;
+mod store;
 mod table;
 pub mod units;
 mod volume;
 
+pub use edit::{Change, EditError, Section, changed, sections};
+pub use keys::{is_for_root, keys, values_of_service, values_of_volume};
 pub use load::{ConfigError, load};
 pub use parse::parse;
 pub use pass::PassMode;
 pub use schedule::{Moment, Window};
 pub use show::show;
+pub use store::{StoreError, Stored};
 pub use table::Problem;
 pub use units::Percent;
 pub use volume::{VolumeChange, VolumeSettings};
@@ -50,23 +56,40 @@ impl Config {
     }
 }
 
-/// `[service]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceSettings {
-    /// The Unix socket of the API.
-    pub socket: PathBuf,
-    /// Journal, history and ledger.
-    pub state_directory: PathBuf,
-    /// The operators: members of this group may use the whole API, as root may.
-    pub group: Option<String>,
-    /// The viewers: members of this group may read everything and change nothing.
-    pub viewers: String,
-    /// Whether everybody may read status and metrics.
-    pub readable_by_all: bool,
-    /// For how long a file must have been closed before its unused runway is taken back.
-    pub settle_after: Duration,
-    /// How much is logged.
-    pub log_level: LogLevel,
+/// A struct whose fields also have their documentation as text.
+macro_rules! described {
+    ($(#[$about:meta])* pub struct $struct:ident { $($(#[doc = $doc:literal])+ pub $name:ident: $type:ty,)+ }) => {
+        $(#[$about])*
+        pub struct $struct {
+            $($(#[doc = $doc])+ pub $name: $type,)+
+        }
+
+        impl $struct {
+            /// What each setting means, in sentences.
+            pub const MEANINGS: &[(&'static str, &'static str)] = &[$((stringify!($name), concat!($($doc),+)),)+];
+        }
+    };
+}
+
+described! {
+    /// `[service]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ServiceSettings {
+        /// The Unix socket of the API.
+        pub socket: PathBuf,
+        /// Journal, history and ledger.
+        pub state_directory: PathBuf,
+        /// The operators: members of this group may use the whole API, as root may.
+        pub group: Option<String>,
+        /// The viewers: members of this group may read everything and change nothing.
+        pub viewers: String,
+        /// Whether everybody may read status and metrics.
+        pub readable_by_all: bool,
+        /// For how long a file must have been closed before its unused runway is taken back.
+        pub settle_after: Duration,
+        /// How much is logged.
+        pub log_level: LogLevel,
+    }
 }
 
 impl Default for ServiceSettings {

@@ -1,7 +1,7 @@
 //! Parses text into a [`Config`]. Pure.
 
-use super::table::{Problem, Problems, Table};
-use super::{Config, LogLevel, Matcher, PassMode, ServiceSettings, VolumeChange, VolumeRule, VolumeSettings, schedule};
+use super::table::{Asked, Problem, Problems, Table};
+use super::{Config, LogLevel, Matcher, PassMode, ServiceSettings, VolumeChange, VolumeRule, VolumeSettings};
 use longrun_layout::Bytes;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +10,8 @@ use toml::de::DeTable;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const DAY: Duration = Duration::from_secs(86_400);
+const PASSES: [&str; 3] = ["off", "efficient", "full"];
+const PACES: [&str; 3] = ["invisible", "balanced", "fast"];
 
 /// The configuration in `text`.
 ///
@@ -37,24 +39,40 @@ pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
     if found.is_empty() { Ok(Config { service, defaults, rules }) } else { Err(found) }
 }
 
+/// The keys of `[service]`, and those of `[defaults]` and `[[volume]]`, in the order in which they are read.
+pub fn keys() -> (Vec<Asked>, Vec<Asked>) {
+    let mut problems = Problems::of("");
+    let none = |name| Table::new(name, 0..0, DeTable::new());
+    let (mut service, mut volume) = (none("[service]"), none("[defaults]"));
+    service_values(&mut service, &mut problems);
+    change(&mut volume, &mut problems);
+    (service.asked, volume.asked)
+}
+
 fn service(mut table: Table<'_>, problems: &mut Problems<'_>) -> ServiceSettings {
+    let settings = service_values(&mut table, problems);
+    table.finish(problems);
+    settings
+}
+
+fn service_values(table: &mut Table<'_>, problems: &mut Problems<'_>) -> ServiceSettings {
     let base = ServiceSettings::default();
     let levels = LogLevel::ALL.map(LogLevel::name).join(", ");
     let level = |text: &str| LogLevel::ALL.into_iter().find(|level| level.name() == text);
     let name = |text: &str| (!text.is_empty() && !text.contains(['/', ':', '\0'])).then(|| text.to_owned());
-    let settings = ServiceSettings {
-        socket: path(&mut table, problems, "socket").unwrap_or(base.socket),
-        state_directory: path(&mut table, problems, "state_directory").unwrap_or(base.state_directory),
+    ServiceSettings {
+        socket: path(table, problems, "socket").unwrap_or(base.socket),
+        state_directory: path(table, problems, "state_directory").unwrap_or(base.state_directory),
         group: table.text(problems, "group", "the name of a group", name).or(base.group),
         viewers: table.text(problems, "viewers", "the name of a group", name).unwrap_or(base.viewers),
         readable_by_all: table.boolean(problems, "readable_by_all").unwrap_or(base.readable_by_all),
         settle_after: table
             .duration(problems, "settle_after", Duration::from_millis(100), DAY / 24)
             .unwrap_or(base.settle_after),
-        log_level: table.text(problems, "log_level", &format!("one of {levels}"), level).unwrap_or(base.log_level),
-    };
-    table.finish(problems);
-    settings
+        log_level: table
+            .choice(problems, "log_level", &format!("one of {levels}"), &LogLevel::ALL.map(LogLevel::name), level)
+            .unwrap_or(base.log_level),
+    }
 }
 
 /// Absolute, so that it means the same wherever the service was started.
@@ -121,14 +139,15 @@ fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
         mending_budget: table.size(problems, "mending_budget", Bytes(0), any),
         mending_quiet: table.duration(problems, "mending_quiet", Duration::from_millis(500), DAY),
         mending_patience: table.duration(problems, "mending_patience", Duration::ZERO, DAY),
-        mending_rests: table.texts(problems, "mending_rests", schedule::WINDOW, |text| text.parse().ok()),
-        pace: table.text(problems, "pace", "\"invisible\", \"balanced\" or \"fast\"", |text| text.parse().ok()),
+        mending_rests: table.windows(problems, "mending_rests"),
+        pace: table
+            .choice(problems, "pace", "\"invisible\", \"balanced\" or \"fast\"", &PACES, |text| text.parse().ok()),
         max_duty: table
-            .text(problems, "max_duty", "a share such as \"40%\", from 1% to 100%", |text| text.parse().ok()),
+            .share(problems, "max_duty", "a share such as \"40%\", from 1% to 100%", |text| text.parse().ok()),
         min_progress: table
-            .text(problems, "min_progress", "a share such as \"0.5%\", from 0% to 50%", |text| text.parse().ok()),
-        pass: table.text(problems, "pass", "\"off\", \"efficient\" or \"full\"", |text| text.parse().ok()),
-        pass_windows: table.texts(problems, "pass_windows", schedule::WINDOW, |text| text.parse().ok()),
+            .share(problems, "min_progress", "a share such as \"0.5%\", from 0% to 50%", |text| text.parse().ok()),
+        pass: table.choice(problems, "pass", "\"off\", \"efficient\" or \"full\"", &PASSES, |text| text.parse().ok()),
+        pass_windows: table.windows(problems, "pass_windows"),
         pass_budget: table.size(problems, "pass_budget", Bytes(0), any),
         pass_deadline: table.duration(problems, "pass_deadline", Duration::ZERO, DAY * 366),
         scan_interval: table.duration(problems, "scan_interval", Duration::ZERO, DAY * 366),

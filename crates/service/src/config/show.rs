@@ -25,6 +25,14 @@ pub fn show(config: &Config) -> String {
     text
 }
 
+/// The settings of a volume as TOML.
+#[must_use]
+pub fn show_volume(settings: &VolumeChange) -> String {
+    let mut text = String::new();
+    change(&mut text, settings);
+    text
+}
+
 fn service(text: &mut String, settings: &ServiceSettings) {
     put(text, "socket", path(&settings.socket));
     put(text, "state_directory", path(&settings.state_directory));
@@ -78,7 +86,8 @@ fn change(text: &mut String, change: &VolumeChange) {
     some("scan_largest", change.scan_largest.map(size));
 }
 
-fn list(items: &[impl ToString]) -> String {
+/// A TOML list of strings.
+pub fn list(items: &[impl ToString]) -> String {
     let items: Vec<String> = items.iter().map(|item| string(&item.to_string())).collect();
     format!("[{}]", items.join(", "))
 }
@@ -93,7 +102,7 @@ fn path(path: &Path) -> String {
 }
 
 /// A TOML string, in which nothing is left that a terminal would obey.
-fn string(text: &str) -> String {
+pub fn string(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {

@@ -1,6 +1,7 @@
 //! Reads one table of a TOML text. Each value is read by name; every wrong or unknown key becomes a problem with its
 //! line. Pure.
 
+use super::schedule::{self, Window};
 use super::units::{self, Percent};
 use longrun_layout::Bytes;
 use std::collections::BTreeMap;
@@ -51,6 +52,60 @@ impl<'t> Problems<'t> {
     }
 }
 
+/// The type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number.
+    Number,
+    /// A size.
+    Size,
+    /// A duration.
+    Duration,
+    /// A share of a whole in per cent.
+    Share,
+    /// One of a few words.
+    Choice,
+    /// A text.
+    Text,
+    /// A list of texts.
+    Texts,
+    /// A list of windows of the week.
+    Windows,
+}
+
+impl Kind {
+    /// As it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Boolean => "boolean",
+            Self::Number => "number",
+            Self::Size => "size",
+            Self::Duration => "duration",
+            Self::Share => "share",
+            Self::Choice => "choice",
+            Self::Text => "text",
+            Self::Texts => "texts",
+            Self::Windows => "windows",
+        }
+    }
+}
+
+/// A key that was read, whether or not it is in the table: what the program knows of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its name.
+    pub key: &'static str,
+    /// The type of its value.
+    pub kind: Kind,
+    /// What is allowed, in words.
+    pub allowed: String,
+    /// The words, of a choice.
+    pub choices: Vec<&'static str>,
+}
+
 /// A table being read.
 pub struct Table<'t> {
     /// As it is written in the file, for messages: `[service]`.
@@ -58,14 +113,17 @@ pub struct Table<'t> {
     /// Where it begins.
     pub place: Range<usize>,
     values: BTreeMap<String, (Range<usize>, Spanned<DeValue<'t>>)>,
-    asked: Vec<&'static str>,
+    /// Values that were asked for, in order.
+    pub asked: Vec<Asked>,
+    /// Tables that were.
+    tables: Vec<&'static str>,
 }
 
 impl<'t> Table<'t> {
     /// The table `table`, called `name`.
     pub fn new(name: &'static str, place: Range<usize>, table: DeTable<'t>) -> Self {
         let values = table.into_iter().map(|(key, value)| (key.get_ref().to_string(), (key.span(), value))).collect();
-        Self { name, place, values, asked: Vec::new() }
+        Self { name, place, values, asked: Vec::new(), tables: Vec::new() }
     }
 
     /// The value of `key` as `read` understands it; a problem that says what is `allowed` otherwise.
@@ -73,10 +131,11 @@ impl<'t> Table<'t> {
         &mut self,
         problems: &mut Problems<'_>,
         key: &'static str,
+        kind: Kind,
         allowed: &str,
         read: impl FnOnce(&DeValue<'t>) -> Option<T>,
     ) -> Option<T> {
-        self.asked.push(key);
+        self.asked.push(Asked { key, kind, allowed: allowed.to_owned(), choices: Vec::new() });
         let (_, value) = self.values.remove(key)?;
         let read = read(value.get_ref());
         if read.is_none() {
@@ -87,7 +146,7 @@ impl<'t> Table<'t> {
 
     /// `true` or `false`.
     pub fn boolean(&mut self, problems: &mut Problems<'_>, key: &'static str) -> Option<bool> {
-        self.take(problems, key, "true or false", DeValue::as_bool)
+        self.take(problems, key, Kind::Boolean, "true or false", DeValue::as_bool)
     }
 
     /// A text that `read` understands.
@@ -98,7 +157,36 @@ impl<'t> Table<'t> {
         allowed: &str,
         read: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        self.take(problems, key, allowed, |value| read(value.as_str()?))
+        self.take(problems, key, Kind::Text, allowed, |value| read(value.as_str()?))
+    }
+
+    /// One of the words `choices`, which `read` understands.
+    pub fn choice<T>(
+        &mut self,
+        problems: &mut Problems<'_>,
+        key: &'static str,
+        allowed: &str,
+        choices: &[&'static str],
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let found = self.take(problems, key, Kind::Choice, allowed, |value| {
+            value.as_str().filter(|word| choices.contains(word)).and_then(read)
+        });
+        if let Some(asked) = self.asked.last_mut() {
+            asked.choices = choices.to_vec();
+        }
+        found
+    }
+
+    /// A share that `read` understands.
+    pub fn share<T>(
+        &mut self,
+        problems: &mut Problems<'_>,
+        key: &'static str,
+        allowed: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        self.take(problems, key, Kind::Share, allowed, |value| read(value.as_str()?))
     }
 
     /// A size between `least` and `most`.
@@ -106,7 +194,7 @@ impl<'t> Table<'t> {
         let (from, to) = (units::show_size(least), units::show_size(most));
         let allowed = format!("{}, from {from} to {to}", units::SIZE);
         let inside = |bytes: &Bytes| (least..=most).contains(bytes);
-        self.text(problems, key, &allowed, |text| units::parse_size(text).filter(inside))
+        self.take(problems, key, Kind::Size, &allowed, |value| units::parse_size(value.as_str()?).filter(inside))
     }
 
     /// A duration between `least` and `most`.
@@ -120,19 +208,21 @@ impl<'t> Table<'t> {
         let (from, to) = (units::show_duration(least), units::show_duration(most));
         let allowed = format!("{}, from {from} to {to}", units::DURATION);
         let inside = |time: &Duration| (least..=most).contains(time);
-        self.text(problems, key, &allowed, |text| units::parse_duration(text).filter(inside))
+        self.take(problems, key, Kind::Duration, &allowed, |value| {
+            units::parse_duration(value.as_str()?).filter(inside)
+        })
     }
 
     /// A share of at most `most` per cent.
     pub fn percent(&mut self, problems: &mut Problems<'_>, key: &'static str, most: u8) -> Option<Percent> {
         let allowed = format!("{}, from 0% to {most}%", units::PERCENT);
         let inside = |share: &Percent| share.get() <= most;
-        self.text(problems, key, &allowed, |text| units::parse_percent(text).filter(inside))
+        self.take(problems, key, Kind::Share, &allowed, |value| units::parse_percent(value.as_str()?).filter(inside))
     }
 
     /// A whole number between `least` and `most`.
     pub fn number(&mut self, problems: &mut Problems<'_>, key: &'static str, least: u32, most: u32) -> Option<u32> {
-        self.take(problems, key, &format!("a whole number from {least} to {most}"), |value| {
+        self.take(problems, key, Kind::Number, &format!("a whole number from {least} to {most}"), |value| {
             let number = value.as_integer()?;
             let number = u32::from_str_radix(number.as_str(), number.radix()).ok()?;
             (least..=most).contains(&number).then_some(number)
@@ -147,15 +237,31 @@ impl<'t> Table<'t> {
         allowed: &str,
         read: impl Fn(&str) -> Option<T>,
     ) -> Option<Vec<T>> {
+        self.list(problems, key, Kind::Texts, allowed, read)
+    }
+
+    /// A list of windows of the week.
+    pub fn windows(&mut self, problems: &mut Problems<'_>, key: &'static str) -> Option<Vec<Window>> {
+        self.list(problems, key, Kind::Windows, schedule::WINDOW, |text| text.parse().ok())
+    }
+
+    fn list<T>(
+        &mut self,
+        problems: &mut Problems<'_>,
+        key: &'static str,
+        kind: Kind,
+        allowed: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Option<Vec<T>> {
         let allowed = format!("a list, each {allowed}");
-        self.take(problems, key, &allowed, |value| {
+        self.take(problems, key, kind, &allowed, |value| {
             value.as_array()?.iter().map(|item| read(item.get_ref().as_str()?)).collect()
         })
     }
 
     /// A table inside this one; absent is empty.
     pub fn table(&mut self, problems: &mut Problems<'_>, key: &'static str, name: &'static str) -> Table<'t> {
-        self.asked.push(key);
+        self.tables.push(key);
         let (place, table) = match self.values.remove(key) {
             Some((place, value)) => match value.into_inner() {
                 DeValue::Table(table) => (place, table),
@@ -171,7 +277,7 @@ impl<'t> Table<'t> {
 
     /// The tables of a list of tables; absent is none.
     pub fn tables(&mut self, problems: &mut Problems<'_>, key: &'static str, name: &'static str) -> Vec<Table<'t>> {
-        self.asked.push(key);
+        self.tables.push(key);
         let Some((place, value)) = self.values.remove(key) else { return Vec::new() };
         let DeValue::Array(items) = value.into_inner() else {
             problems.add(&place, format!("{key} must be a list of tables: write {name}"));
@@ -190,9 +296,10 @@ impl<'t> Table<'t> {
 
     /// Ends the reading: what no one asked for is unknown.
     pub fn finish(self, problems: &mut Problems<'_>) {
+        let known: Vec<&str> = self.asked.iter().map(|asked| asked.key).chain(self.tables.iter().copied()).collect();
         for (key, (place, _)) in &self.values {
-            let near = nearest(key, &self.asked)
-                .map_or_else(|| format!("known are {}", self.asked.join(", ")), |near| format!("did you mean {near}?"));
+            let near = nearest(key, &known)
+                .map_or_else(|| format!("known are {}", known.join(", ")), |near| format!("did you mean {near}?"));
             problems.add(place, format!("unknown key {key:?} in {}; {near}", self.name));
         }
     }

@@ -29,6 +29,11 @@ macro_rules! settings {
             $($(#[doc = $doc])+ pub $name: Option<$type>,)+
         }
 
+        impl VolumeSettings {
+            /// What each setting means, in sentences.
+            pub const MEANINGS: &[(&'static str, &'static str)] = &[$((stringify!($name), concat!($($doc),+)),)+];
+        }
+
         impl VolumeChange {
             /// `base` with these changes.
             #[must_use]
@@ -56,15 +61,15 @@ settings! {
     fragmented_runway: Bytes = Bytes(4 * MIB);
     /// The longest runway.
     longest_runway: Bytes = Bytes(128 * MIB);
-    /// Nothing is granted while less than this share of the volume is free …
+    /// Nothing is preallocated while less than this share of the volume is free, or less than `floor_bytes`, whichever is smaller.
     floor_share: Percent = Percent::of(5);
-    /// … or less than this, whichever is smaller.
+    /// Nothing is preallocated while less than this is free, or less than `floor_share`, whichever is smaller.
     floor_bytes: Bytes = Bytes(4 * GIB);
     /// All unused runways together hold at most this share of what is free above the floor.
     held_share: Percent = Percent::of(25);
     /// Whether sparse files that are written at scattered places get windows (XFS and btrfs).
     sparse_windows: bool = true;
-    /// The size of such a window, a power of two.
+    /// The size of a window of `sparse_windows`, a power of two.
     sparse_window: Bytes = Bytes(16 * MIB);
     /// Files and directories that are left alone.
     exclude: Vec<String> = Vec::new();
@@ -72,7 +77,7 @@ settings! {
     history: bool = true;
     /// Whether directories on XFS whose files keep fragmenting get an inherited extent-size hint.
     xfs_hint: bool = false;
-    /// After how many such files in a directory.
+    /// After how many such files in a directory `xfs_hint` gives it a hint.
     xfs_hint_files: u32 = 8;
     /// Whether files that fragmented in spite of prevention are mended.
     mending: bool = true;

@@ -160,7 +160,7 @@ fn catch_signals(requests: mpsc::Sender<Request>) -> Result<(), DaemonError> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let body = move || {
         for signal in signals.forever() {
-            let request = if signal == SIGHUP { Request::Reload } else { Request::Stop };
+            let request = if signal == SIGHUP { Request::Reload(None) } else { Request::Stop };
             if requests.send(request).is_err() {
                 return;
             }
@@ -228,11 +228,15 @@ fn watch_over(hub: &Arc<Hub>, inbox: &Receiver<Request>) {
     loop {
         match inbox.recv_timeout(interval) {
             Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(Request::Reload) => {
+            Ok(Request::Reload(waiting)) => {
                 notify::reloading();
                 // What is wrong has been said.
                 _ = hub.reload();
                 notify::ready();
+                if let Some(waiting) = waiting {
+                    // Who waited too long is gone.
+                    _ = waiting.try_send(());
+                }
             }
             Err(RecvTimeoutError::Timeout) => {}
         }

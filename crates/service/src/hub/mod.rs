@@ -4,6 +4,7 @@
 //! device.
 
 mod acts;
+mod configured;
 mod jobs;
 mod look;
 mod maps;
@@ -11,6 +12,7 @@ mod passes;
 mod status;
 mod volumes;
 
+pub use configured::ChangeError;
 pub use jobs::NoJob;
 pub use look::Refusal;
 
@@ -86,10 +88,10 @@ impl Entry {
 }
 
 /// A request to the service from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Request {
-    /// Read the configuration again.
-    Reload,
+    /// Read the configuration again; who waits for it is told when that is done.
+    Reload(Option<std::sync::mpsc::SyncSender<()>>),
     /// End in good order.
     Stop,
 }
@@ -101,6 +103,8 @@ pub struct Hub {
     overrides: Box<dyn Fn(&mut Config) + Send + Sync>,
     config: RwLock<Arc<Config>>,
     config_trouble: Mutex<Option<String>>,
+    /// One at a time: the configuration file is changed.
+    changing: Mutex<()>,
     log: LogControl,
     /// The activity.
     pub activity: Arc<Activity>,
@@ -171,6 +175,7 @@ impl Hub {
             overrides: parts.overrides,
             config: RwLock::new(Arc::new(parts.config)),
             config_trouble: Mutex::default(),
+            changing: Mutex::default(),
             log: parts.log,
             activity: parts.activity,
             menders: parts.menders,

@@ -16,7 +16,7 @@ const LARGEST_BLOCK: Bytes = Bytes(2 << 20);
 
 /// As long as less than this waits to be given back, it is not: much of it is written again by the next moves, and giving a block
 /// back and allocating it again costs more than the move.
-const PATIENCE: Bytes = Bytes(256 << 20);
+const PATIENCE: Bytes = Bytes(64 << 20);
 
 /// Whether an image of this format at `path`, with a disk of this size in it, grows by what is written to free space. One that has
 /// all its space keeps it.

@@ -1,6 +1,8 @@
 //! Story: on NTFS the directories and $MFT stayed wherever they had been, and $MFT grew into fragments again. In full mode they have a place
 //! of their own, with room behind $MFT.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+
 mod common;
 
 use common::{Shape, build, policy, replay, shapes};

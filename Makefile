@@ -188,6 +188,7 @@ fuzz: ## The ext4 and NTFS parsers against damaged volumes, 5 minutes each, and 
 	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 	fuzz/make-seeds
 	RUSTC_BOOTSTRAP=1 cargo fuzz run ext4_scan -- $(or $(ARGS),-max_total_time=300)
+	RUSTC_BOOTSTRAP=1 cargo fuzz run ext4_offline -- $(or $(ARGS),-max_total_time=300)
 	RUSTC_BOOTSTRAP=1 cargo fuzz run ntfs_open -- $(or $(ARGS),-max_total_time=300)
 	$(MAKE) fuzz-api
 

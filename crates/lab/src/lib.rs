@@ -34,6 +34,7 @@ mod spec;
 pub mod tool;
 mod torture;
 mod trimming;
+mod unmounted;
 mod volume;
 
 pub use ageing::{AgeingSettings, Course, Curve, Maintenance, ageing, ageing_report, curves};
@@ -61,4 +62,5 @@ pub use soak::{Sample, SoakReport, SoakSettings, soak};
 pub use spec::{FileSystemKind, Medium, VolumeSpec};
 pub use torture::{TortureReport, TortureSettings, torture};
 pub use trimming::{Told, TrimTortureReport, TrimTortureSettings, bytes_beyond_the_end, trim_torture, watched};
+pub use unmounted::{Placement, UnmountedReport, UnmountedSettings, unmounted};
 pub use volume::{DeviceTraffic, LoopVolume, aged_directory, drop_caches};

@@ -6,6 +6,7 @@ mod kernels_command;
 mod on_disks;
 mod results;
 mod scale_command;
+mod unmounted_command;
 
 use ageing_command::{AgeingArguments, run_ageing};
 use anyhow::Result;
@@ -26,6 +27,7 @@ use scale_command::{PlanArguments, ScaleArguments, run_scale};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
+use unmounted_command::{UnmountedArguments, run_unmounted};
 
 /// Loop volumes, crash and torture tests, benchmarks. Needs root; touches only volumes that it makes itself.
 #[derive(Parser)]
@@ -147,6 +149,8 @@ enum Command {
         #[arg(long, default_value_t = 128)]
         mebibytes: u64,
     },
+    /// Optimize NTFS volumes that are not mounted, judge them by the tools of ntfs-3g, and time the run beside a plain copy.
+    Unmounted(UnmountedArguments),
     /// Check that everything works on the running kernel; for virtual machines with other kernels.
     Kernels(KernelsArguments),
     /// Provide a block device that is as slow as a real disk, until interrupted. Measurements on it are modelled.
@@ -368,6 +372,7 @@ fn run() -> Result<()> {
                 "{survived} kills survived ({at_work} during work): 0 files changed, every image and volume clean"
             )?;
         }
+        Command::Unmounted(arguments) => run_unmounted(&arguments)?,
         Command::Kernels(arguments) => run_kernels(arguments)?,
         Command::Disk(arguments) => run_disk(&arguments)?,
         Command::Layouts(arguments) => run_layouts(arguments)?,

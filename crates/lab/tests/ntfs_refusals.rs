@@ -74,9 +74,12 @@ fn told(image: &Path) -> (Option<i32>, String) {
 }
 
 fn told_with(image: &Path, options: &[&str]) -> (Option<i32>, String) {
+    told_by(&["optimize", "--mode", "full"], image, options)
+}
+
+fn told_by(command: &[&str], image: &Path, options: &[&str]) -> (Option<i32>, String) {
     common::build();
-    let mut command = Command::new(longrun_binary().unwrap());
-    let output = command.args(["optimize", "--mode", "full"]).args(options).arg(image).output().unwrap();
+    let output = Command::new(longrun_binary().unwrap()).args(command).args(options).arg(image).output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
@@ -144,10 +147,23 @@ fn loop_a_volume_with_shadow_copies_is_optimized_when_they_may_become_wrong_and_
     change_record(&dirty.image(), 3, |record| value_of(record, 0x70)[10] |= 1);
     let (status, said) = told_with(&dirty.image(), &[spoil]);
     assert!(status == Some(3) && said.contains("marked as dirty"), "{said}");
-    let (status, said) = told_with(&image, &[spoil]);
-    assert_eq!(status, Some(0), "{said}");
-    oracle::check(&image).unwrap();
-    assert_eq!(before.difference(&Inventory::of(&image).unwrap()), None);
+    let reclaimed = fixture.copy().unwrap();
+    let content = fs::read(reclaimed.image()).unwrap();
+    let (status, said) = told_by(&["reclaim"], &reclaimed.image(), &[]);
+    assert!(status == Some(3) && said.contains("--spoil-shadow-copies"), "{said}");
+    assert!(fs::read(reclaimed.image()).unwrap() == content, "free space of shadow copies was given back");
+    let (status, said) = told_by(&["reclaim"], &dirty.image(), &[spoil]);
+    assert!(status == Some(3) && said.contains("marked as dirty"), "{said}");
+    let full = ["optimize", "--mode", "full"];
+    let reclaimed = reclaimed.image();
+    for (command, image) in
+        [(&full[..], &image), (&["reclaim"], &reclaimed), (&["reclaim", "--consolidate"], &reclaimed)]
+    {
+        let (status, said) = told_by(command, image, &[spoil]);
+        assert_eq!(status, Some(0), "{command:?}: {said}");
+        oracle::check(image).unwrap();
+        assert_eq!(before.difference(&Inventory::of(image).unwrap()), None, "{command:?}");
+    }
 }
 
 #[test]

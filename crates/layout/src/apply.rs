@@ -92,6 +92,7 @@ pub fn apply_moves(
     }
     let mut applied = builder.build().map_err(ApplyError::Layout)?;
     applied.set_regions(layout.regions().to_vec());
+    applied.set_table(layout.table());
     Ok(applied)
 }
 

@@ -37,6 +37,7 @@ impl LayoutBuilder {
             sharing: Sharing::default(),
             regions: Vec::new(),
             moves_directories: false,
+            table: None,
         };
         Self { layout, free: Vec::new(), may_share: false, sharers: BTreeSet::new(), error: None }
     }

@@ -36,6 +36,9 @@ pub struct VolumeLayout {
     /// Whether directories can be moved as files are.
     #[serde(default)]
     pub(crate) moves_directories: bool,
+    /// The file in which all others are listed, and which grows with their number.
+    #[serde(default)]
+    pub(crate) table: Option<FileIndex>,
 }
 
 impl VolumeLayout {
@@ -167,6 +170,17 @@ impl VolumeLayout {
     pub fn set_regions(&mut self, mut regions: Vec<Region>) {
         regions.sort_unstable_by_key(|region| region.extent);
         self.regions = regions;
+    }
+
+    /// The file in which all others are listed, where that is a file of its own ($MFT of NTFS). It grows with their number.
+    #[must_use]
+    pub fn table(&self) -> Option<FileIndex> {
+        self.table
+    }
+
+    /// Names that file.
+    pub fn set_table(&mut self, table: Option<FileIndex>) {
+        self.table = table;
     }
 
     /// Blocks that more than one file owns, or one file more than once. Ascending, disjoint. Empty unless the builder

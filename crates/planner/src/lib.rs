@@ -13,6 +13,7 @@ mod full;
 mod homes;
 mod keep;
 mod nothing;
+mod placement;
 mod plan;
 mod planner;
 mod policy;
@@ -28,6 +29,7 @@ mod zone;
 
 pub use agenda::WindowSize;
 pub use nothing::{Gain, NoPlan, Nothing, Room, why_nothing};
+pub use placement::plan_whole;
 pub use plan::{Batch, PlannedMove, Step, Why};
 pub use planner::Planner;
 pub use policy::{Goal, Mode, Policy};

@@ -13,6 +13,8 @@ pub enum Why {
     FillGap,
     /// The file leaves a place that a larger one needs.
     MakeRoom,
+    /// The file is a directory or the file table, and is put beside others of its kind, with room for the table to grow.
+    Gather,
     /// The file steps aside to break a cycle, and moves once more later.
     StepAside,
 }

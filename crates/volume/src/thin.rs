@@ -1,6 +1,6 @@
 //! A volume on an image that allocates space when it is written: what files leave is given back as soon as it is free.
 //!
-//! Owns what has to be given back. So a run grows the image by no more than is moved between two commits, and leaves it about as
+//! Owns what has to be given back. So a run grows the image by little more than is moved between two commits, and leaves it about as
 //! large as it was. Asks the volume what is free, and never decides that itself.
 
 use longrun_engine::{
@@ -16,6 +16,10 @@ use std::sync::Arc;
 /// the rest of it may have been free before.
 const LARGEST_BLOCK: Bytes = Bytes(2 << 20);
 
+/// As long as less than this waits to be given back, it is not: much of it is written again by the next moves, and giving a block
+/// back and allocating it again costs more than the move.
+const PATIENCE: Bytes = Bytes(64 << 20);
+
 /// Whether an image of this format at `path`, with a disk of this size in it, grows by what is written to free space. One that has
 /// all its space keeps it.
 pub(crate) fn is_thin(path: &Path, format: Format, size: Bytes) -> bool {
@@ -23,7 +27,7 @@ pub(crate) fn is_thin(path: &Path, format: Format, size: Bytes) -> bool {
     format.frees() && meta.is_some_and(|meta| meta.blocks().saturating_mul(512) < size.0)
 }
 
-/// A volume whose disk is told after each commit what files have left.
+/// A volume whose disk is told what files have left.
 pub struct Thinned {
     volume: Box<dyn Placed>,
     /// The volume as a disk; `None` as soon as it has refused to take something back.
@@ -32,18 +36,25 @@ pub struct Thinned {
     block: Bytes,
     /// What files have left since the last commit.
     left: ExtentSet,
+    /// What they had left by the last commit, and what has not been given back. Some of it may be used again.
+    vacated: ExtentSet,
 }
 
 impl Thinned {
     /// `disk` begins where `volume` begins, and nobody else changes either.
     #[must_use]
     pub fn new(volume: Box<dyn Placed>, disk: Arc<dyn Disk>) -> Self {
-        Self { volume, disk: Some(disk), block: Bytes(0), left: ExtentSet::new() }
+        Self { volume, disk: Some(disk), block: Bytes(0), left: ExtentSet::new(), vacated: ExtentSet::new() }
+    }
+
+    /// A commit has succeeded: nothing needs any more what files have left.
+    fn committed(&mut self) {
+        self.vacated.extend(std::mem::take(&mut self.left).iter());
     }
 
     /// Gives back what is free of what files have left, and around it. What the disk does not take back stays as it is.
     fn give_back(&mut self) -> Result<(), VolumeError> {
-        let left = std::mem::take(&mut self.left);
+        let left = std::mem::take(&mut self.vacated);
         let Some(disk) = self.disk.clone().filter(|_| self.block.0 > 0 && !left.is_empty()) else { return Ok(()) };
         let margin = LARGEST_BLOCK.0.div_ceil(self.block.0);
         let mut around = ExtentSet::new();
@@ -58,7 +69,8 @@ impl Thinned {
         let captured = self.volume.capture(&around)?;
         self.volume.release(&captured)?;
         free.extend(captured.iter());
-        for extent in free.iter() {
+        // Where nothing was left, nothing is new.
+        for extent in free.iter().filter(|extent| left.overlapping(*extent).next().is_some()) {
             let bytes = |blocks: u64| Bytes(blocks.saturating_mul(self.block.0));
             if disk.discard(bytes(extent.start.0), bytes(extent.length.0)).is_err() {
                 self.disk = None;
@@ -98,6 +110,9 @@ impl Volume for Thinned {
     fn scan(&mut self, progress: &dyn Progress) -> Result<VolumeLayout, VolumeError> {
         let layout = self.volume.scan(progress)?;
         self.block = layout.block_size().to_bytes(Blocks(1));
+        // It has committed, and the moves that would write there again are over.
+        self.committed();
+        self.give_back()?;
         Ok(layout)
     }
 
@@ -116,7 +131,8 @@ impl Volume for Thinned {
 
     fn commit(&mut self) -> Result<(), VolumeError> {
         self.volume.commit()?;
-        self.give_back()
+        self.committed();
+        if self.vacated.total().0.saturating_mul(self.block.0) < PATIENCE.0 { Ok(()) } else { self.give_back() }
     }
 }
 
@@ -167,5 +183,15 @@ impl Placed for Thinned {
 
     fn pause(&mut self) -> Result<(), VolumeError> {
         self.volume.pause()
+    }
+}
+
+impl Drop for Thinned {
+    /// A run that was stopped does not scan again.
+    fn drop(&mut self) {
+        if !(self.left.is_empty() && self.vacated.is_empty()) && self.volume.commit().is_ok() {
+            self.committed();
+            let _ = self.give_back();
+        }
     }
 }

@@ -40,6 +40,13 @@ pub struct ReclaimArgs {
     /// Confirm that the virtual machine of a disk image is shut down, where that cannot be seen (btrfs)
     #[arg(long)]
     pub machine_is_off: bool,
+    /// Give back the free space of an NTFS volume although it has shadow copies (restore points, previous versions, backups): they
+    /// become wrong
+    ///
+    /// What a shadow copy shows of deleted files can still lie in free space. It is lost when that is given back, and with
+    /// --consolidate blocks move besides. See optimize --spoil-shadow-copies.
+    #[arg(long)]
+    pub spoil_shadow_copies: bool,
     /// Print what could be given back, and give nothing back
     #[arg(long)]
     pub dry_run: bool,

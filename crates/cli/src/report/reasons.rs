@@ -47,6 +47,7 @@ pub const fn why(reason: Why) -> &'static str {
         Why::Defragment => "defragment files",
         Why::FillGap => "fill gaps, to consolidate the free space",
         Why::MakeRoom => "make room for larger files",
+        Why::Gather => "put directories and the file table side by side",
         Why::StepAside => "move out of the way, and move again later",
     }
 }

@@ -22,7 +22,7 @@ pub use dry_run::{Expected, ExpectedFile, ExpectedMoves, MOST_IMPROVED, Plan, Pl
 
 use crate::{Observer, Pacer, PassError, Placed, Report, ScanProgress, Scoped, Settings, VolumeError, VolumeInfo};
 use longrun_layout::{FileId, VolumeLayout};
-use longrun_planner::{Batch, Planner, Policy};
+use longrun_planner::{Batch, Planner, Policy, plan_whole};
 use std::cell::RefCell;
 use std::time::Instant;
 
@@ -70,7 +70,7 @@ struct Planned {
 
 impl PlanSource for Planned {
     fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + Send + 'l> {
-        let Some(id) = self.only else { return Box::new(Planner::new(layout, policy)) };
+        let Some(id) = self.only else { return plan_whole(layout, policy) };
         match layout.files().find(|file| file.id() == id) {
             Some(file) => {
                 let moves = layout.leader_of(file.index).unwrap_or(file.index);

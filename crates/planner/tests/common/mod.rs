@@ -76,6 +76,7 @@ pub fn policy(mode: Mode) -> Policy {
 }
 
 /// What a plan came to, as the referee saw it.
+#[allow(dead_code, reason = "not every test asks for everything")]
 pub struct Outcome {
     pub layout: VolumeLayout,
     pub before: Fragmentation,
@@ -124,6 +125,7 @@ pub fn replay(layout: &VolumeLayout, batches: Vec<Batch>) -> Outcome {
 }
 
 /// Plans and replays.
+#[allow(dead_code, reason = "not every test plans so")]
 pub fn run(layout: &VolumeLayout, policy: Policy) -> Outcome {
     replay(layout, Planner::new(layout, policy).collect())
 }

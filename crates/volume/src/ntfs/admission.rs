@@ -54,7 +54,7 @@ pub(super) fn refusals(
     }
     if scan.has_shadow_copies && !spoils_shadow_copies {
         let what = "a volume with shadow copies, which blocks that move while Windows is off would make wrong \
-                    (delete them first: vssadmin delete shadows; or optimize with --spoil-shadow-copies)";
+                    (delete them first: vssadmin delete shadows; or give them up with --spoil-shadow-copies)";
         reasons.push(what.into());
     }
     let mirror = NtfsFile::read(reader as &dyn Records, system::MIRROR)?;

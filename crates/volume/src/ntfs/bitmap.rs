@@ -29,15 +29,19 @@ impl Bitmap {
 
     /// Marks a range as in use, or as free.
     pub(super) fn set(&mut self, extent: Extent, in_use: bool) {
-        let end = extent.end().0.min(self.bits);
-        for at in extent.start.0..end {
-            let (index, mask) = ((at / 8) as usize, 1u8 << (at % 8));
+        let (mut at, end) = (extent.start.0, extent.end().0.min(self.bits));
+        while at < end {
+            let index = (at / 8) as usize;
+            let next = ((at / 8 + 1) * 8).min(end);
+            // The bits from `at` on, without those from `next` on.
+            let mask = (0xffu8 << (at % 8)) & (0xffu8 >> (7 - (next - 1) % 8));
             let Some(place) = self.bytes.get_mut(index) else { return };
             let before = *place;
             *place = if in_use { before | mask } else { before & !mask };
-            if *place != before {
+            if *place != before && self.changed.last() != Some(&(index / SECTOR)) {
                 self.changed.insert(index / SECTOR);
             }
+            at = next;
         }
     }
 
@@ -114,6 +118,20 @@ mod tests {
             let free: Vec<u64> = bitmap.free().iter().flat_map(|e| e.start.0..e.end().0).collect();
             let expected: Vec<u64> = (0..bits).filter(|at| !bitmap.is_set(*at)).collect();
             prop_assert_eq!(free, expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_is_set_bit_by_bit(bytes in proptest::collection::vec(any::<u8>(), 1..40), start in 0u64..330, length in 0u64..90, in_use: bool) {
+            let bits = bytes.len() as u64 * 8;
+            let before = Bitmap::new(bytes, bits);
+            let mut after = before.clone();
+            after.set(Extent::new(start, length), in_use);
+            for at in 0..bits {
+                let expected = if (start..start + length).contains(&at) { in_use } else { before.is_set(at) };
+                prop_assert_eq!(after.is_set(at), expected, "{}", at);
+            }
         }
     }
 

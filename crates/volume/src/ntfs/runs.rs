@@ -82,14 +82,14 @@ impl Map {
         let from = self.0.partition_point(|segment| segment.end() <= vcn);
         for segment in self.0.get(from..).unwrap_or_default() {
             let part = segment.part(segment.vcn.max(vcn), segment.end());
-            let length = coded(part.length.cast_signed());
-            let offset = part.lcn.map_or_else(Vec::new, |lcn| coded(lcn.cast_signed() - before));
+            let (length, lengths) = coded(part.length.cast_signed());
+            let (offset, offsets) = part.lcn.map_or(([0; 8], 0), |lcn| coded(lcn.cast_signed() - before));
             // One byte stays for the end mark.
-            if pairs.len() + 1 + length.len() + offset.len() >= room {
+            if pairs.len() + 1 + lengths + offsets >= room {
                 break;
             }
-            pairs.push((offset.len() << 4 | length.len()) as u8);
-            pairs.extend(length.iter().chain(&offset));
+            pairs.push((offsets << 4 | lengths) as u8);
+            pairs.extend(length.iter().take(lengths).chain(offset.iter().take(offsets)));
             before = part.lcn.map_or(before, u64::cast_signed);
             mapped += part.length;
         }
@@ -177,11 +177,10 @@ fn signed(bytes: &[u8]) -> Option<i64> {
 }
 
 /// The fewest bytes that keep the number and its sign.
-fn coded(number: i64) -> Vec<u8> {
-    let whole = number.to_le_bytes();
-    let fits = |bytes: &&usize| whole.get(..**bytes).and_then(signed) == Some(number);
-    let bytes = [1, 2, 3, 4, 5, 6, 7].iter().find(fits).copied().unwrap_or(8);
-    whole.get(..bytes).unwrap_or_default().to_vec()
+fn coded(number: i64) -> ([u8; 8], usize) {
+    // One bit more than the number has, for its sign.
+    let bits = 65 - (number ^ (number >> 63)).leading_zeros();
+    (number.to_le_bytes(), bits.div_ceil(8) as usize)
 }
 
 #[cfg(test)]
@@ -234,6 +233,16 @@ mod tests {
                 let rest = Blocks(map.end() - behind.0);
                 prop_assert_eq!(changed.within(behind, rest), map.within(behind, rest));
             }
+        }
+    }
+
+    #[test]
+    fn a_number_is_coded_in_as_few_bytes_as_can_be_decoded() {
+        let edges = (0..63).flat_map(|bit| [(1i64 << bit) - 1, 1 << bit, (1 << bit) + 1]);
+        for number in edges.flat_map(|edge| [edge, -edge]).chain([i64::MIN, i64::MAX]) {
+            let (bytes, count) = coded(number);
+            assert_eq!(signed(&bytes[..count]), Some(number));
+            assert!(count == 1 || signed(&bytes[..count - 1]) != Some(number), "{number} in {count} bytes");
         }
     }
 

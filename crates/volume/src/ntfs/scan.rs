@@ -12,7 +12,9 @@ use super::reader::{Reader, system};
 use super::record::{Record, Reference};
 use super::runs::Map;
 use longrun_engine::Progress;
-use longrun_layout::{Blocks, Extent, FileId, InodeNumber, LayoutBuilder, NO_DIRECTORY, Pin, Run, VolumeLayout};
+use longrun_layout::{
+    Blocks, Extent, FileId, FileIndex, InodeNumber, LayoutBuilder, NO_DIRECTORY, Pin, Run, VolumeLayout,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// $MFT is read in pieces of this size.
@@ -68,6 +70,8 @@ struct Collector<'a> {
     hibernation: Option<u64>,
     volume_information: Option<u64>,
     shadow_parents: BTreeSet<u64>,
+    /// The content of $MFT.
+    table: Option<FileIndex>,
     leaks: Leaks,
 }
 
@@ -94,6 +98,7 @@ pub(super) fn scan(reader: &Reader, progress: &dyn Progress) -> Read<NtfsScan> {
         hibernation: None,
         volume_information: None,
         shadow_parents: BTreeSet::new(),
+        table: None,
         leaks: Leaks::default(),
     };
     if place_of_records.is_none() {
@@ -208,7 +213,7 @@ impl Collector<'_> {
         let mut push = |stream, is_directory, runs: &mut Vec<Run>| {
             let id = FileId { inode: inode(number, stream), generation: u32::from(record.reference().sequence) };
             self.claims.extend(runs.iter().map(|run| (run.physical.0, run.length.0)));
-            self.builder.push_file(id, directory, is_directory, pin, runs);
+            self.builder.push_file(id, directory, is_directory, pin, runs)
         };
         let streams = numbered(attributes.iter());
         if streams.is_empty() {
@@ -218,7 +223,10 @@ impl Collector<'_> {
             let maps = attributes.iter().filter(|attribute| attribute.of == of).filter_map(|a| a.outside.as_ref());
             let mut runs: Vec<Run> = maps.flat_map(Map::runs).collect();
             let is_index = record.is_directory() && of.kind == kind::INDEX_ALLOCATION;
-            push(stream, is_index, &mut runs);
+            let file = push(stream, is_index, &mut runs);
+            if number == MFT && of == Name::unnamed(kind::DATA) {
+                self.table = Some(file);
+            }
         }
     }
 
@@ -246,7 +254,8 @@ impl Collector<'_> {
         }
         self.leaks.find_clusters(&self.claims, &free, self.reader.geometry.clusters);
         free.into_iter().for_each(|piece: Extent| self.builder.push_free(piece));
-        let layout = self.builder.build().map_err(|error| Fault::Damaged(error.to_string()))?;
+        let mut layout = self.builder.build().map_err(|error| Fault::Damaged(error.to_string()))?;
+        layout.set_table(self.table);
         let has_shadow_copies = self.volume_information.is_some_and(|at| self.shadow_parents.contains(&at));
         Ok(NtfsScan { layout, hibernation: self.hibernation, has_shadow_copies, clusters, records, leaks: self.leaks })
     }

@@ -12,8 +12,9 @@ use super::reader::{Reader, system};
 use super::record::Record;
 use super::runs::Map;
 use crate::bytes::put;
-use crate::offline::{Copied, CopyError, Held, Journal, Phase, SECTOR, Write, apply, copy};
+use crate::offline::{Copied, CopyError, Held, Journal, Phase, SECTOR, Write, apply, copy, joined};
 use longrun_layout::{Bytes, Extent, ExtentSet};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// The volume must be checked before it is used.
@@ -43,6 +44,8 @@ pub(super) struct State {
     /// How many records $MFTMirr has.
     mirrored: u64,
     changed: BTreeMap<u64, Changed>,
+    /// The file that was asked for last, as it is on the disk: each is asked for several times while it moves.
+    last: RefCell<Option<NtfsFile>>,
     pub(super) held: Held,
     journal: Journal,
     is_marked: bool,
@@ -83,6 +86,7 @@ impl State {
             mirrored,
             reader,
             changed: BTreeMap::new(),
+            last: RefCell::default(),
             held: Held::default(),
             journal,
             is_marked,
@@ -119,15 +123,19 @@ impl State {
 
     /// The file as it shall be.
     pub(super) fn file(&self, number: u64) -> Read<NtfsFile> {
-        match self.changed.get(&number) {
-            Some(changed) => Ok(changed.file.clone()),
-            None => NtfsFile::read(&self.reader, number),
+        if let Some(changed) = self.changed.get(&number) {
+            return Ok(changed.file.clone());
+        }
+        let mut last = self.last.borrow_mut();
+        match last.as_ref().filter(|file| file.reference().number == number) {
+            Some(file) => Ok(file.clone()),
+            None => Ok(last.insert(NtfsFile::read(&self.reader, number)?).clone()),
         }
     }
 
-    /// Copies clusters. The target must be free.
-    pub(super) fn copy(&self, source: Extent, target: Extent, buffer: &mut Vec<u8>) -> Result<Copied, CopyError> {
-        copy(&*self.reader.disk, self.reader.geometry.bytes(1), source, target, buffer)
+    /// Copies clusters, each piece from its first extent to its second. The targets must be free.
+    pub(super) fn copy(&self, pieces: &[(Extent, Extent)], buffer: &mut Vec<u8>) -> Result<Vec<Copied>, CopyError> {
+        copy(&*self.reader.disk, self.reader.geometry.bytes(1), pieces.iter().copied(), buffer)
     }
 
     /// Notes that a file lies elsewhere: its clusters at `target`, where they were `copied`, are in use, `sources` are free after the
@@ -262,10 +270,12 @@ impl State {
     /// A transaction: the journal, the volume, the journal again.
     fn write(&mut self, copies: &[Copied], writes: &[Write]) -> Read<()> {
         let disk = &*self.reader.disk;
+        *self.last.borrow_mut() = None;
         // Until the journal is durable nothing has changed; from then on it knows what to complete.
         self.has_failed = true;
-        self.journal.put(disk, copies, writes)?;
-        apply(disk, writes)?;
+        let writes = joined(writes);
+        self.journal.put(disk, copies, &writes)?;
+        apply(disk, &writes)?;
         self.journal.done()?;
         self.has_failed = false;
         Ok(())
@@ -277,7 +287,9 @@ impl State {
         let start = at / sector * sector;
         let end = (at + content.len() as u64).next_multiple_of(sector);
         let mut whole = vec![0; (end - start) as usize];
-        self.reader.read_stream(map, start, &mut whole)?;
+        if whole.len() > content.len() {
+            self.reader.read_stream(map, start, &mut whole)?;
+        }
         put(&mut whole, (at - start) as usize, content);
         let mut rest = whole.as_slice();
         for (at, length) in self.reader.places(map, start, end - start)? {

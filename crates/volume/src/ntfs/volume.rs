@@ -11,7 +11,7 @@ use super::names::Paths;
 use super::reader::{Reader, system};
 use super::scan::{number_of, scan, stream_of};
 use super::state::State;
-use crate::offline::{CopyError, Journal, Ranges, recover};
+use crate::offline::{Journal, Ranges, recover};
 use longrun_engine::{
     Exchanged, Leaked, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo,
 };
@@ -189,20 +189,11 @@ impl Placed for NtfsVolume {
         let Some(sources) = sources else { return Err(MoveError::Skip(SkipReason::Changed)) };
         let mut buffer = std::mem::take(&mut self.buffer);
         let state = self.state()?;
-        let copied = sources.iter().map(|run| {
-            let to = Extent { start: target + (run.logical - logical), length: run.length };
-            state.copy(run.extent(), to, &mut buffer)
-        });
-        let copied: Result<Vec<_>, _> = copied.collect();
+        let to = |run: &Run| Extent { start: target + (run.logical - logical), length: run.length };
+        let pieces: Vec<_> = sources.iter().map(|run| (run.extent(), to(run))).collect();
+        let copied = state.copy(&pieces, &mut buffer);
         self.buffer = buffer;
-        let copied = match copied {
-            Ok(copied) => copied,
-            Err(CopyError::Read) => return Err(MoveError::Skip(SkipReason::Unreadable)),
-            Err(CopyError::Write(source)) => {
-                let path = self.info.target.clone();
-                return Err(VolumeError::Io { path, act: "writing a file at its new place", source }.into());
-            }
-        };
+        let copied = copied.map_err(|error| error.on(&self.info.target))?;
         if let Some(map) = moved.map_mut(stream) {
             map.put(logical, target, length);
         }

@@ -70,11 +70,16 @@ impl Copied {
 fn sum_of(data: &[u8]) -> u32 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = data.len() as u64;
-    for word in data.chunks(8) {
-        let mut bytes = [0; 8];
-        bytes.iter_mut().zip(word).for_each(|(to, from)| *to = *from);
-        hash = (hash ^ u64::from_le_bytes(bytes)).wrapping_mul(ODD);
+    let mut add = |word: u64| {
+        hash = (hash ^ word).wrapping_mul(ODD);
         hash ^= hash >> 32;
+    };
+    let (words, rest) = data.as_chunks();
+    words.iter().for_each(|word| add(u64::from_le_bytes(*word)));
+    if !rest.is_empty() {
+        let mut word = [0; 8];
+        word.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        add(u64::from_le_bytes(word));
     }
     hash as u32
 }

@@ -45,6 +45,7 @@ pub struct Reclaimed {
 
 /// Gives back what is free on one volume. Prints text, but no JSON.
 pub fn on_volume(args: &ReclaimArgs, target: &Target, watch: &mut Watch) -> Result<Outcome<Reclaimed>, Failure> {
+    let target = &Target { spoils_shadow_copies: args.spoil_shadow_copies, ..target.clone() };
     watch.govern(args.manner.governor(target.device_number));
     let (begun, least) = (Instant::now(), args.min_extent.unwrap_or_default());
     let image = if target.inside.is_some() || target.mount.is_none() { Some(target.device.as_path()) } else { None };

@@ -109,9 +109,9 @@ impl State {
         Moving::read(&self.reader.device, number)
     }
 
-    /// Copies blocks. The target must be held.
-    pub(super) fn copy(&self, source: Extent, target: Extent, buffer: &mut Vec<u8>) -> Result<Copied, CopyError> {
-        copy(&*self.disk, self.block_bytes(), source, target, buffer)
+    /// Copies blocks, each piece from its first extent to its second. The targets must be held.
+    pub(super) fn copy(&self, pieces: &[(Extent, Extent)], buffer: &mut Vec<u8>) -> Result<Vec<Copied>, CopyError> {
+        copy(&*self.disk, self.block_bytes(), pieces.iter().copied(), buffer)
     }
 
     /// Notes that a file lies elsewhere: its blocks at `target`, where they were `copied`, are in use, `sources` are free after the

@@ -7,7 +7,7 @@ use crate::Target;
 use crate::ext4::scan::fault::Fault;
 use crate::ext4::scan::group::push_fixed_areas;
 use crate::ext4::scan::{Access, Areas, Ext4Reader, FreeSpace, OnDisk, ScanOptions, Source};
-use crate::offline::{CopyError, Journal, Ranges, opened, recover};
+use crate::offline::{Journal, Ranges, opened, recover};
 use crate::probe::EXT4;
 use longrun_engine::{
     CompactedDirectories, Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError,
@@ -205,21 +205,13 @@ impl Placed for OfflineExt4 {
         let mut buffer = std::mem::take(&mut self.buffer);
         let state = self.state()?;
         let written = pieces.iter().filter(|piece| !piece.is_unwritten);
-        let copied: Result<Vec<_>, _> = written
-            .map(|piece| {
-                let to = Extent::new(target.0 + (piece.logical - logical.0), piece.length);
-                state.copy(Extent::new(piece.physical, piece.length), to, &mut buffer)
-            })
+        let to = |logical_start: u64| target.0 + (logical_start - logical.0);
+        let written: Vec<_> = written
+            .map(|piece| (Extent::new(piece.physical, piece.length), Extent::new(to(piece.logical), piece.length)))
             .collect();
+        let copied = state.copy(&written, &mut buffer);
         self.buffer = buffer;
-        let copied = match copied {
-            Ok(copied) => copied,
-            Err(CopyError::Read) => return Err(MoveError::Skip(SkipReason::Unreadable)),
-            Err(CopyError::Write(source)) => {
-                let path = self.info.target.clone();
-                return Err(VolumeError::Io { path, act: "writing a file at its new place", source }.into());
-            }
-        };
+        let copied = copied.map_err(|error| error.on(&self.info.target))?;
         moved.tree.put(logical.0, target.0, length.0);
         let vacated: Vec<Extent> = pieces.iter().map(|piece| Extent::new(piece.physical, piece.length)).collect();
         let is_noted = self.state()?.note(moved, place, copied, &vacated).map_err(|fault| self.on(fault))?;

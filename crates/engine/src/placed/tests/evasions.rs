@@ -1,10 +1,13 @@
 //! Files whose places were taken step out of the way of others.
 
 use super::meddler::{Meddled, Moment};
-use super::scenarios::{place, plan, run, settings, skipped, volume};
-use crate::SkipReason;
+use super::scenarios::{batch, place, plan, run, settings, skipped, volume};
+use super::support::Impatient;
+use crate::placed::{PlanSource, optimize_with};
 use crate::sim::SimVolume;
-use longrun_layout::{Extent, Run};
+use crate::{Report, SkipReason};
+use longrun_layout::{Extent, Run, VolumeLayout};
+use longrun_planner::{Batch, Policy};
 
 /// Somebody takes this block before the first capture.
 fn beside_a_taker(sim: SimVolume, block: u64) -> Meddled<'static> {
@@ -88,4 +91,40 @@ fn a_file_that_may_not_be_split_goes_into_one_piece_as_a_whole() {
     assert_eq!(place(&meddled.sim, 0).len(), 1, "nothing has been saved that would permit a split");
     assert_eq!(place(&meddled.sim, 1), [Run::new(0, 40, 8)]);
     meddled.sim.check().unwrap();
+}
+
+/// Sends a file to the first of some places that are free by the layout that it is given, as the planner does.
+struct FirstFree(&'static [u64]);
+
+impl PlanSource for FirstFree {
+    fn plan<'l>(&self, layout: &'l VolumeLayout, _: Policy) -> Box<dyn Iterator<Item = Batch> + Send + 'l> {
+        let is_free = |at: &u64| layout.free().iter().any(|piece| piece.contains(&Extent::new(*at, 4)));
+        let place = self.0.iter().copied().find(is_free);
+        Box::new(place.map(|at| batch(&[(0, 0, 10, at, 4)])).into_iter())
+    }
+}
+
+fn run_first_free(places: &'static [u64], block: u64) -> (Report, Vec<Run>) {
+    let mut meddled = beside_a_taker(volume(&[&[Run::new(0, 10, 4)]]), block);
+    let report = optimize_with(&mut meddled, &settings(), &mut Impatient::default(), &FirstFree(places)).unwrap();
+    meddled.sim.check().unwrap();
+    (report, place(&meddled.sim, 0))
+}
+
+/// Story: 25 blocks of an ext4 volume became blocks of the extent trees of what captured 98,789 others. Twelve files did not get their
+/// places, and each further round missed a few more.
+#[test]
+fn a_plan_that_lacks_blocks_before_anything_has_moved_is_made_again_in_the_same_round() {
+    let (report, place) = run_first_free(&[100, 120], 101);
+    assert_eq!((report.skipped.as_slice(), report.rounds, report.moves), (&[][..], 1, 1));
+    assert_eq!(place, [Run::new(0, 120, 4)]);
+    let round = report.by_round.first().unwrap();
+    assert_eq!((round.units, round.done), (1, 1), "the first plan was not begun");
+}
+
+#[test]
+fn where_no_plan_does_without_the_missing_blocks_nothing_moves() {
+    let (report, place) = run_first_free(&[100], 101);
+    assert_eq!((report.moves, report.bytes_moved.0), (0, 0));
+    assert_eq!(place, [Run::new(0, 10, 4)]);
 }

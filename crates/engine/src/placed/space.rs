@@ -22,9 +22,6 @@ const LITTLE_ROOM: Blocks = Blocks(8192);
 const MOST_BARREN: u32 = 6;
 const LEAST_YIELD: u64 = 8;
 
-/// A window is not opened on less than this part of what is held as long as a commit frees some of that.
-const LEAST_WINDOW: u64 = 4;
-
 /// The time between two checks whether space is free again.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -46,14 +43,7 @@ impl Pass<'_> {
         }
         batch.crises = self.crises;
         let window = self.window();
-        let mut allowance = self.allowance()?;
-        let held = self.holdings.held().total();
-        if self.holdings.awaits_barrier() && allowance.0 < held.0 / LEAST_WINDOW {
-            // What is not needed any more becomes free by a commit, which is needed soon anyway. Otherwise the windows become
-            // smaller and smaller, and each capture costs blocks for the extent tree of what holds it.
-            self.commit()?;
-            allowance = self.allowance()?;
-        }
+        let allowance = self.allowance()?;
         let mut next = batch.plan.window(&self.holdings, from, window, allowance);
         if next.end == from {
             next = self.keep_the_near(batch, from, window)?;

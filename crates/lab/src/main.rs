@@ -92,7 +92,7 @@ enum Command {
         /// Run only on these file systems: ext4, xfs, btrfs.
         #[arg(long, value_parser = file_system)]
         filesystem: Vec<FileSystemKind>,
-        /// Use only these recipes: aged, server, office, media, git, churn, crowded (default: those that suit each file system).
+        /// Use only these recipes: aged, server, office, media, git, churn, crowded, tight (default: those that suit each file system).
         #[arg(long)]
         recipe: Vec<Recipe>,
         /// Use only devices that report this medium: rotating, solid-state.

@@ -28,9 +28,16 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Below this many blocks an epoch is not worth its barrier, and units step aside to widen the front.
+    /// Below this many blocks an epoch is not worth its barrier, and units step aside to widen the front. An eighth of an epoch took
+    /// up to twice as many barriers; a half moves 4 % more.
     fn slow(&self) -> u64 {
-        self.epoch / 8
+        self.epoch / 4
+    }
+
+    /// Below this many blocks parts of units move ahead whose place is available, as long as that splits nothing: no block moves
+    /// once more for it.
+    fn early(&self) -> u64 {
+        self.epoch / 2
     }
 }
 
@@ -188,7 +195,7 @@ impl<'a> Scheduler<'a> {
             self.move_ready();
             // Little to do before the next barrier: chains and cycles. Parts that split nothing first, they reach their
             // place at once; parts that split a unit last: they use up the excess that was saved so far.
-            if self.in_epoch < self.limits.slow() {
+            if self.in_epoch < self.limits.early() {
                 self.move_parts(0);
             }
             if self.in_epoch < self.limits.slow() && self.settle_elsewhere() {

@@ -32,7 +32,7 @@ pub(crate) fn churn(tree: &mut Tree<'_>, full: f64) -> Result<(), AgeError> {
 }
 
 /// Lets files grow until the volume is `fill` full.
-fn grow_to(tree: &mut Tree<'_>, fill: f64) -> Result<(), AgeError> {
+pub(super) fn grow_to(tree: &mut Tree<'_>, fill: f64) -> Result<(), AgeError> {
     let mut growing = Vec::new();
     let mut number = 0;
     'growing: while tree.fill()? < fill {

@@ -7,6 +7,7 @@ mod git;
 mod media;
 mod office;
 mod server;
+mod tight;
 
 pub(crate) use aged::aged;
 pub(crate) use churn::churn;
@@ -14,6 +15,7 @@ pub(crate) use git::git;
 pub(crate) use media::media;
 pub(crate) use office::office;
 pub(crate) use server::server;
+pub(crate) use tight::tight;
 
 /// One KiB in bytes.
 const KIB: u64 = 1 << 10;

@@ -18,6 +18,9 @@ const LEAST_STUCK: usize = 24;
 const KEPT: u64 = 32;
 const KEPT_MOST: u64 = 1 << 14;
 
+/// So many times as much is kept when it was held already, for units that did not get it.
+const ABANDONED: u64 = 4;
+
 /// The part of what may be held that is held as refuges at first.
 const STOCK: u64 = 4;
 
@@ -48,6 +51,15 @@ struct Offer {
     refuges: Vec<Extent>,
 }
 
+/// What came of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// Nothing was moved: the plan needs blocks that cannot be captured, and a better one can be made at once.
+    NotYet,
+    /// It was carried out, or as much of it as fits the volume.
+    AsFarAsPossible,
+}
+
 /// A batch under way.
 pub(super) struct BatchRun<'b> {
     cursor: Cursor<'b>,
@@ -75,16 +87,23 @@ impl<'b> BatchRun<'b> {
         Self { cursor, stuck: 0, displaced: BTreeSet::new(), most_kept, largest_free }
     }
 
-    pub(super) fn carry_out(mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
+    /// `may_plan_again`: nothing has moved yet, and a plan can still be made that does without what cannot be captured.
+    pub(super) fn carry_out(mut self, pass: &mut Pass<'_>, may_plan_again: bool) -> Result<Fit, Halt> {
         if pass.settings.mode != Mode::Full {
             // What the plan set out to protect is no refuge.
             self.largest_free.iter().for_each(|piece| {
                 self.cursor.unused.remove(*piece);
             });
         }
-        pass.tally.round.units += self.cursor.plan.units().len() as u64;
         pass.holdings.begin_batch(self.cursor.plan.needs());
         self.cursor.crises = pass.crises;
+        if !self.cursor.plan.units().is_empty() {
+            self.open(pass, 0)?;
+        }
+        if may_plan_again && self.lacks_places(pass) {
+            return Ok(Fit::NotYet);
+        }
+        pass.tally.round.units += self.cursor.plan.units().len() as u64;
         let mut deferred: Vec<usize> = Vec::new();
         let mut waiting: BTreeSet<FileIndex> = BTreeSet::new();
         for at in 0..self.cursor.plan.units().len() {
@@ -138,7 +157,19 @@ impl<'b> BatchRun<'b> {
             self.count(pass, &unit, end);
             self.finish(pass, &unit, end);
         }
-        Ok(())
+        Ok(Fit::AsFarAsPossible)
+    }
+
+    /// Whether blocks that the plan needs turned out to be out of reach: on ext4 a few are always taken by the extent trees of what
+    /// is captured with them.
+    fn lacks_places(&self, pass: &Pass<'_>) -> bool {
+        if self.cursor.window_end < self.cursor.plan.units().len() {
+            // Where little can be held at a time, more would be missed later, and the new plan would have lost its own space to
+            // what is held for the old one.
+            return false;
+        }
+        let needs = self.cursor.plan.needs();
+        pass.out_of_reach.iter().any(|lost| needs.overlapping(lost).next().is_some())
     }
 
     /// For the record of the round.
@@ -281,6 +312,19 @@ impl<'b> BatchRun<'b> {
         result
     }
 
+    /// What is held of a place that its unit does not get. It is as good a refuge as the one that the unit took instead:
+    /// otherwise each place that is taken costs a refuge, and soon there is none.
+    fn keep_or_leave(&mut self, pass: &mut Pass<'_>, place: Extent) {
+        let missing: ExtentSet = pass.holdings.missing(place).into_iter().collect();
+        for held in missing.gaps(place) {
+            if self.cursor.refuges.total() + held.length <= Blocks(self.most_kept.0 * ABANDONED) {
+                self.cursor.refuges.insert(held);
+            } else {
+                pass.holdings.not_needed(held);
+            }
+        }
+    }
+
     /// A unit is over, one way or the other: what it vacated, or was to use, may be given back unless a later move needs
     /// it.
     fn finish(&mut self, pass: &mut Pass<'_>, unit: &Unit, end: End) {
@@ -291,10 +335,10 @@ impl<'b> BatchRun<'b> {
         // What a displaced file vacated is not what the plan believes.
         let vacated = end == End::Done && !self.displaced.contains(&unit.file);
         for (at, planned) in self.cursor.plan.moves_of(unit) {
-            self.cursor
-                .plan
-                .unused_from(planned.step.occupies(), at + 1)
-                .for_each(|part| pass.holdings.not_needed(part));
+            let unused: Vec<Extent> = self.cursor.plan.unused_from(planned.step.occupies(), at + 1).collect();
+            for part in unused {
+                self.keep_or_leave(pass, part);
+            }
             for part in self.cursor.plan.unused_from(planned.step.vacates(), at + 1) {
                 if vacated && self.cursor.refuges.total() + part.length <= self.most_kept {
                     self.cursor.refuges.insert(part);

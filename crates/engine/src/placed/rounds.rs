@@ -1,6 +1,6 @@
 //! The rounds of a pass: scan, plan and move until nothing more can be gained; then the cleanup.
 
-use super::batch::BatchRun;
+use super::batch::{BatchRun, Fit};
 use super::holdings::Holdings;
 use super::pass::Pass;
 use super::{PlanSource, scoped};
@@ -18,6 +18,11 @@ const MOST_FRUITLESS: u32 = 4;
 
 /// This part of the used bytes a round may move although a pass has moved all that it may; twice that in all.
 const LITTLE: u64 = 4;
+
+/// Plans for a round after the first, at most. What can be captured shows when it is tried; as long as nothing has moved, another
+/// plan that does without the rest saves a round. The first plan was shown to the user; besides, it is large, and another one would
+/// have much else captured: a fifth more time on a server's volume, for 12 files that a round of 50 ms moves.
+const PLANS: u32 = 3;
 
 /// What a pass had done when a round began.
 struct Begun {
@@ -92,14 +97,24 @@ impl Pass<'_> {
             };
             let mut withheld = self.volume.unavailable()?;
             withheld.extend(self.out_of_reach.iter());
-            let withheld = layout.planned_mut().withhold(&withheld);
-            match self.round(layout.planned(), plans) {
-                Ok(()) => {}
-                Err(Halt::Stop(reason)) => {
-                    stop = Some(reason);
-                    self.tally.round.end = RoundEnd::Stopped;
+            let mut withheld = layout.planned_mut().withhold(&withheld);
+            let mut plans_left = if self.round > 1 { PLANS } else { 1 };
+            loop {
+                plans_left -= 1;
+                match self.round(layout.planned(), plans, plans_left > 0) {
+                    Ok(Fit::NotYet) => {
+                        let lost = layout.planned_mut().withhold(&self.out_of_reach);
+                        withheld.extend(lost.iter());
+                        continue;
+                    }
+                    Ok(Fit::AsFarAsPossible) => {}
+                    Err(Halt::Stop(reason)) => {
+                        stop = Some(reason);
+                        self.tally.round.end = RoundEnd::Stopped;
+                    }
+                    Err(Halt::Fatal(error)) => return Err(error),
                 }
-                Err(Halt::Fatal(error)) => return Err(error),
+                break;
             }
             let told = std::mem::take(&mut self.tally.round).told();
             let learned = self.out_of_reach.total() > begun.out_of_reach;
@@ -206,7 +221,9 @@ impl Pass<'_> {
             && plans.plan(layout, self.asked_for(layout)).any(|batch| batch.moves().next().is_some())
     }
 
-    fn round(&mut self, layout: &VolumeLayout, plans: &dyn PlanSource) -> Result<(), Halt> {
+    /// Plans and carries out the plan. `may_plan_again` as for [`BatchRun::carry_out`]; what was captured for a plan that does
+    /// not fit is kept for the next.
+    fn round(&mut self, layout: &VolumeLayout, plans: &dyn PlanSource, may_plan_again: bool) -> Result<Fit, Halt> {
         let mut policy = self.asked_for(layout);
         if self.round > 1 {
             // Later rounds finish what the first one began, within what one pass may cost. As long as each is a gain, the end
@@ -231,7 +248,7 @@ impl Pass<'_> {
             self.show(Phase::Plan);
             if self.is_barren() {
                 self.tally.round.end = RoundEnd::NotCaptured;
-                return Ok(());
+                return Ok(Fit::AsFarAsPossible);
             }
             // Behind others it can take long, and nobody must wait that long for what is held.
             let next = if self.holdings.held().is_empty() {
@@ -239,11 +256,16 @@ impl Pass<'_> {
             } else {
                 batches.next()
             };
-            let Some(batch) = next else { return Ok(()) };
+            let Some(batch) = next else { return Ok(Fit::AsFarAsPossible) };
             self.refuse_if_too_full()?;
             self.saves += batch.saves;
             self.planned_in_round += self.bytes(batch.moves().map(|m| m.step.length).sum());
-            BatchRun::new(layout, &batch, &assigned).carry_out(self)?;
+            let untouched = self.pacer.written == self.moved_before_round;
+            let fit = BatchRun::new(layout, &batch, &assigned).carry_out(self, may_plan_again && untouched)?;
+            if fit == Fit::NotYet {
+                self.saves -= batch.saves;
+                return Ok(fit);
+            }
             assigned.extend(batch.moves().map(|planned| planned.step.occupies()));
         }
     }

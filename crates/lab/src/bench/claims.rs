@@ -31,7 +31,7 @@ fn goals(kind: FileSystemKind, recipe: Recipe) -> Goals {
         FileSystemKind::Ext4 => {
             let pieces = match recipe {
                 Recipe::Aged | Recipe::Media => Some(22),
-                Recipe::Server | Recipe::Office => Some(8),
+                Recipe::Server | Recipe::Office | Recipe::Tight => Some(8),
                 Recipe::Git | Recipe::Churn | Recipe::Crowded => None,
             };
             Goals { excess: 2, pieces, share: 0.95 }
@@ -41,7 +41,7 @@ fn goals(kind: FileSystemKind, recipe: Recipe) -> Goals {
                 Recipe::Churn => (0, Some(100)),
                 Recipe::Crowded => (5, None),
                 Recipe::Server => (8, Some(80)),
-                Recipe::Office => (100, Some(50)),
+                Recipe::Office | Recipe::Tight => (100, Some(50)),
                 Recipe::Aged | Recipe::Media | Recipe::Git => (8, None),
             };
             Goals { excess, pieces, share: 1.3 }

@@ -61,8 +61,10 @@ impl BenchSettings {
     fn recipes(&self, kind: FileSystemKind) -> Vec<Recipe> {
         match kind {
             _ if !self.recipes.is_empty() => self.recipes.clone(),
-            FileSystemKind::Ext4 => vec![Recipe::Aged, Recipe::Server, Recipe::Office, Recipe::Media],
-            FileSystemKind::Xfs => vec![Recipe::Churn, Recipe::Crowded, Recipe::Server, Recipe::Office],
+            FileSystemKind::Ext4 => vec![Recipe::Aged, Recipe::Server, Recipe::Office, Recipe::Media, Recipe::Tight],
+            FileSystemKind::Xfs => {
+                vec![Recipe::Churn, Recipe::Crowded, Recipe::Server, Recipe::Office, Recipe::Tight]
+            }
             FileSystemKind::Btrfs => vec![Recipe::Churn, Recipe::Server],
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn volume(files: &[&[Run]]) -> SimVolume {
 }
 
 /// File, logical block, source, target, length.
-fn batch(moves: &[(u32, u64, u64, u64, u64)]) -> Batch {
+pub(super) fn batch(moves: &[(u32, u64, u64, u64, u64)]) -> Batch {
     let step = |&(file, logical, source, target, length): &(u32, u64, u64, u64, u64)| {
         let step = FileMove {
             file: FileIndex(file),

@@ -167,6 +167,8 @@ fn reclaimed(order: &Order, target: &Target, watch: &mut Watch) -> Result<End, F
         manner: manner(order)?,
         deadline: order.deadline.map(Duration::from_secs),
         machine_is_off: false,
+        // Only mounted volumes have jobs.
+        spoil_shadow_copies: false,
         dry_run: order.dry_run,
         json: true,
     };

@@ -111,7 +111,7 @@ fn lines(totals: &Tallies) -> Vec<(&'static str, String)> {
     let (passes, removed) = (get(Counter::Passes), get(Counter::FragmentsByPasses));
     let moved = bytes(Counter::BytesByPasses);
     let told = counted(removed, "excess fragment", "excess fragments");
-    line("passes", passes + removed > 0, format!("{} finished, {told} removed, {moved} moved", count(passes)));
+    line("passes", passes > 0 || removed > 0, format!("{} finished, {told} removed, {moved} moved", count(passes)));
     let slipped = get(Counter::FragmentsSlipped);
     line("not prevented", slipped > 0, counted(slipped, "excess fragment", "excess fragments"));
     let fragmenting = get(Counter::FilesFragmenting);

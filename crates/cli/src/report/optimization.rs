@@ -117,12 +117,8 @@ impl Plan {
 
     /// The figures that it leads to.
     pub fn foreseen(&self) -> JobFigures {
-        let free = &self.expected.free_space;
-        JobFigures {
-            excess: self.expected.excess_fragments,
-            free_pieces: Some(free.pieces),
-            largest_free_bytes: Some(free.largest_bytes.0),
-        }
+        let (excess, free) = (self.expected.excess_fragments, &self.expected.free_space);
+        JobFigures { excess, free_pieces: Some(free.pieces), largest_free_bytes: Some(free.largest_bytes.0) }
     }
 
     /// The plan for people.

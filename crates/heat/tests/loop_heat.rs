@@ -20,6 +20,11 @@ fn number(volume: &LoopVolume) -> DeviceNumber {
         .unwrap()
 }
 
+/// The block device.
+fn on(volume: &LoopVolume) -> DeviceNumber {
+    DeviceNumber::from_stat(fs::metadata(volume.device()).unwrap().rdev())
+}
+
 fn id(path: &Path, kind: FileSystemKind) -> FileId {
     let file = File::open(path).unwrap();
     match kind {
@@ -69,8 +74,8 @@ fn loop_reads_of_the_device_are_counted_for_their_file_on_each_file_system() {
         }
         volume.remount().unwrap();
         let (device, mut recorder) = (number(&volume), Recorder::start().unwrap());
-        recorder.watch(device, filesystem(kind)).unwrap();
-        recorder.watch(device, filesystem(kind)).unwrap();
+        recorder.watch(device, filesystem(kind), on(&volume)).unwrap();
+        recorder.watch(device, filesystem(kind), on(&volume)).unwrap();
         let ids: BTreeMap<String, FileId> =
             names.iter().map(|name| (name.clone(), id(&point.join(name), kind))).collect();
         assert_eq!(ids.values().collect::<std::collections::BTreeSet<_>>().len(), names.len(), "{kind:?}");
@@ -119,7 +124,7 @@ fn loop_what_longrun_reads_itself_is_not_in_demand() {
     fs::write(&path, vec![7; 64 * BLOCK as usize]).unwrap();
     volume.remount().unwrap();
     let (device, mut recorder) = (number(&volume), Recorder::start().unwrap());
-    recorder.watch(device, FileSystem::Ext4).unwrap();
+    recorder.watch(device, FileSystem::Ext4, on(&volume)).unwrap();
     // A program of this name, whatever it is.
     let own = volume.mount_point().join("longrun");
     fs::copy("/bin/cat", &own).unwrap();
@@ -154,22 +159,22 @@ fn loop_the_hottest_files_are_found_among_more_than_the_kernel_keeps() {
         fs::write(point.join(format!("{}/{nth}", nth / 1000)), [1; BLOCK as usize]).unwrap();
     }
     volume.remount().unwrap();
-    let files: Vec<File> = {
-        // A file of every rank, anywhere on the volume.
-        let mut numbers: Vec<usize> = (0..FILES).collect();
-        let mut random = fastrand::Rng::with_seed(18);
-        random.shuffle(&mut numbers);
-        numbers.iter().map(|nth| File::open(point.join(format!("{}/{nth}", nth / 1000))).unwrap()).collect()
+    // A file of every rank, anywhere on the volume.
+    let mut numbers: Vec<usize> = (0..FILES).collect();
+    fastrand::Rng::with_seed(18).shuffle(&mut numbers);
+    let open = |rank: usize| {
+        let nth = numbers[rank];
+        File::open(point.join(format!("{}/{nth}", nth / 1000))).unwrap()
     };
-    let ids: Vec<FileId> = files.iter().map(|file| longrun_sys::id_of_file(file).unwrap()).collect();
+    let ids: Vec<FileId> = (0..FILES).map(|rank| longrun_sys::id_of_file(open(rank)).unwrap()).collect();
     let _measured = longrun_sys::measure_bpf().unwrap();
     let (device, mut recorder) = (number(&volume), Recorder::start().unwrap());
-    recorder.watch(device, FileSystem::Ext4).unwrap();
+    recorder.watch(device, FileSystem::Ext4, on(&volume)).unwrap();
     let (rank, mut random) = (ranks(FILES, 0.9), fastrand::Rng::with_seed(7));
     let mut true_reads = vec![0u64; FILES];
     for _ in 0..READS {
         let nth = rank(random.f64()).min(FILES - 1);
-        read_block(&files[nth], 0);
+        read_block(&open(nth), 0);
         true_reads[nth] += 1;
     }
     let found = harvest(&mut recorder, device);

@@ -8,7 +8,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* The devices of the watched volumes, by number. What comes to another device, as to the disks below a mapped one, is not
+/* The devices of the watched volumes, by number; and a btrfs, which may lie on several, by its own. What comes to another device, as to the disks below a mapped one, is not
  * counted a second time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -36,7 +36,11 @@ struct {
 #define READ 0
 #define WRITE 1
 
-static __always_inline void name_of(struct inode *inode, const struct heat_device *device, struct heat_key *key)
+#define FIRST_SUBVOLUME 256
+#define TOP_SUBVOLUME 5
+
+/* The name of a regular file for the tables; false when it is none of a user. */
+static __always_inline bool name_of(struct inode *inode, const struct heat_device *device, struct heat_key *key)
 {
 	key->inode = BPF_CORE_READ(inode, i_ino);
 	key->volume = device->volume;
@@ -47,7 +51,10 @@ static __always_inline void name_of(struct inode *inode, const struct heat_devic
 		struct btrfs_inode *file = (void *)inode - bpf_core_field_offset(struct btrfs_inode, vfs_inode);
 
 		key->generation = BPF_CORE_READ(file, root, root_key.objectid);
+		/* The trees of btrfs are in pages of an inode of their own. */
+		return key->generation >= FIRST_SUBVOLUME || key->generation == TOP_SUBVOLUME;
 	}
+	return true;
 }
 
 /* The owner of the first page of a bio. */
@@ -138,7 +145,8 @@ int BPF_PROG(queued, struct bio *bio)
 	}
 	switch (owner_of(bio, device->volume, &inode)) {
 	case OF_A_FILE:
-		name_of(inode, device, &key);
+		if (!name_of(inode, device, &key))
+			return 0;
 		break;
 	case OF_A_PROGRAM:
 		task = bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), 0, 0);
@@ -161,24 +169,17 @@ SEC("tp_btf/iomap_dio_rw_begin")
 int BPF_PROG(direct_begins, struct kiocb *request, struct iov_iter *data)
 {
 	struct inode *inode = request->ki_filp->f_inode;
-	/* A btrfs of several devices names one of them, and all of them are watched. */
-	struct block_device *on = inode->i_sb->s_bdev;
-	struct heat_device *device;
-	struct heat_task *task;
+	__u32 volume = inode->i_sb->s_dev;
+	struct heat_device *device = bpf_map_lookup_elem(&devices, &volume);
+	__u64 flags = device ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0;
+	struct heat_task *task = bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), 0, flags);
 	struct heat_key key;
-	__u32 number;
 
-	if (!on)
-		return 0;
-	number = BPF_CORE_READ(on, bd_dev);
-	device = bpf_map_lookup_elem(&devices, &number);
-	task = bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), 0, device ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 	if (!task)
 		return 0;
 	task->left = 0;
-	if (!device)
+	if (!device || !name_of(inode, device, &key))
 		return 0;
-	name_of(inode, device, &key);
 	task->inode = key.inode;
 	task->generation = key.generation;
 	task->volume = key.volume;

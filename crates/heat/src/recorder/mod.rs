@@ -73,11 +73,12 @@ impl Recorder {
         Ok(Self { programs: Programs::load()?, devices: BTreeMap::new(), knows_btrfs: false })
     }
 
-    /// Counts the requests to a volume, by the file system's own number: on btrfs another one than that of its files.
+    /// Counts the requests to a volume. `volume` is the file system's own number: on btrfs another one than that of its files. `on`
+    /// is its block device, on btrfs any of them.
     ///
     /// # Errors
     /// [`HeatError`]. The volume may be counted in part then, until [`Self::unwatch`].
-    pub fn watch(&mut self, volume: DeviceNumber, filesystem: FileSystem) -> Result<(), HeatError> {
+    pub fn watch(&mut self, volume: DeviceNumber, filesystem: FileSystem, on: DeviceNumber) -> Result<(), HeatError> {
         let subvolumes = filesystem == FileSystem::Btrfs;
         if subvolumes && !self.knows_btrfs {
             // The module may have been loaded after the programs were.
@@ -85,7 +86,8 @@ impl Recorder {
             self.knows_btrfs = true;
         }
         let value = record::device(KernelDevice::of(volume), subvolumes);
-        for member in volume_members(volume) {
+        // On ext4 and XFS the number of the volume is that of its device.
+        for member in volume_members(on).into_iter().chain([volume]) {
             if self.devices.get(&member).is_none_or(|known| known.volume != volume) {
                 self.tell(member, &value)?;
                 self.devices.insert(member, Device { volume, value: value.clone() });

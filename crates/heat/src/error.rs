@@ -10,7 +10,9 @@ pub enum HeatError {
     #[error("recording which files are read needs root; run it with sudo")]
     NotPermitted,
     /// The kernel lacks a feature.
-    #[error("this kernel cannot tell which files are read: {detail}; it needs Linux 5.15 or later with BPF and its type information (BTF)")]
+    #[error(
+        "this kernel cannot tell which files are read: {detail}; it needs Linux 5.15 or later with BPF and its type information (BTF)"
+    )]
     Unsupported {
         /// The error of libbpf.
         detail: String,

@@ -6,8 +6,8 @@
 //! All numbers are little-endian: `LRHEAT01`, the UUID, when it began, since when it is complete, minutes recorded, the totals with
 //! their minute, the number of files; then 28 bytes for each file; then CRC-32C of everything before it.
 
-use crate::table::{Heat, HeatTable, MOST_FILES, Minute, Totals};
 use crate::HeatError;
+use crate::table::{Heat, HeatTable, MOST_FILES, Minute, Totals};
 use longrun_layout::{FileId, InodeNumber};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};

@@ -7,10 +7,14 @@
 
 mod error;
 mod keep;
+mod placing;
+mod rank;
 mod recorder;
 mod table;
 
 pub use error::HeatError;
 pub use keep::{Found, Kept};
+pub use placing::{Below, Placing};
+pub use rank::{HotDirectory, HotFile, Ranking, density};
 pub use recorder::{Cost, Counted, Harvested, Recorder};
 pub use table::{Heat, HeatTable, MOST_FILES, Minute, Totals};

@@ -155,14 +155,18 @@ impl HeatTable {
         self.totals = self.totals(now);
         self.totals.reads += harvested.reads as f64;
         self.totals.bytes += harvested.read_bytes as f64;
+        // A minute counts once, however often its counts are taken.
+        if self.totals_at < now || self.recorded == 0 {
+            self.recorded = self.recorded.saturating_add(1);
+        }
         self.totals_at = now;
-        self.recorded = self.recorded.saturating_add(1);
         for (file, Counted { reads, read_bytes, writes, .. }) in &harvested.files {
             let heat = self.files.entry(*file).or_default();
+            let is_new_minute = heat.last < now;
             *heat = heat.at(now);
             heat.reads += *reads as f32;
             heat.bytes += *read_bytes as f32;
-            heat.changes += if *writes > 0 { 1.0 } else { 0.0 };
+            heat.changes += if *writes > 0 && is_new_minute { 1.0 } else { 0.0 };
             heat.last = now;
         }
         self.forget(most, now);
@@ -199,7 +203,8 @@ mod tests {
 
     fn harvest(files: &[(u64, u64, u64)]) -> Harvested {
         let counted = |reads, writes| Counted { reads, read_bytes: reads * 4096, writes, written_bytes: writes * 4096 };
-        let files: Vec<_> = files.iter().map(|(inode, reads, writes)| (file(*inode), counted(*reads, *writes))).collect();
+        let files: Vec<_> =
+            files.iter().map(|(inode, reads, writes)| (file(*inode), counted(*reads, *writes))).collect();
         let reads = files.iter().map(|(_, counted)| counted.reads).sum::<u64>() + 5;
         Harvested { reads, read_bytes: reads * 4096, own_reads: 0, files }
     }

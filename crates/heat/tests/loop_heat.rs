@@ -1,7 +1,7 @@
 //! Reads of files on real volumes are counted for these files, and for no others.
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 
-use longrun_heat::{Counted, HeatTable, Harvested, Minute, Recorder};
+use longrun_heat::{Counted, Harvested, HeatTable, Minute, Recorder};
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
 use longrun_layout::{FileId, InodeNumber};
 use longrun_sys::{ByteRange, DeviceNumber, FileSystem, OFlags, drop_cache, expect_random_reads};

@@ -140,7 +140,8 @@ impl Recorder {
         for (number, device) in &mut self.devices {
             volumes.insert(KernelDevice::of(device.volume), device.volume);
             let of = found.entry(device.volume).or_default();
-            let now = table.lookup(&KernelDevice::of(*number).bytes(), MapFlags::ANY).map_err(broken("reading totals"))?;
+            let now =
+                table.lookup(&KernelDevice::of(*number).bytes(), MapFlags::ANY).map_err(broken("reading totals"))?;
             if let Some(now) = now {
                 record::add_device(of, &now, 1);
                 record::add_device(of, &device.value, -1);

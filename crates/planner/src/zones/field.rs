@@ -10,8 +10,8 @@ const HOT: f64 = 2.0;
 const MOST_HOT: u64 = 4;
 /// What was changed in so many minutes, at a half-life of seven days, is changed three times a week or more.
 const CHANGING: f64 = 4.3;
-/// A zone is longer than its files by this part, for files that come and for what must not move.
-const SLACK: u64 = 4;
+/// The zone of hot files is longer than these by so many percent: otherwise the last of them find nobody of their length in it.
+const SLACK: u64 = 40;
 /// Among few files few fit each other: the zone of boot is so many times as long as its files.
 const BOOT_SLACK: u64 = 2;
 /// With fewer reads in all nothing is known.
@@ -40,7 +40,7 @@ pub(super) struct Item {
     /// The place in the list of boot.
     pub order: usize,
     /// It is changed three times a week or more: its place is beside the free space, not among what stays.
-    changing: bool,
+    pub changing: bool,
 }
 
 /// The volume as a row of files, and the zones on it.
@@ -65,7 +65,7 @@ impl Field {
             items.iter().filter(|item| item.zone == zone).map(|item| item.extent.length.0).sum()
         };
         let (boot, hot) = (blocks(Zone::Boot), blocks(Zone::Hot));
-        let (boot, hot) = zones(&usable(layout, &items), placement.fast, boot * BOOT_SLACK, hot + hot / SLACK);
+        let (boot, hot) = zones(&usable(layout, &items), placement.fast, boot * BOOT_SLACK, hot + hot * SLACK / 100);
         Self { items, boot, hot, fast: placement.fast }
     }
 

@@ -19,6 +19,9 @@ const SEARCHES: usize = 500;
 const GOOD: f64 = 8.0;
 /// So many files make room for one at most.
 const MOST_IN_GROUP: usize = 32;
+/// So many neighbours on each side come with a file at most, and all together are so many times as long.
+const MOST_NEIGHBOURS: usize = 8;
+const MOST_WITH_NEIGHBOURS: u64 = 4;
 /// Groups may be so much longer than short files, in blocks.
 const MOST_LONGER: u64 = 16;
 
@@ -32,10 +35,10 @@ pub(super) struct Swaps {
     pub over_budget: u64,
 }
 
-/// A file, and who makes room for it.
+/// A file, alone or with its neighbours, and who makes room for it.
 #[derive(Debug)]
 struct Swap {
-    item: usize,
+    own: Vec<usize>,
     to: u64,
     group: Vec<usize>,
     /// Who of them comes back, behind the file.
@@ -75,7 +78,8 @@ impl Swaps {
                     continue;
                 }
                 swaps.moved.0 += cost;
-                swaps.placed += 1;
+                let placed = swap.own.iter().filter(|at| field.items.get(**at).is_some_and(|own| own.zone == zone));
+                swaps.placed += placed.count() as u64;
                 partners.take(field, &swap);
                 search.take(field, &swap);
                 found.push(swap);
@@ -88,14 +92,23 @@ impl Swaps {
 
 impl Swap {
     fn group_blocks(&self, field: &Field) -> u64 {
-        self.group.iter().filter_map(|at| field.items.get(*at)).map(|item| item.extent.length.0).sum()
+        blocks_of(field, &self.group)
+    }
+
+    /// Where it comes from.
+    fn from(&self, field: &Field) -> Extent {
+        let start = self.own.first().and_then(|at| field.items.get(*at)).map_or(0, |item| item.extent.start.0);
+        Extent::new(start, blocks_of(field, &self.own))
     }
 
     /// Blocks that are moved: who makes room moves twice.
     fn cost(&self, field: &Field) -> u64 {
-        let own = field.items.get(self.item).map_or(0, |item| item.extent.length.0);
-        own + 2 * self.group_blocks(field)
+        blocks_of(field, &self.own) + 2 * self.group_blocks(field)
     }
+}
+
+fn blocks_of(field: &Field, items: &[usize]) -> u64 {
+    items.iter().filter_map(|at| field.items.get(*at)).map(|item| item.extent.length.0).sum()
 }
 
 /// The files of a zone that do not lie in it, in the order in which they come: by the list of boot, or by their reads for each block.
@@ -139,16 +152,44 @@ impl Search {
         let item = field.items.get(at)?;
         let length = item.extent.length.0;
         let swap = if let Some(hole) = partners.hole(length) {
-            Swap { item: at, to: hole, group: Vec::new(), stays: None }
+            Swap { own: vec![at], to: hole, group: Vec::new(), stays: None }
         } else if let Some(partner) = partners.single(length, most_read(item)) {
             let to = field.items.get(partner)?.extent.start.0;
-            Swap { item: at, to, group: vec![partner], stays: None }
+            Swap { own: vec![at], to, group: vec![partner], stays: None }
         } else {
             self.searches = self.searches.checked_sub(1)?;
-            self.group(field, partners, item, at)?
+            self.group(field, partners, item, at).or_else(|| self.with_neighbours(field, partners, item, at))?
         };
         let steps_aside = swap.group_blocks(field) <= self.aside.length.0;
         (steps_aside && self.regions_allow(field, &swap)).then_some(swap)
+    }
+
+    /// The file with its neighbours, for one that is as long as they are together.
+    fn with_neighbours(&self, field: &Field, partners: &Partners, item: &Item, at: usize) -> Option<Swap> {
+        let may_come = |at: usize| {
+            let neighbour = field.items.get(at).filter(|_| !self.busy.contains(&at));
+            neighbour.is_some_and(|neighbour| !neighbour.changing && neighbour.zone >= item.zone && neighbour.extent.intersection(&partners.place).is_none())
+        };
+        let touch = |at: usize| matches!(field.items.get(at..at + 2), Some([a, b]) if a.extent.end() == b.extent.start);
+        let mut best: Option<(u64, std::ops::RangeInclusive<usize>, usize)> = None;
+        for from in (0..=at).rev().take(MOST_NEIGHBOURS).take_while(|from| *from == at || touch(*from) && may_come(*from)) {
+            let mut length = (from..at).filter_map(|at| field.items.get(at)).map(|item| item.extent.length.0).sum::<u64>();
+            for to in (at..field.items.len()).take(MOST_NEIGHBOURS) {
+                if to > at && !(touch(to - 1) && may_come(to)) {
+                    break;
+                }
+                length += field.items.get(to)?.extent.length.0;
+                if length > MOST_WITH_NEIGHBOURS * item.extent.length.0 || best.as_ref().is_some_and(|best| best.0 <= length) {
+                    break;
+                }
+                if let Some(partner) = partners.single(length, most_read(item)) {
+                    best = Some((length, from..=to, partner));
+                }
+            }
+        }
+        let (_, own, partner) = best?;
+        let to = field.items.get(partner)?.extent.start.0;
+        Some(Swap { own: own.collect(), to, group: vec![partner], stays: None })
     }
 
     /// A group that is exactly as long, and seldom read.
@@ -166,7 +207,7 @@ impl Search {
         }
         let Group { from, to, stays, .. } = best?;
         let start = field.items.get(from)?.extent.start.0;
-        Some(Swap { item: at, to: start, group: (from..=to).collect(), stays })
+        Some(Swap { own: vec![at], to: start, group: (from..=to).collect(), stays })
     }
 
     /// Those that lie side by side up to the item `to`, and are `length` long, or but for one.
@@ -203,7 +244,7 @@ impl Search {
         if self.regions.is_empty() {
             return true;
         }
-        let Some(item) = field.items.get(swap.item) else { return false };
+        let from = swap.from(field);
         let mut regions = self.regions.clone();
         let mut step = |from: u64, to: u64, length: u64| {
             let allowed = regions.allow(from, to, length);
@@ -212,23 +253,22 @@ impl Search {
         };
         let blocks = swap.group_blocks(field);
         (blocks == 0 || step(swap.to, self.aside.start.0, blocks))
-            && step(item.extent.start.0, swap.to, item.extent.length.0)
-            && (blocks == 0 || step(self.aside.start.0, item.extent.start.0, blocks.min(item.extent.length.0)))
+            && step(from.start.0, swap.to, from.length.0)
+            && (blocks == 0 || step(self.aside.start.0, from.start.0, blocks.min(from.length.0)))
     }
 
     fn take(&mut self, field: &Field, swap: &Swap) {
-        if let (Some(item), blocks) = (field.items.get(swap.item), swap.group_blocks(field)) {
-            self.regions.moved(item.extent.start.0, swap.to, item.extent.length.0);
-            self.regions.moved(swap.to, item.extent.start.0, blocks);
-            // A hole that was taken is none between two items any more.
-            if swap.group.is_empty() {
-                let behind = field.items.partition_point(|other| other.extent.start.0 < swap.to);
-                if let Some(joined) = behind.checked_sub(1).and_then(|before| self.joined.get_mut(before)) {
-                    *joined = false;
-                }
+        let from = swap.from(field);
+        self.regions.moved(from.start.0, swap.to, from.length.0);
+        self.regions.moved(swap.to, from.start.0, swap.group_blocks(field));
+        // A hole that was taken is none between two items any more.
+        if swap.group.is_empty() {
+            let behind = field.items.partition_point(|other| other.extent.start.0 < swap.to);
+            if let Some(joined) = behind.checked_sub(1).and_then(|before| self.joined.get_mut(before)) {
+                *joined = false;
             }
         }
-        self.busy.insert(swap.item);
+        self.busy.extend(&swap.own);
         self.busy.extend(&swap.group);
     }
 }
@@ -313,19 +353,22 @@ fn batches(layout: &VolumeLayout, field: &Field, aside: Extent, epoch: u64, swap
             fits && (moved == 0 || moved + swap.cost(field) <= epoch)
         }) {
             moved += swap.cost(field);
-            let Some(item) = field.items.get(swap.item) else { continue };
-            let mut home = item.extent.start.0;
+            let from = swap.from(field);
+            let mut home = from.start.0;
             for (index, other) in swap.group.iter().filter_map(|index| Some((*index, field.items.get(*index)?))) {
                 go(layout, other, other.extent.start.0, at, Why::StepAside, &mut out);
                 if swap.stays == Some(index) {
-                    go(layout, other, at, swap.to + item.extent.length.0, Why::MakeRoom, &mut into);
+                    go(layout, other, at, swap.to + from.length.0, Why::MakeRoom, &mut into);
                 } else {
                     go(layout, other, at, home, Why::MakeRoom, &mut back);
                     home += other.extent.length.0;
                 }
                 at += other.extent.length.0;
             }
-            go(layout, item, item.extent.start.0, swap.to, Why::Place, &mut into);
+            for own in swap.own.iter().filter_map(|own| field.items.get(*own)) {
+                let (start, offset) = (own.extent.start.0, own.extent.start.0 - from.start.0);
+                go(layout, own, start, swap.to + offset, Why::Place, &mut into);
+            }
         }
         if into.is_empty() {
             // No swap is longer than the room aside; this one would never come to its turn.

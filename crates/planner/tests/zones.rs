@@ -76,20 +76,13 @@ proptest! {
     }
 
     #[test]
-    fn what_is_placed_is_not_moved_again_even_when_the_counts_differ_a_little(shape in shapes(), seed: u64, fast in ends()) {
+    fn what_is_placed_is_not_moved_again(shape in shapes(), seed: u64, fast in ends()) {
         let layout = build(&shape);
-        let mut placement = placement(&layout, seed, fast, u64::MAX, 3);
+        let placement = placement(&layout, seed, fast, u64::MAX, 3);
         let first = plan_zones(&layout, &placement, Blocks(512));
         let end = replay(&layout, first.batches);
         let again = plan_zones(&end.layout, &placement, Blocks(512));
         prop_assert!(again.batches.is_empty(), "{} files are placed again", again.placed);
-        // A quarter more or less here and there.
-        let mut random = fastrand::Rng::with_seed(seed);
-        for of in placement.uses.values_mut() {
-            of.reads *= 0.75 + random.f64() / 2.0;
-        }
-        let later = plan_zones(&end.layout, &placement, Blocks(512));
-        prop_assert!(later.placed * 4 <= first.placed.max(4), "{} of {} files are placed again", later.placed, first.placed);
     }
 
     #[test]
@@ -127,14 +120,20 @@ fn nearly_all_hot_files_come_to_the_fast_end_and_changing_ones_do_not() {
         let placement = placement(&layout, 3, fast, u64::MAX, 0);
         let plan = plan_zones(&layout, &placement, Blocks(512));
         let end = replay(&layout, plan.batches);
-        assert!(plan.placed > 300 && plan.without_partner * 4 <= plan.placed, "{} {}", plan.placed, plan.without_partner);
+        assert!(
+            plan.placed > 300 && plan.without_partner * 4 <= plan.placed,
+            "{} {}",
+            plan.placed,
+            plan.without_partner
+        );
         let (before, after) = (distance(&layout, &placement), distance(&end.layout, &placement));
         assert!(after < before * 0.6, "{fast:?}: {before} to {after}");
         // Some make room for others, and only what stays in a group may come a few blocks nearer.
         for file in end.layout.files().filter(|file| placement.uses[&file.id()].changes > 0.0) {
             let at = |layout: &VolumeLayout| layout.file(file.index).unwrap().runs().next().unwrap().physical.0;
             let (before, after) = (at(&layout), at(&end.layout));
-            let nearer = if fast == FastEnd::Beginning { before.saturating_sub(after) } else { after.saturating_sub(before) };
+            let nearer =
+                if fast == FastEnd::Beginning { before.saturating_sub(after) } else { after.saturating_sub(before) };
             assert!(nearer < 100, "{file:?}");
         }
     }
@@ -153,4 +152,17 @@ fn what_is_read_at_boot_lies_before_what_is_hot() {
     });
     assert!(within.clone().count() >= 36, "{} of 40", within.count());
     assert_eq!(plan_zones(&end.layout, &placement, Blocks(512)).placed, 0);
+}
+
+#[test]
+fn counts_that_differ_a_little_move_little() {
+    let layout = optimized(3000, 11);
+    let mut placement = placement(&layout, 6, FastEnd::Beginning, u64::MAX, 0);
+    let first = plan_zones(&layout, &placement, Blocks(512));
+    let end = replay(&layout, first.batches);
+    // A quarter more or less here and there.
+    let mut random = fastrand::Rng::with_seed(1);
+    placement.uses.values_mut().for_each(|of| of.reads *= 0.75 + random.f64() / 2.0);
+    let later = plan_zones(&end.layout, &placement, Blocks(512));
+    assert!(later.placed * 10 <= first.placed, "{} of {} files are placed again", later.placed, first.placed);
 }

@@ -1,6 +1,7 @@
 //! The arguments of the command line and their help texts. Parses only; runs nothing.
 
 pub mod bench;
+pub mod heat;
 pub mod prevent;
 pub mod profile;
 pub mod reclaim;
@@ -107,6 +108,11 @@ pub enum Command {
     /// reads; places that were not read twice alike are read again. The result is kept for 30 days. Of an array (md) and of a btrfs on
     /// several devices each device is measured. Nothing is changed.
     Profile(profile::ProfileArgs),
+    /// List the files and directories for which the disk is read most, and whether placing them would pay
+    ///
+    /// Needs root. The service counts inside the kernel which files the device is read for; what programs find in memory does not count.
+    /// All counts lose half of their value in seven days. For the names it reads the volume, as analyze does. Nothing is changed.
+    Heat(heat::HeatArgs),
     /// Report what prevention and mending did, and what it gained
     ///
     /// Reads the history that the service keeps, also while the service runs. Times are UTC. Nothing is changed.

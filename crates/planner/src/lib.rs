@@ -26,6 +26,7 @@ mod unit;
 mod window;
 mod worth;
 mod zone;
+mod zones;
 
 pub use agenda::WindowSize;
 pub use nothing::{Gain, NoPlan, Nothing, Room, why_nothing};
@@ -33,4 +34,5 @@ pub use placement::plan_whole;
 pub use plan::{Batch, PlannedMove, Step, Why};
 pub use planner::Planner;
 pub use policy::{Goal, Mode, Policy};
+pub use zones::{FastEnd, FileUse, Placement, ZonePlan, plan_zones};
 pub use worth::{Worth, Worths, worth, worthwhile_mode};

@@ -4,6 +4,7 @@ pub mod analysis;
 pub mod compaction;
 pub mod directories;
 pub mod findings;
+pub mod heat;
 pub mod history;
 pub mod leaked;
 pub mod nothing;

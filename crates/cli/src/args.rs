@@ -1,6 +1,7 @@
 //! The arguments of the command line and their help texts. Parses only; runs nothing.
 
 pub mod bench;
+pub mod boot;
 pub mod prevent;
 pub mod profile;
 pub mod reclaim;
@@ -107,6 +108,13 @@ pub enum Command {
     /// reads; places that were not read twice alike are read again. The result is kept for 30 days. Of an array (md) and of a btrfs on
     /// several devices each device is measured. Nothing is changed.
     Profile(profile::ProfileArgs),
+    /// Have the next boot, or the start of an application, read in one sweep what it will need
+    ///
+    /// A recorder notes what is read from the disk until the system is up. What two of the last three boots have read is read ahead in
+    /// the next one: metadata first, on hard disks in the order of the disk. Every eighth boot goes without, and it is switched off
+    /// when it does not pay; `status` has the reason. The kernel argument longrun.preload=0 forbids it.
+    #[command(subcommand)]
+    Boot(boot::Boot),
     /// Report what prevention and mending did, and what it gained
     ///
     /// Reads the history that the service keeps, also while the service runs. Times are UTC. Nothing is changed.

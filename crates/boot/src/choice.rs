@@ -1,14 +1,12 @@
 //! Which of the files that were read are worth a place in a list.
 
-use longrun_sys::{Errno, FileSystem};
-use std::fs::File;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
-
+use crate::system::Root;
 use crate::volume::Volume;
 use longrun_layout::FileId;
+use longrun_sys::{Errno, FileSystem};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::SystemTime;
 
 /// What is left out besides files that are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +34,7 @@ const LOG_ENDINGS: [&str; 3] = ["log", "journal", "journal~"];
 const DATABASE_ENDINGS: [&str; 6] = ["db", "sqlite", "sqlite3", "ibd", "mdb", "ldb"];
 
 /// Whether a file is worth a place in a list.
-pub(crate) fn is_worth(volume: &Volume, id: FileId, leave: Leave) -> Result<bool, Errno> {
+pub(crate) fn is_worth(root: &Root, volume: &Volume, id: FileId, leave: Leave) -> Result<bool, Errno> {
     let file = volume.file(id)?;
     if let Leave::Changing(since) = leave
         && file.metadata().ok().and_then(|meta| meta.modified().ok()).is_none_or(|time| time > since)
@@ -46,12 +44,7 @@ pub(crate) fn is_worth(volume: &Volume, id: FileId, leave: Leave) -> Result<bool
     // Swap files are read by the kernel itself; a file without blocks has nothing to read.
     let blocks = file.metadata().map_or(0, |meta| meta.blocks());
     let is_known = matches!(volume.filesystem, FileSystem::Ext4 | FileSystem::Xfs);
-    Ok(is_known && blocks > 0 && path_of(&file).is_none_or(|path| !is_left_out(&path, leave)))
-}
-
-/// Where it is, as far as the kernel knows: of a file that was opened by handle only when somebody else has used its path.
-fn path_of(file: &File) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
+    Ok(is_known && blocks > 0 && root.path_of(&file).is_none_or(|path| !is_left_out(&path, leave)))
 }
 
 fn is_left_out(path: &Path, leave: Leave) -> bool {

@@ -6,6 +6,7 @@ use crate::merge::{Unseen, merge};
 use crate::model::{List, Part, Place, Touch, file_of, sums};
 use crate::plan::{Order, Plan};
 use crate::preload::Outcome;
+use crate::system::Root;
 use crate::store::{Names, Store, StoreError};
 use crate::volume::Volume;
 use longrun_layout::{Bytes, FileId};
@@ -44,8 +45,15 @@ pub struct Learned {
 ///
 /// # Errors
 /// [`StoreError`]. What was kept before is then still there.
-pub fn learn(store: &Store, names: &Names, volume: &Volume, order: Order, recorded: &Recorded) -> Result<Learned, StoreError> {
-    let known = worthy(volume, recorded);
+pub fn learn(
+    root: &Root,
+    store: &Store,
+    names: &Names,
+    volume: &Volume,
+    order: Order,
+    recorded: &Recorded,
+) -> Result<Learned, StoreError> {
+    let known = worthy(root, volume, recorded);
     let is_worthy = |part: &Part| file_of(part.place).is_none_or(|file| known.get(&file) != Some(&false));
     let trace = List::recorded(volume.uuid, &recorded.touches).retain(is_worthy);
     store.keep_trace(names, &trace)?;
@@ -80,10 +88,10 @@ pub fn replan(store: &Store, names: &Names, volume: &Volume, order: Order) -> Re
 }
 
 /// Which files are worth a place.
-fn worthy(volume: &Volume, recorded: &Recorded) -> BTreeMap<FileId, bool> {
+fn worthy(root: &Root, volume: &Volume, recorded: &Recorded) -> BTreeMap<FileId, bool> {
     let mut known = BTreeMap::new();
     for file in recorded.touches.iter().filter_map(|touch| file_of(touch.place)) {
-        known.entry(file).or_insert_with(|| is_worth(volume, file, recorded.leave).unwrap_or(false));
+        known.entry(file).or_insert_with(|| is_worth(root, volume, file, recorded.leave).unwrap_or(false));
     }
     known
 }

@@ -4,8 +4,8 @@ use longrun_layout::Bytes;
 use longrun_sys::{Errno, open_within};
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 /// The word on the kernel's command line that forbids reading ahead.
 const FORBIDDEN: &str = "longrun.preload=0";
@@ -62,6 +62,15 @@ impl Root {
         // They are short; what is not is none.
         self.open_kernels(path).ok()?.take(64 << 10).read_to_string(&mut text).ok()?;
         Some(text.trim().to_owned())
+    }
+
+    /// Where an open file is in this system, as far as the kernel knows: of one that was opened by handle only when somebody else has
+    /// used its path.
+    pub(crate) fn path_of(&self, file: &File) -> Option<PathBuf> {
+        let shown = |fd: BorrowedFd<'_>| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok();
+        let path = shown(file.as_fd())?;
+        let inside = path.strip_prefix(shown(self.as_fd())?).ok()?;
+        Some(Path::new("/").join(inside))
     }
 
     /// How much memory can be had without taking it from anybody.

@@ -186,7 +186,7 @@ impl Session {
             _ = std::fs::create_dir_all(&place.state);
         }
         let store = Store::make(root, &place.state)?;
-        let learned = keep(&store, names, &self.volume, order(&self.volume), &recorded)?;
+        let learned = keep(root, &store, names, &self.volume, order(&self.volume), &recorded)?;
         Ok(Finished { learned, lost: self.recorder.lost(), recorded })
     }
 }

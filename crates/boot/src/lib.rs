@@ -26,7 +26,7 @@ pub use learn::{Learned, Recorded, learn, replan};
 pub use merge::{Unseen, merge};
 pub use model::{GAP, GRAIN, List, Part, Place, Seen, Touch};
 pub use plan::{LONGEST, Lies, MOST, Order, Plan};
-pub use preload::{Outcome, Why, outcome, preload};
+pub use preload::{Outcome, Why, preload, take_outcome};
 pub use recorder::{Recorder, RecorderError, Uses};
 pub use store::{Names, Store, StoreError, read_list};
 pub use sweep::{Ahead, End, Swept, sweep};

@@ -9,7 +9,7 @@ use crate::sweep::{Ahead as _, Swept, sweep};
 use crate::system::Root;
 use crate::volume::Volume;
 use longrun_layout::Bytes;
-use longrun_sys::{make_directory_within, open_within, write_within};
+use longrun_sys::{format_uuid, make_directory_within, open_within, remove_within, write_within};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -39,7 +39,7 @@ pub enum Why {
     Unusable(String),
 }
 
-/// What became of it; also the note for the recorder.
+/// What became of it; also the note for the recorder, one for each list and volume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// What was read; `None` while it is under way, or when it was killed.
@@ -65,31 +65,38 @@ pub fn preload(root: &Root, state: &Path, names: &Names, directory: OwnedFd) -> 
     let plan = plan.at_most(memory_for(root.available_memory()));
     // Fails for the first few thousand files at worst.
     _ = longrun_sys::raise_open_file_limit();
-    note(notes.as_ref(), names, &Outcome::default());
+    let name = note_name(names, &plan.uuid);
+    note(notes.as_ref(), &name, &Outcome::default());
     let swept = sweep(&plan, &mut volume);
-    note(notes.as_ref(), names, &Outcome { swept: Some(swept) });
+    note(notes.as_ref(), &name, &Outcome { swept: Some(swept) });
     tracing::debug!(seconds = volume.elapsed().as_secs_f64(), "read ahead");
     Ok(swept)
 }
 
-/// The note that reading ahead has left in this system; `None` when nothing was read ahead.
+/// The note that reading ahead has left in this system, which is taken away; `None` when nothing was read ahead.
 #[must_use]
-pub fn outcome(root: &Root, names: &Names) -> Option<Outcome> {
+pub fn take_outcome(root: &Root, names: &Names, volume: &Volume) -> Option<Outcome> {
     let notes = notes(root).ok()?;
-    let path = Path::new(names.as_str());
-    let text = trusted_text(open_within(notes, path).ok()?.into(), path).ok()?;
+    let name = note_name(names, &volume.uuid);
+    let path = Path::new(&name);
+    let text = trusted_text(open_within(&notes, path).ok()?.into(), path).ok()?;
+    _ = remove_within(&notes, &name);
     // One that is cut short was begun.
     Some(serde_json::from_str(&text).unwrap_or_default())
+}
+
+fn note_name(names: &Names, uuid: &[u8; 16]) -> String {
+    format!("{}.{}", names.as_str(), format_uuid(uuid))
 }
 
 fn memory_for(available: Option<Bytes>) -> Bytes {
     MOST.min(Bytes(available.map_or(0, |bytes| bytes.0 / PART_OF_MEMORY)))
 }
 
-fn note(notes: Option<&OwnedFd>, names: &Names, outcome: &Outcome) {
+fn note(notes: Option<&OwnedFd>, name: &str, outcome: &Outcome) {
     let written = notes.map(|notes| {
         let text = serde_json::to_string(outcome).unwrap_or_default();
-        write_within(notes, names.as_str(), text.as_bytes())
+        write_within(notes, name, text.as_bytes())
     });
     if let Some(Err(error)) = written {
         tracing::debug!(%error, "no note for the recorder");

@@ -6,7 +6,7 @@ use crate::exit::{Failure, Status};
 use crate::report::boot::Report;
 use crate::report::{print, print_json};
 use crate::signals;
-use longrun_boot::{Leave, Learned, Names, Recorded, Recorder, Root, Store, Volume, learn as keep, outcome};
+use longrun_boot::{Leave, Learned, Names, Recorded, Recorder, Root, Store, Volume, learn as keep, take_outcome};
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -177,7 +177,7 @@ impl Session {
         let recorded = Recorded {
             touches: self.recorder.touches(),
             used: self.recorder.uses().map(|uses| uses.used(&self.ahead)),
-            outcome: outcome(root, names),
+            outcome: take_outcome(root, names, &self.volume),
             took,
             leave,
         };

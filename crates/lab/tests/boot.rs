@@ -1,0 +1,200 @@
+//! Reading ahead on modelled disks: how long the disk is busy, by the model, until a start has read what it needs, with and without.
+//!
+//! No clock of this machine is compared with another: the model's time counts.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+
+mod common;
+
+use longrun_lab::disk::DiskModel;
+use longrun_lab::{LoopVolume, VolumeSpec, longrun_binary};
+use longrun_ageing::Recipe;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+/// The files that a start reads.
+const FILES: usize = 400;
+/// The state directory, within the volume.
+const STATE: &str = "/var/lib/longrun";
+
+/// A volume that has been in use for long, of which a start reads some hundred files.
+struct System {
+    volume: LoopVolume,
+    needed: Vec<PathBuf>,
+    others: Vec<PathBuf>,
+}
+
+impl System {
+    /// The same bytes on each kind of disk.
+    fn on(model: &str) -> Self {
+        common::build();
+        static AGED: OnceLock<LoopVolume> = OnceLock::new();
+        let aged = AGED.get_or_init(|| {
+            // Without lazy initialisation, which would write for a while.
+            let spec = VolumeSpec::ext4(768).mkfs(&["-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"]);
+            let (volume, _) = LoopVolume::aged(&spec, Recipe::Git, 18).unwrap();
+            fs::create_dir_all(volume.mount_point().join("var/lib/longrun")).unwrap();
+            volume
+        });
+        let volume = aged.copy_to_disk(DiskModel::by_name(model).unwrap(), 1).unwrap();
+        let disk = volume.disk().unwrap();
+        disk.set_modelled(false).unwrap();
+        let mut files = Vec::new();
+        collect(&volume.mount_point(), &mut files);
+        let total = files.len();
+        let mut random = fastrand::Rng::with_seed(7);
+        files.sort();
+        random.shuffle(&mut files);
+        eprintln!("{total} files");
+        let others = files.split_off(FILES);
+        let long_ago = SystemTime::now() - Duration::from_secs(86_400);
+        for file in files.iter().chain(&others) {
+            File::options().append(true).open(file).unwrap().set_modified(long_ago).unwrap();
+        }
+        Self { volume, needed: files, others }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.volume.mount_point()
+    }
+
+    /// Nothing of it is in memory.
+    fn restart(&self) {
+        self.volume.remount().unwrap();
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(longrun_binary().unwrap());
+        command.arg("boot").args(words).arg("--root").arg(self.root());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> String {
+        let output = self.command(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr)
+    }
+
+    /// How long the disk is busy, in milliseconds of the model, while `act` is done with nothing in memory.
+    fn busy(&self, act: impl FnOnce()) -> f64 {
+        let disk = self.volume.disk().unwrap();
+        disk.set_modelled(false).unwrap();
+        self.restart();
+        disk.set_modelled(true).unwrap();
+        let before = disk.statistics().unwrap();
+        act();
+        self.settle();
+        let done = disk.statistics().unwrap().since(before);
+        disk.set_modelled(false).unwrap();
+        eprintln!("    {} requests, {} MiB", done.reads.requests, done.reads.bytes >> 20);
+        done.busy_nanos as f64 / 1e6
+    }
+
+    /// Waits until nothing is under way any more.
+    fn settle(&self) {
+        let disk = self.volume.disk().unwrap();
+        loop {
+            let counts = disk.statistics().unwrap().reads;
+            std::thread::sleep(Duration::from_millis(20));
+            let now = disk.statistics().unwrap().reads;
+            if now == counts && counts.requests == counts.modelled {
+                return;
+            }
+            if now == counts {
+                // Requests that came while the model was off are never modelled.
+                std::thread::sleep(Duration::from_millis(200));
+                if disk.statistics().unwrap().reads == counts {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Records `starts` starts that read `files`.
+    fn learn(&self, starts: u32, files: &[PathBuf]) -> Value {
+        self.volume.disk().unwrap().set_modelled(false).unwrap();
+        let mut last = Value::Null;
+        for _ in 0..starts {
+            self.restart();
+            let mut child = Recording::start(self.command(&["record", "--json", "--for", "1h"]));
+            read(files);
+            last = child.end();
+        }
+        last
+    }
+}
+
+/// A recording that runs.
+struct Recording(Child);
+
+impl Recording {
+    fn start(mut command: Command) -> Self {
+        let child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let recording = Self(child);
+        recording.wait_until_it_records();
+        recording
+    }
+
+    /// Its BPF program is loaded as soon as it holds a ring buffer.
+    fn wait_until_it_records(&self) {
+        let descriptors = format!("/proc/{}/fdinfo", self.0.id());
+        let is_linked = || {
+            let entries = fs::read_dir(&descriptors).into_iter().flatten().flatten();
+            entries.filter_map(|entry| fs::read_to_string(entry.path()).ok()).any(|text| text.contains("link_type:"))
+        };
+        while !is_linked() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn end(&mut self) -> Value {
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap(),
+            rustix::process::Signal::INT,
+        )
+        .unwrap();
+        let mut text = String::new();
+        self.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(self.0.wait().unwrap().success());
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            collect(&entry.path(), files);
+        } else if kind.is_file() && (4096..2 << 20).contains(&entry.metadata().unwrap().len()) {
+            files.push(entry.path());
+        }
+    }
+}
+
+/// What a start does: opens and reads one file after the other.
+fn read(files: &[PathBuf]) {
+    for file in files {
+        fs::read(file).unwrap();
+    }
+}
+
+#[test]
+fn loop_a_start_is_faster_when_it_is_read_ahead_and_never_much_slower() {
+    for (name, most) in [("hdd", 0.35), ("san", 0.65), ("cloud", 0.95), ("ssd", 1.05)] {
+        let system = System::on(name);
+        let without = system.busy(|| read(&system.needed));
+        let learned = system.learn(1, &system.needed);
+        eprintln!("{learned}");
+        let with = system.busy(|| {
+            eprintln!("{}", system.run(&["preload"]));
+            read(&system.needed);
+        });
+        eprintln!("{name}: {without:.0} -> {with:.0} ms: {:.2}", with / without);
+        assert!(with <= most * without, "{name}: {with:.0} of {without:.0} ms");
+        _ = &system.others;
+    }
+}

@@ -10,6 +10,7 @@ use longrun_boot::{Leave, Learned, Names, Recorded, Recorder, Root, Store, Volum
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 /// A boot is over so long after multi-user.target.
@@ -25,7 +26,11 @@ const ASKED: u32 = 8;
 pub fn record(args: &RecordArgs) -> Result<(), Failure> {
     let root = open_root(&args.place, args.root_on_stdin)?;
     let names = Names::of(&args.list)?;
-    let session = Session::start(&args.place, &root, &names)?;
+    let session = if args.root_on_stdin {
+        from_initramfs(&args.place, &root, &names)?
+    } else {
+        Session::start(&args.place, &root, &names)?
+    };
     let ended = ended()?;
     let took = match args.duration {
         Some(duration) => {
@@ -34,14 +39,45 @@ pub fn record(args: &RecordArgs) -> Result<(), Failure> {
         }
         None => boot(&session, &ended)?,
     };
-    // From the initramfs: the root of the system has become the root by now.
-    if args.root_on_stdin {
-        longrun_sys::enter_root(&root).map_err(|error| Failure::io(Path::new("/"), "entering the root directory", &error.into()))?;
-    }
     // What was written since the machine was started changes too often to be read ahead.
     let since = SystemTime::now().checked_sub(longrun_sys::since_boot().min(session.begun.elapsed() + LONGEST));
     let leave = Leave::Changing(since.unwrap_or(SystemTime::UNIX_EPOCH));
     report(&session.finish(&args.place, &root, &names, took, leave)?, &names, args.json)
+}
+
+/// Starts to record while the root, /proc and /sys are being moved, and goes on when that is over: as the root directory of this process,
+/// too. Both may take a few tries.
+fn from_initramfs(place: &Place, root: &Root, names: &Names) -> Result<Session, Failure> {
+    const TRIES: u32 = 20;
+    const MOVED_WITHIN: Duration = Duration::from_secs(60);
+    let mut tries = 0;
+    let mut entered = false;
+    let mut session = None;
+    let begun = Instant::now();
+    while !entered || session.is_none() {
+        // As soon as the kernel's files are below it, it is the root.
+        if !entered && ["/sys/kernel", "/proc/self"].iter().all(|path| root.open_file(Path::new(path)).is_ok()) {
+            longrun_sys::enter_root(root)
+                .map_err(|error| Failure::io(Path::new("/"), "entering the root directory", &error.into()))?;
+            entered = true;
+        }
+        match &session {
+            None => {
+                tries += 1;
+                match Session::start(place, root, names) {
+                    Ok(started) => session = Some(started),
+                    Err(error) if tries == TRIES => return Err(error),
+                    Err(_) => {}
+                }
+            }
+            Some(session) => session.recorder.collect()?,
+        }
+        if begun.elapsed() > MOVED_WITHIN {
+            break;
+        }
+        thread::sleep(EACH);
+    }
+    session.filter(|_| entered).ok_or_else(|| Failure::new(Status::Failed, "the system did not start; nothing was recorded"))
 }
 
 /// Records the start of an application.

@@ -10,7 +10,7 @@ use longrun_lab::{LoopVolume, VolumeSpec, longrun_binary};
 use longrun_ageing::Recipe;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -138,22 +138,11 @@ struct Recording(Child);
 
 impl Recording {
     fn start(mut command: Command) -> Self {
-        let child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let recording = Self(child);
-        recording.wait_until_it_records();
-        recording
-    }
-
-    /// Its BPF program is loaded as soon as it holds a ring buffer.
-    fn wait_until_it_records(&self) {
-        let descriptors = format!("/proc/{}/fdinfo", self.0.id());
-        let is_linked = || {
-            let entries = fs::read_dir(&descriptors).into_iter().flatten().flatten();
-            entries.filter_map(|entry| fs::read_to_string(entry.path()).ok()).any(|text| text.contains("link_type:"))
-        };
-        while !is_linked() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        assert!(said.contains("recording what is read"), "{said}");
+        Self(child)
     }
 
     fn end(&mut self) -> Value {

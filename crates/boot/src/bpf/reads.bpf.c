@@ -93,7 +93,8 @@ int BPF_PROG(queued, struct bio *bio)
 	__u32 generation = 0, bytes = bio->bi_iter.bi_size;
 	__u16 type;
 
-	if ((bio->bi_opf & REQ_OP_MASK) || !bytes)
+	/* The device of the volume, not one below it: that gets the same pages, perhaps from another process. */
+	if ((bio->bi_opf & REQ_OP_MASK) || !bytes || bio->bi_bdev->bd_dev != config.volume)
 		return 0;
 	inode = owner_of(bio, &at);
 	if (!inode)

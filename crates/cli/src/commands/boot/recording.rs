@@ -3,9 +3,11 @@
 use super::{open_root, order, volume};
 use crate::args::boot::{LearnArgs, Place, RecordArgs};
 use crate::exit::{Failure, Status};
+use crate::progress::say;
 use crate::report::boot::Report;
 use crate::report::{print, print_json};
 use crate::signals;
+use crate::text::printable_path;
 use longrun_boot::{Leave, Learned, Names, Recorded, Recorder, Root, Store, Volume, learn as keep, take_outcome};
 use std::path::Path;
 use std::process::Command;
@@ -187,6 +189,8 @@ impl Session {
         let plan = Store::find(root, &place.state).ok().flatten().and_then(|store| store.plan(names).ok().flatten());
         let ahead = plan.filter(|plan| plan.uuid == volume.uuid).map(|plan| plan.parts).unwrap_or_default();
         let recorder = Recorder::start(volume.device, &ahead)?;
+        let shown = printable_path(place.volume.as_deref().unwrap_or(&place.root));
+        say(&format!("recording what is read from the volume of {shown}; Ctrl-C ends it"));
         Ok(Self { volume, recorder, ahead, begun: Instant::now() })
     }
 

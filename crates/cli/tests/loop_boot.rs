@@ -339,3 +339,61 @@ fn loop_a_recorder_that_is_killed_leaves_the_list_and_nothing_in_the_kernel() {
     }
     assert!(!list.is_empty());
 }
+
+#[test]
+fn what_is_enabled_is_disabled_again_and_files_of_others_stay() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |path: &str| root.path().join(path);
+    for directory in ["etc/initramfs-tools/hooks", "usr/lib/dracut/modules.d", "var/lib"] {
+        fs::create_dir_all(at(directory)).unwrap();
+    }
+    let run = |words: &[&str]| longrun(words.iter().map(|word| (*word).to_owned()).chain(["--root".into(), root.path().to_str().unwrap().into()]));
+    let told = check(&run(&["boot", "enable"]), 0, "");
+    assert!(told.contains("update-initramfs -u") && told.contains("dracut --force"), "{told}");
+    for unit in ["longrun-boot-preload.service", "longrun-boot-record.service"] {
+        let text = fs::read_to_string(at("etc/systemd/system/sysinit.target.wants").join(unit)).unwrap();
+        assert!(text.contains(&format!("ExecStart=-{LONGRUN} boot ")), "{text}");
+        assert!(text.contains("DefaultDependencies=no") && text.contains("RuntimeMaxSec="), "{text}");
+    }
+    for (script, says) in [
+        ("etc/initramfs-tools/hooks/longrun", "copy_exec"),
+        ("etc/initramfs-tools/scripts/init-bottom/longrun", "--root-on-stdin"),
+        ("usr/lib/dracut/modules.d/95longrun/module-setup.sh", "inst_simple"),
+        ("usr/lib/dracut/modules.d/95longrun/longrun.sh", "@longrun"),
+    ] {
+        assert!(fs::read_to_string(at(script)).unwrap().contains(says), "{script}");
+        assert_eq!(fs::metadata(at(script)).unwrap().permissions().mode() & 0o777, 0o755);
+    }
+    check(&run(&["boot", "enable"]), 0, "");
+    check(&run(&["boot", "enable", "--unit", "nginx.service", "--volume", "/srv"]), 0, "");
+    let unit = fs::read_to_string(at("etc/systemd/system/longrun-preload@nginx.service.service")).unwrap();
+    assert!(unit.contains("--list %i --volume /srv\n") && !unit.contains("@VOLUME@"), "{unit}");
+    let drop_in = fs::read_to_string(at("etc/systemd/system/nginx.service.d/50-longrun-preload.conf")).unwrap();
+    assert!(drop_in.contains("Wants=longrun-preload@nginx.service.service"), "{drop_in}");
+    check(&run(&["boot", "enable", "--unit", "a b"]), 2, "no name of a list");
+    check(&run(&["boot", "enable", "--unit", "x.service", "--volume", "/a b"]), 2, "name the volume by");
+
+    check(&run(&["boot", "disable"]), 0, "");
+    check(&run(&["boot", "disable", "--unit", "nginx.service"]), 0, "");
+    let left = Command::new("find").arg(root.path()).args(["-type", "f", "-o", "-type", "l"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&left.stdout), "", "nothing is left");
+
+    let foreign = at("etc/initramfs-tools/hooks/longrun");
+    fs::write(&foreign, "#!/bin/sh\n# mine\n").unwrap();
+    check(&run(&["boot", "enable"]), 3, "it is there already and not of Longrun");
+    check(&run(&["boot", "disable"]), 0, "");
+    assert_eq!(fs::read_to_string(&foreign).unwrap(), "#!/bin/sh\n# mine\n");
+}
+
+#[test]
+fn the_hook_of_the_initramfs_ends_at_once_whatever_is_missing() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/boot/initramfs-script");
+    for (argument, root) in [("", "/none"), ("", "/dev/null"), ("", ""), ("prereqs", "/")] {
+        for shell in ["dash", "bash"] {
+            let begun = Instant::now();
+            let output = Command::new(shell).arg(script).arg(argument).env("rootmnt", root).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{shell} {root}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(begun.elapsed() < Duration::from_secs(20));
+        }
+    }
+}

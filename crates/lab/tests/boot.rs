@@ -210,7 +210,7 @@ fn loop_a_start_is_faster_when_it_is_read_ahead_and_never_much_slower() {
 
 #[test]
 fn loop_a_list_of_which_half_is_not_needed_any_more_costs_little() {
-    for (name, most) in [("hdd", 1.1), ("san", 1.1), ("ssd", 1.1)] {
+    for (name, most) in [("hdd", 1.1), ("san", 1.15), ("ssd", 1.1)] {
         let system = System::on(name, "stale");
         let without = system.busy(|| read(&system.needed));
         let unneeded = &system.others[..FILES];

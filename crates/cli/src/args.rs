@@ -1,8 +1,8 @@
 //! The arguments of the command line and their help texts. Parses only; runs nothing.
 
 pub mod bench;
-pub mod heat;
 pub mod boot;
+pub mod heat;
 pub mod prevent;
 pub mod profile;
 pub mod reclaim;

@@ -1,10 +1,15 @@
 //! What placing by heat gains: planned day by day with the daily allowance, judged by modelled disks in virtual time.
-#![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests may fail loudly, and tell their figures"
+)]
 
 use longrun_lab::disk::DiskModel;
 use longrun_lab::disk::model::{Access, Nanos, Request};
 use longrun_layout::{
-    BlockSize, Blocks, Bytes, Extent, ExtentSet, FileId, FileIndex, InodeNumber, LayoutBuilder, Run, VolumeLayout, apply_moves,
+    BlockSize, Blocks, Bytes, Extent, ExtentSet, FileId, FileIndex, InodeNumber, LayoutBuilder, Run, VolumeLayout,
+    apply_moves,
 };
 use longrun_planner::{Batch, FastEnd, FileUse, Mode, Placement, Planner, Policy, plan_zones};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,8 +47,7 @@ fn optimized(seed: u64) -> VolumeLayout {
     }
     free.iter().for_each(|piece| builder.push_free(piece));
     let mut layout = builder.build().unwrap();
-    let policy =
-        Policy { mode: Mode::Full, budget: None, reserve: Blocks(0), epoch: Blocks(32_768), goal: None };
+    let policy = Policy { mode: Mode::Full, budget: None, reserve: Blocks(0), epoch: Blocks(32_768), goal: None };
     for _ in 0..4 {
         let batches: Vec<Batch> = Planner::new(&layout, policy).collect();
         let moves: Vec<_> = batches.iter().flat_map(Batch::moves).map(|planned| planned.step).collect();
@@ -113,12 +117,7 @@ fn requests(layout: &VolumeLayout, reads: &[(FileIndex, u64)]) -> Vec<Request> {
 }
 
 /// What the reads take, one after the other: those of hot files, and all.
-fn times(
-    layout: &VolumeLayout,
-    model: &str,
-    reads: &[(FileIndex, u64)],
-    hot: &BTreeSet<FileIndex>,
-) -> (Nanos, Nanos) {
+fn times(layout: &VolumeLayout, model: &str, reads: &[(FileIndex, u64)], hot: &BTreeSet<FileIndex>) -> (Nanos, Nanos) {
     let mut device = DiskModel::by_name(model).unwrap().device(Bytes(layout.total_blocks().0 * BLOCK), 1);
     let (mut now, mut of_hot) = (Nanos(0), Nanos(0));
     for (request, (file, _)) in requests(layout, reads).iter().zip(reads) {

@@ -127,14 +127,20 @@ fn nearly_all_hot_files_come_to_the_fast_end_and_changing_ones_do_not() {
         let placement = placement(&layout, 3, fast, u64::MAX, 0);
         let plan = plan_zones(&layout, &placement, Blocks(512));
         let end = replay(&layout, plan.batches);
-        assert!(plan.placed > 300 && plan.without_partner * 4 <= plan.placed, "{} {}", plan.placed, plan.without_partner);
+        assert!(
+            plan.placed > 300 && plan.without_partner * 4 <= plan.placed,
+            "{} {}",
+            plan.placed,
+            plan.without_partner
+        );
         let (before, after) = (distance(&layout, &placement), distance(&end.layout, &placement));
         assert!(after < before * 0.6, "{fast:?}: {before} to {after}");
         // Some make room for others, and only what stays in a group may come a few blocks nearer.
         for file in end.layout.files().filter(|file| placement.uses[&file.id()].changes > 0.0) {
             let at = |layout: &VolumeLayout| layout.file(file.index).unwrap().runs().next().unwrap().physical.0;
             let (before, after) = (at(&layout), at(&end.layout));
-            let nearer = if fast == FastEnd::Beginning { before.saturating_sub(after) } else { after.saturating_sub(before) };
+            let nearer =
+                if fast == FastEnd::Beginning { before.saturating_sub(after) } else { after.saturating_sub(before) };
             assert!(nearer < 100, "{file:?}");
         }
     }

@@ -61,9 +61,8 @@ impl Field {
         let used: u64 = layout.files().map(|file| file.size().0).sum();
         mark_hot(&mut items, placement, used);
         items.sort_unstable_by_key(|item| item.extent);
-        let blocks = |zone| -> u64 {
-            items.iter().filter(|item| item.zone == zone).map(|item| item.extent.length.0).sum()
-        };
+        let blocks =
+            |zone| -> u64 { items.iter().filter(|item| item.zone == zone).map(|item| item.extent.length.0).sum() };
         let (boot, hot) = (blocks(Zone::Boot), blocks(Zone::Hot));
         let (boot, hot) = zones(&usable(layout, &items), placement.fast, boot * BOOT_SLACK, hot + hot * SLACK / 100);
         Self { items, boot, hot, fast: placement.fast }
@@ -133,8 +132,7 @@ fn mark_hot(items: &mut [Item], placement: &Placement, used: u64) {
     let is_hot = |item: &&mut Item| {
         item.zone == Zone::Rest && !item.changing && item.least > 0.0 && density(item) >= HOT * average
     };
-    let mut hot: Vec<&mut Item> =
-        items.iter_mut().filter(|item| is_hot(item)).collect();
+    let mut hot: Vec<&mut Item> = items.iter_mut().filter(|item| is_hot(item)).collect();
     hot.sort_unstable_by(|a, b| density(b).total_cmp(&density(a)).then(a.file.cmp(&b.file)));
     let mut room = used / MOST_HOT;
     for item in hot {

@@ -168,18 +168,27 @@ impl Search {
     fn with_neighbours(&self, field: &Field, partners: &Partners, item: &Item, at: usize) -> Option<Swap> {
         let may_come = |at: usize| {
             let neighbour = field.items.get(at).filter(|_| !self.busy.contains(&at));
-            neighbour.is_some_and(|neighbour| !neighbour.changing && neighbour.zone >= item.zone && neighbour.extent.intersection(&partners.place).is_none())
+            neighbour.is_some_and(|neighbour| {
+                !neighbour.changing
+                    && neighbour.zone >= item.zone
+                    && neighbour.extent.intersection(&partners.place).is_none()
+            })
         };
         let touch = |at: usize| matches!(field.items.get(at..at + 2), Some([a, b]) if a.extent.end() == b.extent.start);
         let mut best: Option<(u64, std::ops::RangeInclusive<usize>, usize)> = None;
-        for from in (0..=at).rev().take(MOST_NEIGHBOURS).take_while(|from| *from == at || touch(*from) && may_come(*from)) {
-            let mut length = (from..at).filter_map(|at| field.items.get(at)).map(|item| item.extent.length.0).sum::<u64>();
+        for from in
+            (0..=at).rev().take(MOST_NEIGHBOURS).take_while(|from| *from == at || touch(*from) && may_come(*from))
+        {
+            let mut length =
+                (from..at).filter_map(|at| field.items.get(at)).map(|item| item.extent.length.0).sum::<u64>();
             for to in (at..field.items.len()).take(MOST_NEIGHBOURS) {
                 if to > at && !(touch(to - 1) && may_come(to)) {
                     break;
                 }
                 length += field.items.get(to)?.extent.length.0;
-                if length > MOST_WITH_NEIGHBOURS * item.extent.length.0 || best.as_ref().is_some_and(|best| best.0 <= length) {
+                if length > MOST_WITH_NEIGHBOURS * item.extent.length.0
+                    || best.as_ref().is_some_and(|best| best.0 <= length)
+                {
                     break;
                 }
                 if let Some(partner) = partners.single(length, most_read(item)) {

@@ -35,6 +35,7 @@ struct inode {
 	__u8 i_blkbits;
 	__u16 i_bytes;
 	__u32 i_generation;
+	__u32 i_rdev;
 	unsigned long i_ino;
 	__s64 i_size;
 	__u64 i_blocks;

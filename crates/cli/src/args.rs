@@ -1,6 +1,7 @@
 //! The arguments of the command line and their help texts. Parses only; runs nothing.
 
 pub mod bench;
+pub mod boot;
 pub mod heat;
 pub mod prevent;
 pub mod profile;
@@ -113,6 +114,13 @@ pub enum Command {
     /// Needs root. The service counts inside the kernel which files the device is read for; what programs find in memory does not count.
     /// All counts lose half of their value in seven days. For the names it reads the volume, as analyze does. Nothing is changed.
     Heat(heat::HeatArgs),
+    /// Have the next boot, or the start of an application, read in one sweep what it will need
+    ///
+    /// A recorder notes what is read from the disk until the system is up. What two of the last three boots have read is read ahead in
+    /// the next one: metadata first, on hard disks in the order of the disk. Every eighth boot goes without, and it is switched off
+    /// when it does not pay; `status` has the reason. The kernel argument longrun.preload=0 forbids it.
+    #[command(subcommand)]
+    Boot(boot::Boot),
     /// Report what prevention and mending did, and what it gained
     ///
     /// Reads the history that the service keeps, also while the service runs. Times are UTC. Nothing is changed.

@@ -32,7 +32,7 @@ fn heat(service: &Service, volume: &LoopVolume, more: &[&str]) -> Output {
     arguments.extend(["--state".to_owned(), service.path("state").display().to_string()]);
     arguments.extend(more.iter().map(|text| (*text).to_owned()));
     arguments.push(volume.mount_point().display().to_string());
-    longrun(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    longrun(arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 fn json(output: &Output) -> Value {
@@ -52,7 +52,7 @@ fn loop_the_hottest_files_and_directories_are_listed_by_name_with_a_service_and_
             fs::write(point.join(name), vec![7; 16 * 4096]).unwrap();
         }
         volume.remount().unwrap();
-        let mut service = Service::start(&[point.clone()]);
+        let mut service = Service::start(std::slice::from_ref(&point));
         let id = service.wait(|status| of(status, &point).is_some());
         let id = of(&id, &point).unwrap()["id"].as_str().unwrap().to_owned();
         let path = format!("/v1/volumes/{id}/heat");

@@ -94,7 +94,7 @@ mod tests {
         };
         let found = Some(Some(Fastest::Beginning));
         for filesystem in ["ext4", "xfs"] {
-            let on = |rotates, gradients| Placing::on(filesystem, &below(rotates, gradients));
+            let on = |rotates, gradients: &[_]| Placing::on(filesystem, &below(rotates, gradients));
             assert_eq!(on(true, &[found]), Placing::Pays(Fastest::Beginning));
             assert_eq!(on(true, &[Some(None)]), Placing::NoGradient);
             assert_eq!(on(true, &[None]), Placing::NotMeasured);

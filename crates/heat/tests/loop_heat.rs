@@ -1,5 +1,5 @@
 //! Reads of files on real volumes are counted for these files, and for no others.
-#![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may fail loudly, and tell their figures")]
 
 use longrun_heat::{Counted, Harvested, HeatTable, Minute, Recorder};
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};

@@ -1,5 +1,9 @@
 //! What placing by heat gains: planned day by day with the daily allowance, judged by modelled disks in virtual time.
-#![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests may fail loudly, and tell their figures"
+)]
 
 use longrun_lab::disk::DiskModel;
 use longrun_lab::disk::model::{Access, Nanos, Request};

@@ -48,6 +48,7 @@ mod trim;
 mod trusted;
 mod wait;
 mod wake;
+mod within;
 mod xfs;
 mod xfs_space;
 
@@ -90,8 +91,8 @@ pub use private_mount::{
     NamespaceError, detach_mount, forget_btrfs_device, mount_device, own_mount_namespace, unmount,
 };
 pub use process::{
-    end_with_us, ignore_terminal_stops, is_root, monotonic_nanoseconds, processor_time, raise_open_file_limit,
-    run_before_others, set_nice, since_boot, yield_io_to_others,
+    end_after, end_with_us, ignore_terminal_stops, is_root, monotonic_nanoseconds, processor_time,
+    raise_open_file_limit, run_before_others, set_nice, since_boot, yield_io_to_others,
 };
 pub use quota::{Charged, SpaceLimits, forgo_resource_privilege, set_space_limit, space_limits};
 pub use rustix::fs::{FlockOperation, OFlags};
@@ -103,11 +104,12 @@ pub use space::{
     Capacity, allocate, capacity, capacity_at, free_inodes, give_name, is_read_only, punch, reopen_directory,
     set_length, set_length_at, sync_file, sync_file_data, sync_volume, temporary_file,
 };
-pub use superblock::{InodeChunks, Superblock, format_uuid, read_superblock};
+pub use superblock::{InodeChunks, Superblock, format_uuid, read_superblock, superblock_of};
 pub use trim::{Discards, discards_of, shows_whole_file, size_of_device, trim};
 pub use trusted::{list_trusted_directory, open_trusted, open_trusted_directory};
 pub use wait::{Bell, wait_for_change};
 pub use wake::wake_every_second;
+pub use within::{enter_root, make_directory_within, open_within, remove_within, write_within};
 pub use xfs::{
     ExtendedAttributes, extended_attributes, inherited_size_hint, open_without_times, open_xfs_by_id,
     set_inherited_size_hint,

@@ -110,3 +110,10 @@ pub fn processor_time() -> std::time::Duration {
     debug_assert_eq!(rc, 0, "the clock is there on every Linux");
     std::time::Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
+
+/// Has the kernel end this process after this time (in whole seconds, at least one), whatever it does then.
+pub fn end_after(time: std::time::Duration) {
+    let seconds = libc::c_uint::try_from(time.as_secs().max(1)).unwrap_or(libc::c_uint::MAX);
+    // SAFETY: no memory is passed.
+    unsafe { libc::alarm(seconds) };
+}

@@ -37,14 +37,21 @@ pub struct InodeChunks {
 /// # Errors
 /// The device's; `InvalidData` when no such file system lies on it.
 pub fn read_superblock(device: &Path, filesystem: FileSystem) -> io::Result<Superblock> {
-    let file = File::open(device)?;
+    superblock_of(&File::open(device)?, filesystem)
+}
+
+/// As [`read_superblock`], of a device that is open.
+///
+/// # Errors
+/// As [`read_superblock`].
+pub fn superblock_of(device: &File, filesystem: FileSystem) -> io::Result<Superblock> {
     let mut block = [0; 4096];
     let offset = match filesystem {
         FileSystem::Ext4 => 1024,
         FileSystem::Xfs => 0,
         FileSystem::Btrfs => 0x10000,
     };
-    file.read_exact_at(&mut block, offset)?;
+    device.read_exact_at(&mut block, offset)?;
     decode(&block, filesystem).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 

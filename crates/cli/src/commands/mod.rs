@@ -2,6 +2,7 @@
 
 pub mod analyze;
 pub mod bench;
+pub mod boot;
 pub mod config;
 pub mod daemon;
 pub mod disk;

@@ -1,6 +1,7 @@
 //! The reports of the commands, as text, JSON and HTML.
 
 pub mod analysis;
+pub mod boot;
 pub mod compaction;
 pub mod directories;
 pub mod findings;

@@ -1,0 +1,232 @@
+//! Reading ahead on modelled disks: how long the disk is busy, by the model, until a start has read what it needs, with and without.
+//!
+//! No clock of this machine is compared with another: the model's time counts.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
+
+mod common;
+
+use longrun_ageing::Recipe;
+use longrun_lab::disk::DiskModel;
+use longrun_lab::{LoopVolume, VolumeSpec, longrun_binary};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+/// The files that a start reads.
+const FILES: usize = 400;
+/// What a program reads of a file at a time, not in order: pages of programs and libraries are read as they are used.
+const PIECE: u64 = 64 << 10;
+
+/// A volume that has been in use for long, of which a start reads some hundred files.
+struct System {
+    volume: LoopVolume,
+    needed: Vec<PathBuf>,
+    others: Vec<PathBuf>,
+    /// The name of the list, another one for each test.
+    list: String,
+    _copied: Arc<LoopVolume>,
+}
+
+impl System {
+    /// The same bytes on each kind of disk.
+    fn on(model: &str, list: &str) -> Self {
+        common::build();
+        static AGED: Mutex<Weak<LoopVolume>> = Mutex::new(Weak::new());
+        // One copy at a time: the volume is unmounted meanwhile. The last test removes it.
+        let mut known = AGED.lock().unwrap_or_else(PoisonError::into_inner);
+        let aged = known.upgrade().unwrap_or_else(|| {
+            // Without lazy initialisation, which would write for a while.
+            let spec = VolumeSpec::ext4(768).mkfs(&["-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"]);
+            let (volume, _) = LoopVolume::aged(&spec, Recipe::Git, 18).unwrap();
+            fs::create_dir_all(volume.mount_point().join("var/lib/longrun")).unwrap();
+            Arc::new(volume)
+        });
+        *known = Arc::downgrade(&aged);
+        let volume = aged.copy_to_disk(DiskModel::by_name(model).unwrap(), 1).unwrap();
+        let disk = volume.disk().unwrap();
+        disk.set_modelled(false).unwrap();
+        let mut files = Vec::new();
+        collect(&volume.mount_point(), &mut files);
+        let mut random = fastrand::Rng::with_seed(7);
+        files.sort();
+        random.shuffle(&mut files);
+        let others = files.split_off(FILES);
+        let long_ago = SystemTime::now() - Duration::from_secs(86_400);
+        for file in files.iter().chain(&others) {
+            File::options().append(true).open(file).unwrap().set_modified(long_ago).unwrap();
+        }
+        Self { volume, needed: files, others, list: format!("{list}-{model}"), _copied: aged }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.volume.mount_point()
+    }
+
+    /// Nothing of it is in memory.
+    fn restart(&self) {
+        self.volume.remount().unwrap();
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(longrun_binary().unwrap());
+        command.arg("boot").args(words).arg("--list").arg(&self.list).arg("--root").arg(self.root());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> String {
+        let output = self.command(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr)
+    }
+
+    /// How long the disk is busy, in milliseconds of the model, while `act` is done with nothing in memory.
+    fn busy(&self, act: impl FnOnce()) -> f64 {
+        let disk = self.volume.disk().unwrap();
+        disk.set_modelled(false).unwrap();
+        self.restart();
+        disk.set_modelled(true).unwrap();
+        let before = disk.statistics().unwrap();
+        act();
+        self.settle();
+        let done = disk.statistics().unwrap().since(before);
+        disk.set_modelled(false).unwrap();
+        eprintln!("    {} requests, {} MiB", done.reads.requests, done.reads.bytes >> 20);
+        done.busy_nanos as f64 / 1e6
+    }
+
+    /// Waits until nothing is under way any more.
+    fn settle(&self) {
+        let disk = self.volume.disk().unwrap();
+        loop {
+            let counts = disk.statistics().unwrap().reads;
+            std::thread::sleep(Duration::from_millis(20));
+            let now = disk.statistics().unwrap().reads;
+            if now == counts && counts.requests == counts.modelled {
+                return;
+            }
+            if now == counts {
+                // Requests that came while the model was off are never modelled.
+                std::thread::sleep(Duration::from_millis(200));
+                if disk.statistics().unwrap().reads == counts {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Records `starts` starts that read `files`.
+    fn learn(&self, starts: u32, files: &[PathBuf]) -> Value {
+        self.volume.disk().unwrap().set_modelled(false).unwrap();
+        let mut last = Value::Null;
+        for _ in 0..starts {
+            self.restart();
+            let mut child = Recording::start(self.command(&["record", "--json", "--for", "1h"]));
+            read(files);
+            last = child.end();
+        }
+        last
+    }
+}
+
+/// A recording that runs.
+struct Recording(Child);
+
+impl Recording {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        assert!(said.contains("recording what is read"), "{said}");
+        Self(child)
+    }
+
+    fn end(&mut self) -> Value {
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap(),
+            rustix::process::Signal::INT,
+        )
+        .unwrap();
+        let mut text = String::new();
+        self.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(self.0.wait().unwrap().success());
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            collect(&entry.path(), files);
+        } else if kind.is_file() && (16384..2 << 20).contains(&entry.metadata().unwrap().len()) {
+            files.push(entry.path());
+        }
+    }
+}
+
+/// What a start does: one file after the other; of each first the beginning and the end, then the rest, not in order.
+fn read(files: &[PathBuf]) {
+    let mut random = fastrand::Rng::with_seed(3);
+    for path in files {
+        let file = File::open(path).unwrap();
+        let pieces = file.metadata().unwrap().len().div_ceil(PIECE);
+        let mut rest: Vec<u64> = (1..pieces.saturating_sub(1)).collect();
+        random.shuffle(&mut rest);
+        for nth in [0, pieces.saturating_sub(1)].into_iter().chain(rest) {
+            file.read_at(&mut [0; PIECE as usize], nth * PIECE).unwrap();
+        }
+    }
+}
+
+impl Drop for System {
+    /// Its notes for the recorder.
+    fn drop(&mut self) {
+        let notes = fs::read_dir("/run/longrun-boot").into_iter().flatten().flatten();
+        let own = |name: &str| name.strip_prefix(&self.list).is_some_and(|rest| rest.starts_with('.'));
+        notes
+            .filter(|note| note.file_name().to_str().is_some_and(own))
+            .for_each(|note| _ = fs::remove_file(note.path()));
+    }
+}
+
+#[test]
+fn loop_a_start_is_faster_when_it_is_read_ahead_and_never_much_slower() {
+    for (name, most) in [("hdd", 0.35), ("san", 0.65), ("cloud", 0.95), ("ssd", 1.05)] {
+        let system = System::on(name, "start");
+        let without = system.busy(|| read(&system.needed));
+        let learned = system.learn(1, &system.needed);
+        eprintln!("{learned}");
+        let with = system.busy(|| {
+            eprintln!("{}", system.run(&["preload"]));
+            read(&system.needed);
+        });
+        eprintln!("{name}: {without:.0} -> {with:.0} ms: {:.2}", with / without);
+        assert!(with <= most * without, "{name}: {with:.0} of {without:.0} ms");
+    }
+}
+
+#[test]
+fn loop_a_list_of_which_half_is_not_needed_any_more_costs_little() {
+    for (name, most) in [("hdd", 1.1), ("san", 1.15), ("ssd", 1.1)] {
+        let system = System::on(name, "stale");
+        let without = system.busy(|| read(&system.needed));
+        let unneeded = &system.others[..FILES];
+        let both: Vec<PathBuf> = system.needed.iter().zip(unneeded).flat_map(|(a, b)| [a, b]).cloned().collect();
+        system.learn(1, &both);
+        let with = system.busy(|| {
+            let mut preload = system.command(&["preload"]).spawn().unwrap();
+            read(&system.needed);
+            let busy = system.volume.disk().unwrap().statistics().unwrap().busy_nanos / 1_000_000;
+            preload.wait().unwrap();
+            let later = system.volume.disk().unwrap().statistics().unwrap().busy_nanos / 1_000_000;
+            eprintln!("of which {} after the start", later - busy);
+        });
+        eprintln!("stale {name}: {without:.0} -> {with:.0} ms: {:.2}", with / without);
+        assert!(with <= most * without, "{name}: {with:.0} of {without:.0} ms");
+    }
+}

@@ -233,6 +233,12 @@ pub struct OptimizeArgs {
     /// the volume itself are not in danger. Nothing else that is refused is permitted by this.
     #[arg(long)]
     pub spoil_shadow_copies: bool,
+    /// Place hot files where the disk reads faster, after everything else; by default where it pays
+    #[arg(long, value_enum)]
+    pub placement: Option<PlacementName>,
+    /// Take the counts of reads and the profile of the disk from this state directory
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/longrun", value_hint = ValueHint::DirPath)]
+    pub state: PathBuf,
     /// What the verdict may lead to at most; for jobs of the service.
     #[arg(skip)]
     pub at_most: Option<ModeName>,
@@ -261,6 +267,17 @@ impl Manner {
         let duty = self.max_duty.unwrap_or(Duty::ALL);
         Governor::new(device, self.pace.into()).at_most(duty).at_least(self.min_progress)
     }
+}
+
+/// What is done about hot files, by the names that the user types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlacementName {
+    /// Place them where that pays, at most 1 % of the used bytes a day, and say why where it does not
+    Auto,
+    /// Leave them where they are
+    Off,
+    /// Print what would be placed, and move nothing for it
+    Plan,
 }
 
 /// The modes, by the names that the user types.

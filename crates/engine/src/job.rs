@@ -5,10 +5,11 @@
 use crate::placed::{self, Expected, PlanError};
 use crate::relocated::{self, Picture, Relocated};
 use crate::{
-    CompactedDirectories, Leaked, Observer, PassError, Placed, Progress, Report, Scoped, Settings, VolumeError,
+    CompactedDirectories, Leaked, Observer, PassError, Placed, Progress, Report, Scope, Scoped, Settings, VolumeError,
     VolumeInfo,
 };
-use longrun_layout::{ExtentSet, FileId, VolumeLayout};
+use longrun_layout::{Bytes, ExtentSet, FileId, VolumeLayout};
+use longrun_planner::{Batch, Placement, ZonePlan, plan_zones};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -177,6 +178,43 @@ pub fn plan(scan: Scan, settings: &Settings, progress: &dyn Progress) -> Result<
     };
     let files = expected.most_improved.iter().filter_map(|of| planned.file(of.file).map(|file| file.id())).collect();
     Ok(Plan { expected, files, made })
+}
+
+/// Plans by heat for a scan, without blocks that cannot be obtained. `None` where no place can be chosen.
+#[must_use]
+pub fn plan_placement(scan: &mut Scan, placement: &Placement, settings: &Settings) -> Option<ZonePlan> {
+    match scan {
+        Scan::Placed { layout, unavailable } => {
+            let withheld = layout.withhold(unavailable);
+            let plan = plan_zones(layout, placement, settings.policy(layout, Bytes(0)).epoch);
+            layout.readmit(&withheld);
+            Some(plan)
+        }
+        Scan::Relocated(_) => None,
+    }
+}
+
+/// Carries out what was planned by heat for `scan`, the last one of `volume`, once. Answers with the last layout too.
+///
+/// # Errors
+/// As [`carry_out`].
+pub fn place(
+    volume: &mut Opened,
+    scan: Scan,
+    batches: Vec<Batch>,
+    begun: Instant,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<(Report, VolumeLayout), PassError> {
+    let info = volume.info();
+    let refused = |what: &str| VolumeError::Unsupported { path: info.target.clone(), what: what.into() };
+    match (volume, scan) {
+        (Opened::Placed(volume), Scan::Placed { layout, .. }) => {
+            let scoped = Scoped::new(layout, &Scope::Volume).map_err(|error| refused(&error.to_string()))?;
+            placed::carry_out_batches(&mut **volume, scoped, batches, begun, settings, observer)
+        }
+        _ => Err(refused("choosing the places of files").into()),
+    }
 }
 
 /// Carries out a plan that was made for the last scan of `volume`; then scans, plans and moves again while that is a gain. Time

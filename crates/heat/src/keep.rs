@@ -23,6 +23,10 @@ const LONGEST: usize = HEADER + MOST_FILES * RECORD + 4;
 /// The table of a volume that is gone is kept for so long: later it tells nothing.
 const KEPT: Duration = Duration::from_secs(180 * 24 * 3600);
 
+/// Days since 1970 (UTC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Day(pub u32);
+
 /// The tables in the state directory.
 #[derive(Clone, Debug)]
 pub struct Kept(PathBuf);
@@ -77,24 +81,50 @@ impl Kept {
     /// # Errors
     /// [`HeatError::Io`]; the older one stays then.
     pub fn keep(&self, id: &str, uuid: [u8; 16], table: &HeatTable) -> Result<u64, HeatError> {
-        let path = self.path(id);
-        let beside = path.with_extension("heat.new");
-        let failed = |source| HeatError::Io { path: path.clone(), act: "writing the table of reads", source };
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(failed)?;
         let bytes = table.to_bytes(uuid);
+        self.replace(&self.path(id), &bytes, "writing the table of reads")?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Replaces a file as a whole, durably.
+    fn replace(&self, path: &Path, bytes: &[u8], act: &'static str) -> Result<(), HeatError> {
+        let failed = |source| HeatError::Io { path: path.to_owned(), act, source };
+        let beside = path.with_added_extension("new");
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(failed)?;
         let write = || {
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-            file.write_all(&bytes)?;
+            file.write_all(bytes)?;
             file.sync_all()?;
-            fs::rename(&beside, &path)?;
+            fs::rename(&beside, path)?;
             File::open(&self.0)?.sync_all()
         };
         write().map_err(|error| {
             // The first error is the one that tells; what is left of the file does no harm.
             _ = fs::remove_file(&beside);
             failed(error)
-        })?;
-        Ok(bytes.len() as u64)
+        })
+    }
+
+    /// How much of the volume `id` was moved on `day` because of its heat. What cannot be read counts as nothing but on that day's first
+    /// write.
+    #[must_use]
+    pub fn moved_on(&self, id: &str, day: Day) -> u64 {
+        let text = fs::read_to_string(self.0.join(format!("{id}.moved"))).unwrap_or_default();
+        let mut words = text.split_whitespace().map(str::parse::<u64>);
+        match (words.next(), words.next()) {
+            (Some(Ok(on)), Some(Ok(bytes))) if on == u64::from(day.0) => bytes,
+            _ => 0,
+        }
+    }
+
+    /// Notes that so many bytes are going to be moved on `day`: before they are, so that no crash forgets them.
+    ///
+    /// # Errors
+    /// [`HeatError::Io`]; nothing may be moved then.
+    pub fn note_moved(&self, id: &str, day: Day, bytes: u64) -> Result<(), HeatError> {
+        let path = self.0.join(format!("{id}.moved"));
+        let all = self.moved_on(id, day).saturating_add(bytes);
+        self.replace(&path, format!("{} {all}\n", day.0).as_bytes(), "writing what was moved today")
     }
 
     /// Removes tables of volumes that were not there for half a year.
@@ -232,6 +262,18 @@ mod tests {
         assert_eq!(fs::read_dir(state.path().join("heat")).unwrap().count(), 1, "nothing is left beside it");
         fs::write(kept.path("a"), vec![0; LONGEST + 5]).unwrap();
         assert!(matches!(kept.find("a", UUID).unwrap(), Found::Damaged(_)));
+    }
+
+    #[test]
+    fn what_was_moved_counts_for_its_day() {
+        let state = tempfile::tempdir().unwrap();
+        let kept = Kept::within(state.path());
+        assert_eq!(kept.moved_on("a", Day(5)), 0);
+        kept.note_moved("a", Day(5), 100).unwrap();
+        kept.note_moved("a", Day(5), 11).unwrap();
+        assert_eq!((kept.moved_on("a", Day(5)), kept.moved_on("a", Day(6)), kept.moved_on("b", Day(5))), (111, 0, 0));
+        kept.note_moved("a", Day(6), 7).unwrap();
+        assert_eq!((kept.moved_on("a", Day(5)), kept.moved_on("a", Day(6))), (0, 7));
     }
 
     #[test]

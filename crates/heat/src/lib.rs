@@ -5,6 +5,7 @@
 //! half-life of seven days (pure); [`Kept`] keeps it in the state directory. Never reads a file's content or name, and never decides
 //! what is moved.
 
+mod disk_time;
 mod error;
 mod keep;
 mod placing;
@@ -12,8 +13,9 @@ mod rank;
 mod recorder;
 mod table;
 
+pub use disk_time::seconds_per_read;
 pub use error::HeatError;
-pub use keep::{Found, Kept};
+pub use keep::{Day, Found, Kept};
 pub use placing::{Below, Placing};
 pub use rank::{HotDirectory, HotFile, Ranking, density};
 pub use recorder::{Cost, Counted, Harvested, Recorder};

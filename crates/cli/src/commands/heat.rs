@@ -39,7 +39,7 @@ pub fn run(args: &HeatArgs) -> Result<(), Failure> {
 }
 
 /// The UUID of the mounted volume, which its counts are kept by.
-fn identity(target: &Target) -> Result<([u8; 16], FileSystem), Failure> {
+pub fn identity(target: &Target) -> Result<([u8; 16], FileSystem), Failure> {
     let refused = |why: &str| Failure::new(Status::Refused, format!("{}: {why}", target.given.display()));
     let mount = target.mount.as_ref().ok_or_else(|| refused("not mounted; reads are counted of mounted volumes"))?;
     let filesystem = FileSystem::from_name(&mount.filesystem)

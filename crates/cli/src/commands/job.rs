@@ -131,6 +131,8 @@ fn optimized(order: &Order, target: &Target, watch: &mut Watch) -> Result<End, F
         machine_is_off: false,
         spoil_shadow_copies: false,
         at_most: order.at_most_efficient.then_some(ModeName::Efficient),
+        placement: None,
+        state: order.state.clone().unwrap_or_default(),
         json: true,
     };
     let (output, end) = optimize::on_volume(&args, target, watch)?;

@@ -1,13 +1,16 @@
 //! `optimize`: reads the volume, plans, prints the plan, executes that plan, and reports the result.
 
+mod placing;
 mod scope;
 
+use self::placing::Choice;
 use super::disk::{Disk, Outcome};
 use crate::args::OptimizeArgs;
 use crate::exit::{Failure, Status};
 use crate::progress::{Unit, Watch};
 use crate::report::analysis::Analysis;
 use crate::report::nothing::NothingFigures;
+use crate::report::placing::Placed;
 use crate::report::optimization::{Optimization, Plan as Told, PlannedFile, ended};
 use crate::report::{print, print_json};
 use crate::survey::{Survey, findings};
@@ -55,11 +58,12 @@ pub(super) fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch)
     let settings = Settings { scope, budget: args.budget, deadline: args.deadline, ..Settings::default() };
     watch.govern(args.manner.governor(target.device_number));
     let job = Job { target, settings, asked, at_most: args.at_most.map(Mode::from), is_told: !args.json };
+    let placing = Choice::of(args, target);
     if args.dry_run {
-        let (before, plan) = job.foresee(watch)?;
-        return Ok((Output::DryRun(Box::new(DryRun { before, plan })), Ok(())));
+        let (before, plan, placement) = job.foresee(placing, watch)?;
+        return Ok((Output::DryRun(Box::new(DryRun { before, plan, placement })), Ok(())));
     }
-    let optimization = job.carry_out(watch)?;
+    let optimization = job.carry_out(placing, watch)?;
     if !args.json {
         let rounds = if args.explain { optimization.rounds() } else { String::new() };
         print(&(optimization.text() + &rounds))?;
@@ -75,12 +79,12 @@ pub(super) fn consolidate(
     is_told: bool,
     watch: &mut Watch,
 ) -> Result<Optimization, Failure> {
-    whole(target, deadline, is_told).carry_out(watch)
+    whole(target, deadline, is_told).carry_out(Choice::Silent, watch)
 }
 
 /// The plan of that. Changes nothing.
 pub(super) fn foresee_consolidation(target: &Target, is_told: bool, watch: &mut Watch) -> Result<Told, Failure> {
-    whole(target, None, is_told).foresee(watch).map(|(_, plan)| plan)
+    whole(target, None, is_told).foresee(Choice::Silent, watch).map(|(_, plan, _)| plan)
 }
 
 fn whole(target: &Target, deadline: Option<Duration>, is_told: bool) -> Job<'_> {
@@ -129,6 +133,8 @@ fn opening(before: &Analysis, plan: &Told) -> String {
 pub(super) struct DryRun {
     before: Analysis,
     pub(super) plan: Told,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placement: Option<Placed>,
 }
 
 /// The mode that the user asked for. For a file or a directory only its files are defragmented, because free space belongs to
@@ -173,21 +179,51 @@ struct Moved {
 
 impl Job<'_> {
     /// Plans, and does what was planned.
-    fn carry_out(&self, watch: &mut Watch) -> Result<Optimization, Failure> {
+    fn carry_out(&self, placing: Choice, watch: &mut Watch) -> Result<Optimization, Failure> {
         watch.refuse_stops()?;
         // The lock comes first, so that no other optimizer changes the volume that is planned for.
         let mut volume = longrun_volume::open(self.target)?;
         let (recovered, leaked) = (volume.was_interrupted(), volume.leaked());
-        let outcome = self.run(&mut volume, watch);
+        let outcome = self.run(&mut volume, watch).and_then(|moved| {
+            let placed = self.place(&mut volume, placing, &moved.report, watch)?;
+            Ok((moved, placed))
+        });
         drop(volume);
         watch.finish();
-        let Moved { before, plan, report, after, directories } = outcome?;
-        let optimization = Optimization::new(before, after, plan, &report, watch.loads());
+        let (Moved { before, plan, report, after, directories }, (placed, then)) = outcome?;
+        let optimization =
+            Optimization::new(before, after, plan, &report, watch.loads()).with_placement(placed, then);
         Ok(optimization.after_completion(recovered).with_leaked(leaked).with_directories(&directories))
     }
 
+    /// Places hot files, when everything else is done; the volume after that, and how much was moved.
+    fn place(
+        &self,
+        volume: &mut Opened,
+        placing: Choice,
+        report: &Report,
+        watch: &mut Watch,
+    ) -> Result<(Option<Placed>, Option<(Analysis, u64)>), Failure> {
+        let mut placer = match placing {
+            Choice::Silent => return Ok((None, None)),
+            Choice::No(why) => {
+                if self.is_told {
+                    print(&why.text())?;
+                }
+                return Ok((Some(why), None));
+            }
+            Choice::Yes(_) if report.stop.is_some() => return Ok((None, None)),
+            Choice::Yes(placer) => placer,
+        };
+        let (placed, done) = placer.place(volume, &self.settings, report.bytes_moved, self.is_told, watch)?;
+        let Some((report, layout)) = done else { return Ok((Some(placed), None)) };
+        let (read, progress) = (Instant::now(), ScanProgress::new(watch, 0).to_the_end());
+        let after = self.analysis(&layout, read, |files| volume.names(&layout, files, &progress))?;
+        Ok((Some(placed), Some((after, report.bytes_moved.0))))
+    }
+
     /// Analyzes the volume and plans as a run would. Changes nothing.
-    fn foresee(&self, watch: &mut Watch) -> Result<(Analysis, Told), Failure> {
+    fn foresee(&self, placing: Choice, watch: &mut Watch) -> Result<(Analysis, Told, Option<Placed>), Failure> {
         watch.phase("reading the volume", Unit::Steps);
         let survey = Survey::read(self.target, &ScanProgress::new(watch, 0))?;
         if let Some(what) = survey.refusal() {
@@ -196,7 +232,13 @@ impl Job<'_> {
         watch.phase("planning", Unit::Steps);
         let progress = ScanProgress::new(watch, 0);
         let before = Analysis::new(&survey.findings(WORST_SHOWN, &progress)?);
-        let (scan, names) = survey.into_scan();
+        let (mut scan, names) = survey.into_scan();
+        // As the volume is now: after a pass it would be another plan.
+        let placed = match placing {
+            Choice::Silent => None,
+            Choice::No(why) => Some(why),
+            Choice::Yes(mut placer) => Some(placer.foresee(&mut scan, &self.settings)),
+        };
         let told = match self.settings(&before, &scan)? {
             Some(settings) => {
                 let plan = self.plan(scan, &settings, &progress)?;
@@ -206,7 +248,10 @@ impl Job<'_> {
         };
         watch.finish();
         self.tell(&before, &told)?;
-        Ok((before, told))
+        if let Some(placed) = placed.as_ref().filter(|_| self.is_told) {
+            print(&placed.text())?;
+        }
+        Ok((before, told, placed))
     }
 
     fn run(&self, volume: &mut Opened, watch: &mut Watch) -> Result<Moved, Failure> {

@@ -3,6 +3,7 @@
 use super::analysis::Analysis;
 use super::directories::DirectoriesFigures;
 use super::json_name;
+use super::placing::Placed;
 use super::leaked::LeakedFigures;
 use super::nothing::{NothingFigures, mode_name};
 use super::reasons::{why, word};
@@ -194,6 +195,9 @@ pub struct Optimization {
     /// Directories that were rewritten in fewer blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     compacted_directories: Option<DirectoriesFigures>,
+    /// What was placed by heat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placement: Option<Placed>,
     #[serde(skip)]
     figures: (Fragmentation, Fragmentation),
 }
@@ -232,6 +236,7 @@ impl Optimization {
             recovered: false,
             leaked: None,
             compacted_directories: None,
+            placement: None,
             figures: (report.before.clone(), report.after.clone()),
         }
     }
@@ -251,6 +256,12 @@ impl Optimization {
         Self { compacted_directories: DirectoriesFigures::new(done), ..self }
     }
 
+    /// The same with what came of placing by heat, and the volume after that.
+    pub fn with_placement(self, placement: Option<Placed>, after: Option<(Analysis, u64)>) -> Self {
+        let (after, moved) = after.unwrap_or((self.after, 0));
+        Self { placement, after, bytes_moved: self.bytes_moved + moved, ..self }
+    }
+
     /// The result for people. After an empty plan there is none: nothing changed, and the plan has said why.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -262,6 +273,7 @@ impl Optimization {
         if self.plan.nothing.is_none() || self.moves > 0 {
             self.tell_changes(&mut text);
         }
+        text.push_str(&self.placement.as_ref().map(Placed::result).unwrap_or_default());
         text.push_str(&self.governor.as_ref().map(pauses).unwrap_or_default());
         if !self.skipped.is_empty() {
             text.push_str("Not moved:\n");

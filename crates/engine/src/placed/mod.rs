@@ -57,6 +57,33 @@ pub fn carry_out(
     rounds::run(volume, layout, Pacer::since(begun, settings, observer), settings, &plans)
 }
 
+/// Carries out `batches` that were made for what is planned for in `layout`, the last scan of the volume, once: no other plan follows.
+/// Answers with the last layout too.
+///
+/// # Errors
+/// As [`optimize`].
+pub fn carry_out_batches(
+    volume: &mut dyn Placed,
+    layout: Scoped,
+    batches: Vec<Batch>,
+    begun: Instant,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<(Report, VolumeLayout), PassError> {
+    let once = Settings { rounds: 1, ..settings.clone() };
+    let plans = Once(RefCell::new(Some(batches)));
+    rounds::run(volume, layout, Pacer::since(begun, &once, observer), &once, &plans)
+}
+
+/// A plan that is there already, and nothing after it.
+struct Once(RefCell<Option<Vec<Batch>>>);
+
+impl PlanSource for Once {
+    fn plan<'l>(&self, _layout: &'l VolumeLayout, _policy: Policy) -> Box<dyn Iterator<Item = Batch> + Send + 'l> {
+        Box::new(self.0.take().unwrap_or_default().into_iter())
+    }
+}
+
 /// A source of plans: the planner, or in tests any plan that a test needs.
 pub trait PlanSource {
     /// The batches for a layout.

@@ -265,6 +265,7 @@ impl Hub {
             max_duty: chosen.max_duty.clone().unwrap_or_else(|| settings.max_duty.to_string()),
             min_progress: chosen.min_progress.clone().unwrap_or_else(|| settings.min_progress.to_string()),
             memory: job_memory().map(|most| most.0),
+            state: Some(self.config().service.state_directory.clone()),
         }
     }
 

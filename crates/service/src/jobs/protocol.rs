@@ -37,6 +37,9 @@ pub struct Order {
     pub min_progress: String,
     /// The most memory that it may hold, in bytes; none is no bound.
     pub memory: Option<u64>,
+    /// The state directory, with the counts of reads and the profiles of disks.
+    #[serde(default)]
+    pub state: Option<PathBuf>,
 }
 
 /// A message of the process.

@@ -1,0 +1,185 @@
+//! Placing by heat, at the end of `optimize`: hot files go to where the disk reads faster, within a day's allowance.
+//!
+//! Owns whether that is done, and what it may cost. What goes where the planner decides, and how it is moved the engine.
+
+use crate::args::{OptimizeArgs, PlacementName};
+use crate::commands::heat::{below, identity};
+use crate::exit::Failure;
+use crate::progress::{Unit, Watch};
+use crate::report::placing::{Expected, Placed};
+use crate::report::print;
+use jiff::Timestamp;
+use longrun_boot::{Names, Root, Store};
+use longrun_engine::{Opened, Report, Scan, ScanProgress, Settings};
+use longrun_heat::{Day, Found, HeatTable, Kept, Minute, Placing, seconds_per_read};
+use longrun_layout::{Blocks, Bytes, FileId, VolumeLayout};
+use longrun_planner::{FastEnd, FileUse, Placement, ZonePlan};
+use longrun_profile::{Fastest, Kept as Profiles, Profile, identity_of, members};
+use longrun_sys::format_uuid;
+use longrun_volume::Target;
+use longrun_volume::target::Subject;
+use std::path::Path;
+use std::time::Instant;
+
+/// Of what is used this part may be moved a day because of its heat.
+const A_DAY: u64 = 100;
+/// So many reads must have been counted.
+const LEAST_READS: f64 = 1000.0;
+
+/// Everything that placing needs.
+pub(super) struct Placer {
+    table: HeatTable,
+    now: Minute,
+    profile: Profile,
+    placement: Placement,
+    kept: Kept,
+    id: String,
+    today: Day,
+    only_plan: bool,
+}
+
+/// Whether files are placed.
+pub(super) enum Choice {
+    /// Not asked for, and nothing to say.
+    Silent,
+    /// It was asked for, and does not pay or cannot be done: why.
+    No(Placed),
+    /// It pays here.
+    Yes(Box<Placer>),
+}
+
+impl Choice {
+    /// For a volume. What goes wrong here is a reason not to place files, not to fail.
+    pub(super) fn of(args: &OptimizeArgs, target: &Target) -> Self {
+        let asked = args.placement;
+        let is_volume = target.subject == Subject::Volume && target.mount.is_some();
+        if asked == Some(PlacementName::Off) || (!is_volume && asked.is_none()) {
+            return Self::Silent;
+        }
+        match Placer::of(args, target) {
+            Ok(placer) => Self::Yes(Box::new(placer)),
+            Err(why) if asked.is_some() => Self::No(Placed::refused(why)),
+            Err(_) => Self::Silent,
+        }
+    }
+}
+
+impl Placer {
+    fn of(args: &OptimizeArgs, target: &Target) -> Result<Self, String> {
+        let told = |failure: Failure| failure.to_string();
+        let (uuid, _) = identity(target).map_err(told)?;
+        let filesystem = longrun_volume::file_system_name(target);
+        let below = below(target.device_number, &args.state).map_err(told)?;
+        let placing = Placing::on(&filesystem, &below);
+        let given = target.given.display().to_string();
+        let fastest = placing.fastest().ok_or_else(|| placing.sentence(&given, &filesystem, &below))?;
+        let (kept, id) = (Kept::within(&args.state), format_uuid(&uuid));
+        let table = match kept.find(&id, uuid).map_err(|error| error.to_string())? {
+            Found::Table(table) => table,
+            Found::Nothing => {
+                return Err("no reads were counted yet: the service counts them while it runs (heat)".to_owned());
+            }
+            Found::Damaged(what) => return Err(format!("the table of reads cannot be used: {what}")),
+        };
+        let (second, today) = (Timestamp::now().as_second(), Timestamp::now().as_second() / 86_400);
+        let now = Minute(u32::try_from(second / 60).unwrap_or_default()).max(table.updated());
+        if table.totals(now).reads < LEAST_READS {
+            return Err("too few reads were counted to tell hot files from others".to_owned());
+        }
+        let profile = profile(target, &args.state).ok_or("the disk was not measured")?;
+        let uses = table
+            .files(now)
+            .map(|(file, heat)| (file, FileUse { reads: heat.reads.into(), changes: heat.changes.into() }))
+            .collect();
+        let fast = if fastest == Fastest::Beginning { FastEnd::Beginning } else { FastEnd::End };
+        let placement = Placement { uses, boot: boot(&args.state, uuid), fast, budget: Blocks(0) };
+        let today = Day(u32::try_from(today).unwrap_or_default());
+        let only_plan = args.placement == Some(PlacementName::Plan);
+        Ok(Self { table, now, profile, placement, kept, id, today, only_plan })
+    }
+
+    /// Plans for the last scan of a volume, of which `left` bytes may be moved by this run.
+    fn plan(&mut self, scan: &mut Scan, settings: &Settings, left: Option<Bytes>) -> Option<(ZonePlan, Placed)> {
+        let layout = scan.layout();
+        let size = u64::from(layout.block_size().bytes());
+        let allowed = layout.fragmentation().used_bytes.0 / A_DAY;
+        let today = allowed.saturating_sub(self.kept.moved_on(&self.id, self.today));
+        let most = left.map_or(today, |left| left.0.min(today));
+        self.placement.budget = Blocks(most / size);
+        let before = self.seconds(layout);
+        let plan = longrun_engine::plan_placement(scan, &self.placement, settings)?;
+        let moves = plan.batches.iter().flat_map(longrun_planner::Batch::moves).map(|planned| planned.step);
+        let after = longrun_layout::apply_moves(scan.layout(), moves).ok().and_then(|after| self.seconds(&after));
+        let placed = Placed {
+            files: plan.placed,
+            bytes: Bytes(plan.moved.0 * size),
+            allowed_today: Bytes(today),
+            without_partner: plan.without_partner,
+            over_budget: plan.over_budget,
+            expected: before.zip(after).map(|(before, after)| Expected { before, after }),
+            ..Placed::default()
+        };
+        Some((plan, placed))
+    }
+
+    /// What would be placed. Changes nothing.
+    pub(super) fn foresee(&mut self, scan: &mut Scan, settings: &Settings) -> Placed {
+        match self.plan(scan, settings, settings.budget) {
+            Some((_, placed)) => Placed { only_planned: true, ..placed },
+            None => Placed::refused(NO_PLACES.to_owned()),
+        }
+    }
+
+    /// Places hot files of a volume of which this run has moved `moved` before.
+    pub(super) fn place(
+        &mut self,
+        volume: &mut Opened,
+        settings: &Settings,
+        moved: Bytes,
+        is_told: bool,
+        watch: &mut Watch,
+    ) -> Result<(Placed, Option<(Report, VolumeLayout)>), Failure> {
+        let begun = Instant::now();
+        watch.phase("planning by heat", Unit::Steps);
+        let mut scan = volume.scan(&ScanProgress::new(watch, 0))?;
+        let left = settings.budget.map(|budget| budget.saturating_sub(moved));
+        let Some((plan, mut placed)) = self.plan(&mut scan, settings, left) else {
+            return Ok((Placed::refused(NO_PLACES.to_owned()), None));
+        };
+        placed.only_planned = self.only_plan;
+        if is_told {
+            watch.finish();
+            print(&placed.text())?;
+        }
+        if self.only_plan || plan.batches.is_empty() {
+            return Ok((placed, None));
+        }
+        // What is moved counts for today even if this run does not live to see the end of it.
+        self.kept.note_moved(&self.id, self.today, placed.bytes.0)?;
+        let settings = Settings { budget: None, ..settings.clone() };
+        let (report, layout) = longrun_engine::place(volume, scan, plan.batches, begun, &settings, watch)?;
+        placed.moved = Some(report.bytes_moved);
+        placed.reached = self.seconds(&layout);
+        Ok((placed, Some((report, layout))))
+    }
+
+    fn seconds(&self, layout: &VolumeLayout) -> Option<f64> {
+        seconds_per_read(layout, &self.table, self.now, &self.profile)
+    }
+}
+
+const NO_PLACES: &str = "not done: on this volume no place can be chosen";
+
+/// The kept profile of the one device.
+fn profile(target: &Target, state: &Path) -> Option<Profile> {
+    let members = members(target.device_number?);
+    let identity = identity_of(members.first()?)?;
+    Profiles::within(state).find(&identity, Timestamp::now()).ok().flatten()
+}
+
+/// What is read at boot, in the order of its first use, when that lies on this volume.
+fn boot(state: &Path, uuid: [u8; 16]) -> Vec<FileId> {
+    let list = Root::open(Path::new("/")).ok().and_then(|root| Store::find(&root, state).ok().flatten());
+    let list = list.and_then(|store| store.list(&Names::boot()).ok().flatten());
+    list.filter(|list| list.uuid == uuid).map(|list| list.files()).unwrap_or_default()
+}

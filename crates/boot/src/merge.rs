@@ -71,7 +71,9 @@ fn overlaid<'a>(old: &'a [Part], new: &'a [Part]) -> Vec<Piece<'a>> {
                 };
                 match here.cmp(&there) {
                     std::cmp::Ordering::Less => Piece { start: here.1, end: until(a, there), old: Some(a), new: None },
-                    std::cmp::Ordering::Greater => Piece { start: there.1, end: until(b, here), old: None, new: Some(b) },
+                    std::cmp::Ordering::Greater => {
+                        Piece { start: there.1, end: until(b, here), old: None, new: Some(b) }
+                    }
                     std::cmp::Ordering::Equal => {
                         Piece { start: here.1, end: a.end().min(b.end()), old: Some(a), new: Some(b) }
                     }

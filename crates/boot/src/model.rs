@@ -180,7 +180,8 @@ const fn first_of(place: Place, rank: u32) -> u32 {
 /// Bytes of files, and of metadata.
 pub(crate) fn sums(parts: &[Part]) -> (Bytes, Bytes) {
     let of = |device: bool| {
-        let lengths = parts.iter().filter(|part| (part.place == Place::Device) == device).map(|part| part.range.length.0);
+        let lengths =
+            parts.iter().filter(|part| (part.place == Place::Device) == device).map(|part| part.range.length.0);
         Bytes(lengths.fold(0, u64::saturating_add))
     };
     (of(false), of(true))

@@ -54,8 +54,7 @@ pub struct Swept {
 /// Reads a plan ahead.
 pub fn sweep(plan: &Plan, ahead: &mut impl Ahead) -> Swept {
     let deadline = plan.deadline();
-    let mut swept =
-        Swept { data: Bytes(0), metadata: Bytes(0), files: 0, gone: 0, seconds: 0.0, end: End::Complete };
+    let mut swept = Swept { data: Bytes(0), metadata: Bytes(0), files: 0, gone: 0, seconds: 0.0, end: End::Complete };
     if !all(plan, ahead, deadline, &mut swept) {
         swept.end = End::Late;
     }
@@ -154,8 +153,12 @@ mod tests {
     fn plan() -> Plan {
         let file = |inode| Place::File(FileId { inode: InodeNumber(inode), generation: 1 });
         let part = |place, start, end| Part { place, range: range(start, end), first: 0, seen: Seen::NOW };
-        let parts =
-            vec![part(Place::Device, 4096, 16384), part(file(9), 0, 12288), part(file(3), 0, 4096), part(file(9), 65536, 69632)];
+        let parts = vec![
+            part(Place::Device, 4096, 16384),
+            part(file(9), 0, 12288),
+            part(file(3), 0, 4096),
+            part(file(9), 65536, 69632),
+        ];
         Plan { uuid: [0; 16], expected: Duration::from_secs(1), parts }
     }
 
@@ -167,10 +170,21 @@ mod tests {
     #[test]
     fn it_reads_in_steps_and_opens_in_the_order_of_inodes() {
         let (swept, calls) = run(0, None);
-        let expected =
-            ["M 4096+8192", "M 12288+4096", "O 3", "O 9", "D 9 0+8192", "D 9 8192+4096", "D 3 0+4096", "D 9 65536+4096"];
+        let expected = [
+            "M 4096+8192",
+            "M 12288+4096",
+            "O 3",
+            "O 9",
+            "D 9 0+8192",
+            "D 9 8192+4096",
+            "D 3 0+4096",
+            "D 9 65536+4096",
+        ];
         assert_eq!(calls, expected);
-        assert_eq!((swept.metadata, swept.data, swept.files, swept.end), (Bytes(12288), Bytes(20480), 2, End::Complete));
+        assert_eq!(
+            (swept.metadata, swept.data, swept.files, swept.end),
+            (Bytes(12288), Bytes(20480), 2, End::Complete)
+        );
     }
 
     #[test]

@@ -103,7 +103,8 @@ fn parse(kind: &'static str, name: &str, text: &str) -> Result<([u8; 16], u64, V
     let wrong = Damage::Header { kind };
     let rest = text.strip_prefix(&format!("{kind} {VERSION} checksum=")).ok_or(wrong.clone())?;
     let (written, body) = rest.split_once(' ').ok_or(wrong.clone())?;
-    let written = Some(written).filter(|digits| digits.len() == 8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    let written =
+        Some(written).filter(|digits| digits.len() == 8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
     let written = written.ok_or(wrong.clone())?;
     let found = crc32c::crc32c(body.as_bytes());
     if found != written {
@@ -231,8 +232,19 @@ mod tests {
     #[test]
     fn sizes_and_numbers_that_no_volume_has_are_refused() {
         for line in [
-            "M 0 0 1", "M 1 4096 1", "M 0 4096", "M 0 4096 256", "M -4096 4096 1", "M 0 4096 1 ", "M  0 4096 1", "D 1 1 0 4096 0",
-            "D 1 4294967296 0 4096 0 1", "D 1 1 18446744073709547520 8192 0 1", "D 1 1 0 1152921504606851072 0 1", "X 0 4096 1", "M 00 4096 1",
+            "M 0 0 1",
+            "M 1 4096 1",
+            "M 0 4096",
+            "M 0 4096 256",
+            "M -4096 4096 1",
+            "M 0 4096 1 ",
+            "M  0 4096 1",
+            "D 1 1 0 4096 0",
+            "D 1 4294967296 0 4096 0 1",
+            "D 1 1 18446744073709547520 8192 0 1",
+            "D 1 1 0 1152921504606851072 0 1",
+            "X 0 4096 1",
+            "M 00 4096 1",
         ] {
             assert_eq!(part(line), None, "{line}");
         }

@@ -6,8 +6,8 @@ use crate::sweep::Ahead;
 use crate::system::Root;
 use longrun_layout::{Bytes, FileId};
 use longrun_sys::{
-    ByteRange, DeviceNumber, Errno, FileSystem, Mapping, OFlags, for_each_extent, open_by_id, open_xfs_by_id, read_ahead,
-    superblock_of,
+    ByteRange, DeviceNumber, Errno, FileSystem, Mapping, OFlags, for_each_extent, open_by_id, open_xfs_by_id,
+    read_ahead, superblock_of,
 };
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -73,9 +73,9 @@ impl Volume {
         let device = directory.metadata().map_err(failed("looking at the volume"))?.dev();
         let device = DeviceNumber::from_stat(device);
         let place = format!("/sys/dev/block/{device}");
-        let name = root.kernels(&format!("{place}/uevent")).and_then(|text| {
-            text.lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned)
-        });
+        let name = root
+            .kernels(&format!("{place}/uevent"))
+            .and_then(|text| text.lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned));
         let path = name.map_or_else(|| format!("/dev/block/{device}"), |name| format!("/dev/{name}"));
         let block = root.open_kernels(&path).map_err(failed("opening the device"))?;
         let superblock = superblock_of(&block, filesystem).map_err(failed("reading the superblock"))?;
@@ -84,12 +84,13 @@ impl Volume {
             names.iter().find_map(|name| root.kernels(&format!("{place}/{name}"))?.parse::<u64>().ok())
         };
         // A partition has the queue of its disk.
-        let step = [&["bdi/read_ahead_kb", "../bdi/read_ahead_kb"][..], &["queue/max_sectors_kb", "../queue/max_sectors_kb"]]
-            .into_iter()
-            .filter_map(kibibytes)
-            .max()
-            .unwrap_or(0)
-            .saturating_mul(1024);
+        let step =
+            [&["bdi/read_ahead_kb", "../bdi/read_ahead_kb"][..], &["queue/max_sectors_kb", "../queue/max_sectors_kb"]]
+                .into_iter()
+                .filter_map(kibibytes)
+                .max()
+                .unwrap_or(0)
+                .saturating_mul(1024);
         let step = Bytes(step.clamp(SMALLEST_STEP, LARGEST_STEP) / 4096 * 4096);
         Ok(Self { filesystem, device, uuid, directory, block, step, begun: Instant::now(), open: BTreeMap::new() })
     }

@@ -101,7 +101,10 @@ impl System {
     /// Which of the files are in memory whole.
     fn in_memory(&self, files: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let is_whole = |nth: &u64| {
-            let output = Command::new("fincore").args(["--bytes", "--noheadings", "--output", "RES"]).arg(self.file(*nth)).output();
+            let output = Command::new("fincore")
+                .args(["--bytes", "--noheadings", "--output", "RES"])
+                .arg(self.file(*nth))
+                .output();
             String::from_utf8(output.unwrap().stdout).unwrap().trim().parse::<u64>().unwrap() >= FILE
         };
         files.into_iter().filter(is_whole).collect()
@@ -112,7 +115,9 @@ impl Drop for System {
     fn drop(&mut self) {
         let notes = fs::read_dir("/run/longrun-boot").into_iter().flatten().flatten();
         let own = |name: &str| name.strip_prefix(self.list).is_some_and(|rest| rest.starts_with('.'));
-        notes.filter(|note| note.file_name().to_str().is_some_and(own)).for_each(|note| _ = fs::remove_file(note.path()));
+        notes
+            .filter(|note| note.file_name().to_str().is_some_and(own))
+            .for_each(|note| _ = fs::remove_file(note.path()));
     }
 }
 
@@ -159,7 +164,8 @@ fn loop_a_large_file_is_read_ahead_whole_although_the_kernel_cuts_calls_short() 
     assert!(said.contains("9.00 MiB of files"), "{said}");
     // The last of them may be under way.
     let whole = || {
-        let output = Command::new("fincore").args(["--bytes", "--noheadings", "--output", "RES"]).arg(&path).output().unwrap();
+        let output =
+            Command::new("fincore").args(["--bytes", "--noheadings", "--output", "RES"]).arg(&path).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim() == (9 << 20).to_string()
     };
     let begun = Instant::now();
@@ -217,7 +223,11 @@ fn loop_a_start_is_learned_and_read_ahead_and_its_list_is_taken_to_a_copy_of_the
     // A copy with another UUID.
     system.volume.unmount().unwrap();
     let checked = Command::new("e2fsck").args(["-f", "-y"]).arg(system.volume.device()).output().unwrap();
-    assert!(checked.status.success(), "tune2fs wants a volume that was checked: {}", String::from_utf8_lossy(&checked.stdout));
+    assert!(
+        checked.status.success(),
+        "tune2fs wants a volume that was checked: {}",
+        String::from_utf8_lossy(&checked.stdout)
+    );
     let new = Command::new("tune2fs").args(["-f", "-U", "random"]).arg(system.volume.device()).output().unwrap();
     assert!(new.status.success(), "{new:?}");
     system.volume.mount().unwrap();
@@ -283,7 +293,8 @@ fn loop_from_an_initramfs_everything_is_found_from_the_directory_that_is_open() 
     system.start(false, 0..20);
     system.volume.remount().unwrap();
     let root = File::open(system.volume.mount_point()).unwrap();
-    let output = Command::new(LONGRUN).args(["boot", "preload", "--root-on-stdin", "--list", system.list]).stdin(root).output();
+    let output =
+        Command::new(LONGRUN).args(["boot", "preload", "--root-on-stdin", "--list", system.list]).stdin(root).output();
     check(&output.unwrap(), 0, "0 files are gone");
     let output = Command::new(LONGRUN).args(["boot", "preload", "--root-on-stdin"]).stdin(Stdio::null()).output();
     check(&output.unwrap(), 0, "nothing is read ahead");
@@ -296,7 +307,20 @@ fn loop_a_full_run_or_a_full_volume_fails_nothing_and_leaves_what_was_there() {
     // In a mount namespace of its own, where /run has no room.
     let script = "mount -t tmpfs -o size=4k,nr_inodes=1 none /run && exec \"$@\"";
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh", LONGRUN, "boot", "preload", "--list", system.list]);
+    command.args([
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        LONGRUN,
+        "boot",
+        "preload",
+        "--list",
+        system.list,
+    ]);
     let output = command.arg("--root").arg(system.volume.mount_point()).output().unwrap();
     check(&output, 0, "0 files are gone");
 
@@ -317,7 +341,10 @@ fn loop_a_full_run_or_a_full_volume_fails_nothing_and_leaves_what_was_there() {
         assert_eq!(fs::read(system.boot("list")).unwrap(), list, "as before");
     }
     let left = fs::read_dir(system.at("var/lib/longrun/boot")).unwrap().flatten();
-    assert!(left.map(|entry| entry.file_name()).all(|name| !name.to_string_lossy().starts_with('.')), "nothing half written");
+    assert!(
+        left.map(|entry| entry.file_name()).all(|name| !name.to_string_lossy().starts_with('.')),
+        "nothing half written"
+    );
 }
 
 #[test]
@@ -326,7 +353,13 @@ fn loop_a_recorder_that_is_killed_leaves_the_list_and_nothing_in_the_kernel() {
     system.start(false, 0..20);
     let list = fs::read(system.boot("list")).unwrap();
     for wait in [0, 5, 20, 60, 150, 400] {
-        let mut child = system.listed("record").args(["--for", "200ms"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = system
+            .listed("record")
+            .args(["--for", "200ms"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         std::thread::sleep(Duration::from_millis(wait));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -347,7 +380,11 @@ fn what_is_enabled_is_disabled_again_and_files_of_others_stay() {
     for directory in ["etc/initramfs-tools/hooks", "usr/lib/dracut/modules.d", "var/lib"] {
         fs::create_dir_all(at(directory)).unwrap();
     }
-    let run = |words: &[&str]| longrun(words.iter().map(|word| (*word).to_owned()).chain(["--root".into(), root.path().to_str().unwrap().into()]));
+    let run = |words: &[&str]| {
+        longrun(
+            words.iter().map(|word| (*word).to_owned()).chain(["--root".into(), root.path().to_str().unwrap().into()]),
+        )
+    };
     let told = check(&run(&["boot", "enable"]), 0, "");
     assert!(told.contains("update-initramfs -u") && told.contains("dracut --force"), "{told}");
     for unit in ["longrun-boot-preload.service", "longrun-boot-record.service"] {

@@ -5,9 +5,9 @@
 
 mod common;
 
+use longrun_ageing::Recipe;
 use longrun_lab::disk::DiskModel;
 use longrun_lab::{LoopVolume, VolumeSpec, longrun_binary};
-use longrun_ageing::Recipe;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -188,7 +188,9 @@ impl Drop for System {
     fn drop(&mut self) {
         let notes = fs::read_dir("/run/longrun-boot").into_iter().flatten().flatten();
         let own = |name: &str| name.strip_prefix(&self.list).is_some_and(|rest| rest.starts_with('.'));
-        notes.filter(|note| note.file_name().to_str().is_some_and(own)).for_each(|note| _ = fs::remove_file(note.path()));
+        notes
+            .filter(|note| note.file_name().to_str().is_some_and(own))
+            .for_each(|note| _ = fs::remove_file(note.path()));
     }
 }
 

@@ -97,7 +97,8 @@ pub fn enable(args: &InstallArgs) -> Result<(), Failure> {
             }
             done += "the next boot is recorded, and read ahead as soon as something is known of it\n";
             for (_, command) in REMAKE.iter().filter(|(needs, _)| at.join(needs).is_dir()) {
-                done += &format!("`{command}` lets it begin in the initramfs; without, it begins with the first units\n");
+                done +=
+                    &format!("`{command}` lets it begin in the initramfs; without, it begins with the first units\n");
             }
             Names::boot()
         }
@@ -167,13 +168,17 @@ fn switch_on(args: &InstallArgs, root: &Root, names: &Names) -> Result<(), Failu
 
 /// The text with the path of this program.
 fn with_program(text: &str) -> Result<String, Failure> {
-    let program = std::env::current_exe().map_err(|error| Failure::io(Path::new(PROGRAM), "finding this program", &error))?;
+    let program =
+        std::env::current_exe().map_err(|error| Failure::io(Path::new(PROGRAM), "finding this program", &error))?;
     let plain = |path: &str| path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte));
     match program.to_str().filter(|path| plain(path)) {
         Some(path) => Ok(text.replace(PROGRAM, path)),
         None => Err(Failure::new(
             Status::Refused,
-            format!("{}: the path of this program has characters that units cannot have; install it elsewhere", program.display()),
+            format!(
+                "{}: the path of this program has characters that units cannot have; install it elsewhere",
+                program.display()
+            ),
         )),
     }
 }
@@ -181,9 +186,12 @@ fn with_program(text: &str) -> Result<String, Failure> {
 /// The directory of the volume, as a unit names it.
 fn volume_in_unit(args: &InstallArgs) -> Result<String, Failure> {
     let volume = args.place.volume.clone().unwrap_or_else(|| PathBuf::from("/"));
-    let plain = |path: &str| path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+@:".contains(&byte));
+    let plain = |path: &str| {
+        path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+@:".contains(&byte))
+    };
     volume.to_str().filter(|path| plain(path)).map(str::to_owned).ok_or_else(|| {
-        let text = format!("{}: name the volume by an absolute path of letters, digits and / . _ - + @ :", volume.display());
+        let text =
+            format!("{}: name the volume by an absolute path of letters, digits and / . _ - + @ :", volume.display());
         Failure::new(Status::Usage, text)
     })
 }

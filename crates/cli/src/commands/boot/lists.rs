@@ -26,7 +26,8 @@ pub fn status(args: &StatusArgs) -> Result<(), Failure> {
     if args.json {
         return print_json(&lists);
     }
-    let forbidden = if root.forbids() { "the kernel's command line says longrun.preload=0: nothing is read ahead\n" } else { "" };
+    let forbidden =
+        if root.forbids() { "the kernel's command line says longrun.preload=0: nothing is read ahead\n" } else { "" };
     let known: String = lists.iter().map(Listed::text).collect();
     let nothing = known.is_empty() && troubles.is_empty();
     let nothing = if nothing { "nothing is recorded yet; longrun boot enable begins with the next boot\n" } else { "" };

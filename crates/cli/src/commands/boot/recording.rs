@@ -8,7 +8,7 @@ use crate::report::boot::Report;
 use crate::report::{print, print_json};
 use crate::signals;
 use crate::text::printable_path;
-use longrun_boot::{Leave, Learned, Names, Recorded, Recorder, Root, Store, Volume, learn as keep, take_outcome};
+use longrun_boot::{Learned, Leave, Names, Recorded, Recorder, Root, Store, Volume, learn as keep, take_outcome};
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -79,7 +79,9 @@ fn from_initramfs(place: &Place, root: &Root, names: &Names) -> Result<Session, 
         }
         thread::sleep(EACH);
     }
-    session.filter(|_| entered).ok_or_else(|| Failure::new(Status::Failed, "the system did not start; nothing was recorded"))
+    session
+        .filter(|_| entered)
+        .ok_or_else(|| Failure::new(Status::Failed, "the system did not start; nothing was recorded"))
 }
 
 /// Records the start of an application.
@@ -131,9 +133,7 @@ fn start(command: &mut Command, session: &Session, ended: &Receiver<()>) -> Resu
     })?;
     match done {
         Some(Ok(status)) if status.success() => Ok(()),
-        Some(Ok(status)) => {
-            Err(Failure::new(Status::Failed, format!("{shown}: {status}; nothing of it is kept")))
-        }
+        Some(Ok(status)) => Err(Failure::new(Status::Failed, format!("{shown}: {status}; nothing of it is kept"))),
         Some(Err(error)) => Err(failed(error)),
         None => Err(Failure::new(Status::Interrupted, "interrupted; nothing of it is kept")),
     }

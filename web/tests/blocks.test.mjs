@@ -66,7 +66,7 @@ for (const filesystem of FILESYSTEMS) {
     const random = randoms(SEED);
     const { page, go, close } = await visit(machine, browser, "viewer");
     await go("map");
-    await page.getByLabel("Volume", { exact: true }).selectOption(volume.id);
+    await page.getByRole("combobox", { name: /^Volume/ }).selectOption(volume.id);
     await page.getByText(/What happened since is not shown/).waitFor();
     /** Pieces of files and of everything: half of the blocks are of files, however empty the volume is. */
     const files = [];

@@ -199,10 +199,11 @@ test("viewers see the settings and the week, and change neither", async () => {
   await page.locator("#set-pace").waitFor();
   assert.equal(await page.locator("form :enabled:not(option)").count(), 0);
   await go("schedule");
-  await page.getByRole("grid", { name: "Mending and scans rest" }).waitFor();
-  await page.getByRole("gridcell", { name: "Friday 3 to 4: no" }).first().click();
+  const rests = page.getByRole("grid", { name: "Mending and scans rest" });
+  await rests.waitFor();
+  await rests.getByRole("gridcell", { name: "Friday 3 to 4: no" }).click();
   assert.equal(await page.locator("main button").count(), 0);
-  assert.equal(await page.locator(".on").count(), 0);
+  assert.equal(await rests.locator(".on").count(), 0);
   await close();
 });
 

@@ -63,8 +63,16 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let body = self.ask(&Method::GET, path)?;
+        let body = self.get_bytes(path)?;
         serde_json::from_slice(&body).map_err(|error| self.garbled(error.to_string()))
+    }
+
+    /// GET `path`, whose answer is no JSON.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn get_bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
+        self.ask(&Method::GET, path)
     }
 
     /// Sends a request and returns the bytes of the answer.

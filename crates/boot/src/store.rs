@@ -290,7 +290,7 @@ mod tests {
         assert!(store.list(&names).unwrap().is_none() && store.plan(&names).unwrap().is_none());
         store.keep_list(&names, &list).unwrap();
         assert_eq!(store.list(&names).unwrap(), Some(list));
-        assert_eq!(store.names().unwrap(), [names.clone()]);
+        assert_eq!(store.names().unwrap(), std::slice::from_ref(&names));
         store.keep_history(&names, &History { runs: Vec::new(), off: Some("slower".into()) }).unwrap();
         assert_eq!(store.history(&names).unwrap().off.as_deref(), Some("slower"));
         store.forget(&names).unwrap();

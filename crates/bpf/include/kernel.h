@@ -10,6 +10,8 @@
 struct task_struct {
 	int pid;
 	unsigned int flags;
+	struct task_struct *group_leader;
+	char comm[16];
 };
 
 /* Files */

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod boot;
+pub mod heat;
 pub mod prevent;
 pub mod profile;
 pub mod reclaim;
@@ -108,6 +109,11 @@ pub enum Command {
     /// reads; places that were not read twice alike are read again. The result is kept for 30 days. Of an array (md) and of a btrfs on
     /// several devices each device is measured. Nothing is changed.
     Profile(profile::ProfileArgs),
+    /// List the files and directories for which the disk is read most, and whether placing them would pay
+    ///
+    /// Needs root. The service counts inside the kernel which files the device is read for; what programs find in memory does not count.
+    /// All counts lose half of their value in seven days. For the names it reads the volume, as analyze does. Nothing is changed.
+    Heat(heat::HeatArgs),
     /// Have the next boot, or the start of an application, read in one sweep what it will need
     ///
     /// A recorder notes what is read from the disk until the system is up. What two of the last three boots have read is read ahead in

@@ -52,6 +52,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Bench(benchmark) => commands::bench::run(benchmark),
         Command::Trace(args) => commands::trace::run(args),
         Command::Profile(args) => commands::profile::run(args),
+        Command::Heat(args) => commands::heat::run(args),
         Command::Boot(what) => commands::boot::run(what),
         Command::Report(args) => commands::report::run(args),
         Command::Daemon(args) => commands::daemon::run(args),

@@ -26,6 +26,7 @@ mod unit;
 mod window;
 mod worth;
 mod zone;
+mod zones;
 
 pub use agenda::WindowSize;
 pub use nothing::{Gain, NoPlan, Nothing, Room, why_nothing};
@@ -34,3 +35,4 @@ pub use plan::{Batch, PlannedMove, Step, Why};
 pub use planner::Planner;
 pub use policy::{Goal, Mode, Policy};
 pub use worth::{Worth, Worths, worth, worthwhile_mode};
+pub use zones::{FastEnd, FileUse, Placement, ZonePlan, plan_zones};

@@ -15,6 +15,8 @@ pub enum Why {
     MakeRoom,
     /// The file is a directory or the file table, and is put beside others of its kind, with room for the table to grow.
     Gather,
+    /// The file is read often, and goes to where the disk reads faster.
+    Place,
     /// The file steps aside to break a cycle, and moves once more later.
     StepAside,
 }

@@ -9,6 +9,7 @@ pub mod config;
 mod daemon;
 mod gauges;
 mod governed;
+mod heats;
 mod hub;
 pub mod jobs;
 mod loads;

@@ -105,7 +105,6 @@ impl Recorder {
         for program in object.progs_mut().filter(|program| wanted(&program.name().to_string_lossy())) {
             links.push(program.attach()?);
         }
-        drop(events);
         Ok(Self { ring, _links: links, object, touches, uses: tells.then_some(uses) })
     }
 

@@ -8,6 +8,7 @@ pub mod daemon;
 pub mod disk;
 pub mod fragment;
 pub mod generated;
+pub mod heat;
 pub mod images;
 pub mod job;
 pub mod map;

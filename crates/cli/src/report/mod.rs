@@ -5,6 +5,7 @@ pub mod boot;
 pub mod compaction;
 pub mod directories;
 pub mod findings;
+pub mod heat;
 pub mod history;
 pub mod leaked;
 pub mod nothing;

@@ -48,6 +48,7 @@ pub const fn why(reason: Why) -> &'static str {
         Why::FillGap => "fill gaps, to consolidate the free space",
         Why::MakeRoom => "make room for larger files",
         Why::Gather => "put directories and the file table side by side",
+        Why::Place => "are read often, and go to where the disk reads faster",
         Why::StepAside => "move out of the way, and move again later",
     }
 }

@@ -5,6 +5,7 @@
 
 mod config;
 mod exposition;
+mod heat;
 mod jobs;
 mod maps;
 mod metrics;

@@ -1,7 +1,7 @@
 //! The OpenAPI document, generated from the code that answers. `docs/openapi.json` is a copy of it; a test checks that
 //! it is current.
 
-use super::{config, jobs, maps, routes};
+use super::{config, heat, jobs, maps, routes};
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]
@@ -26,6 +26,8 @@ use utoipa::OpenApi;
         maps::extents,
         maps::owner,
         maps::file,
+        heat::heat,
+        heat::table,
         jobs::list,
         jobs::start,
         jobs::one,

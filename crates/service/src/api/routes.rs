@@ -2,7 +2,7 @@
 
 use super::exposition::Format;
 use super::peer::{Groups, Peer};
-use super::{config, jobs, maps, metrics};
+use super::{config, heat, jobs, maps, metrics};
 use crate::hub::{Hub, Refusal, Request};
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -41,6 +41,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .route("/metrics", get(prometheus))
         .merge(jobs::router())
         .merge(maps::router())
+        .merge(heat::router())
         .merge(config::router())
         .fallback(nothing)
         .method_not_allowed_fallback(wrong_method)

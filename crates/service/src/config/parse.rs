@@ -152,6 +152,7 @@ fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
         pass_deadline: table.duration(problems, "pass_deadline", Duration::ZERO, DAY * 366),
         scan_interval: table.duration(problems, "scan_interval", Duration::ZERO, DAY * 366),
         scan_largest: table.size(problems, "scan_largest", Bytes(0), any),
+        heat: table.boolean(problems, "heat"),
     }
 }
 

@@ -84,6 +84,7 @@ fn change(text: &mut String, change: &VolumeChange) {
     some("pass_deadline", change.pass_deadline.map(duration));
     some("scan_interval", change.scan_interval.map(duration));
     some("scan_largest", change.scan_largest.map(size));
+    some("heat", change.heat.map(truth));
 }
 
 /// A TOML list of strings.

@@ -43,7 +43,7 @@ fn unknown_keys_are_refused_with_line_and_nearest_key() {
     insta::assert_snapshot!(problems("[service]\nsokcet = \"/x\"\n\n[defaults]\nmendign = true\ncolour = 3\n[vloume]\n"), @r#"
     line 2: unknown key "sokcet" in [service]; did you mean socket?
     line 5: unknown key "mendign" in [defaults]; did you mean mending?
-    line 6: unknown key "colour" in [defaults]; known are enabled, prevention, first_runway, fragmented_runway, longest_runway, floor_share, floor_bytes, held_share, sparse_windows, sparse_window, exclude, history, xfs_hint, xfs_hint_files, mending, mending_budget, mending_quiet, mending_patience, mending_rests, pace, max_duty, min_progress, pass, pass_windows, pass_budget, pass_deadline, scan_interval, scan_largest
+    line 6: unknown key "colour" in [defaults]; known are enabled, prevention, first_runway, fragmented_runway, longest_runway, floor_share, floor_bytes, held_share, sparse_windows, sparse_window, exclude, history, xfs_hint, xfs_hint_files, mending, mending_budget, mending_quiet, mending_patience, mending_rests, pace, max_duty, min_progress, pass, pass_windows, pass_budget, pass_deadline, scan_interval, scan_largest, heat
     line 7: unknown key "vloume" in the top level of the file; did you mean volume?
     "#);
 }
@@ -144,6 +144,7 @@ fn any_change() -> impl Strategy<Value = VolumeChange> {
             floor_bytes: sizes[0],
             mending_budget: sizes[1],
             scan_largest: sizes[2],
+            heat: flags[3],
             mending_quiet: times.0.map(Duration::from_millis),
             pace: flags[1].map(|some| if some { Pace::Balanced } else { Pace::Fast }),
             max_duty: shares[1].and_then(|share| Duty::try_from(share.get()).ok()),

@@ -107,6 +107,8 @@ settings! {
     scan_interval: Duration = Duration::from_secs(86_400);
     /// Volumes with more bytes than this are never read as a whole by themselves.
     scan_largest: Bytes = Bytes(16 << 40);
+    /// Whether reads of the device are counted by file, for `longrun heat` and for placing files.
+    heat: bool = true;
 }
 
 impl VolumeSettings {

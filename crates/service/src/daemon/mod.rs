@@ -260,6 +260,7 @@ fn stop(hub: &Hub) {
         tracing::warn!("these threads did not stop in time: {}", left.join(", "));
     }
     hub.menders.end_all();
+    hub.heats.end();
     if let Some(Totals { last, given_back }) = hub.stop_prevention() {
         let sum = |of: fn(&longrun_prevention::VolumeSnapshot) -> u64| last.volumes.iter().map(of).sum::<u64>();
         tracing::info!(

@@ -41,6 +41,9 @@ impl Hub {
             }
         }
         self.set_menders();
+        // What could not be watched may be there now.
+        self.set_heat();
+        self.heats.round();
         self.count_own();
         if let Some(id) = self.due()
             && let Err(error) = self.begin_scan(id)

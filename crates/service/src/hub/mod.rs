@@ -5,6 +5,7 @@
 
 mod acts;
 mod configured;
+mod heat;
 mod jobs;
 mod look;
 mod maps;
@@ -18,6 +19,7 @@ pub use look::Refusal;
 
 use crate::activity::Activity;
 use crate::config::{Config, ConfigError, Moment, VolumeSettings};
+use crate::heats::Heats;
 use crate::jobs::Jobs;
 use crate::loads::Series;
 use crate::logging::LogControl;
@@ -126,6 +128,8 @@ pub struct Hub {
     scanning: Mutex<Option<String>>,
     counted: Mutex<Counted>,
     loads: Mutex<BTreeMap<DeviceNumber, Series>>,
+    /// How often the devices are read for which file.
+    pub(crate) heats: Heats,
     requests: std::sync::mpsc::Sender<Request>,
 }
 
@@ -169,6 +173,7 @@ impl Hub {
             Ok(prevention) => (Some(prevention), None),
             Err(trouble) => (None, Some(trouble)),
         };
+        let heats = Heats::within(&parts.config.service.state_directory);
         Arc::new(Self {
             started: Instant::now(),
             config_path: parts.config_path,
@@ -190,6 +195,7 @@ impl Hub {
             scanning: Mutex::default(),
             counted: Mutex::default(),
             loads: Mutex::default(),
+            heats,
             requests: parts.requests,
         })
     }

@@ -90,6 +90,7 @@ impl Hub {
             if settings.enabled { "" } else { "; the configuration disables it" }
         );
         lock(&self.volumes).insert(watched.device, entry);
+        self.set_heat();
         if settings.enabled {
             self.menders.set(&watched, &settings);
             self.watch(&watched, &settings);
@@ -111,6 +112,7 @@ impl Hub {
             }
         }
         let Some(entry) = lock(&self.volumes).remove(&device) else { return };
+        self.set_heat();
         let point = entry.found.watched.point.clone();
         let text = format!("{}: the volume was unmounted, or is now read-only", point.display());
         tracing::info!("{text}");
@@ -208,6 +210,7 @@ impl Hub {
             }
         }
         self.set_menders();
+        self.set_heat();
         if let Some(prevention) = self.prevention() {
             for device in ended {
                 let prevention = Arc::clone(&prevention);

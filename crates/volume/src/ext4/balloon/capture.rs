@@ -245,7 +245,13 @@ impl Session<'_> {
         let (mut fruitless, mut strays) = (0, 0);
         let mut outcome = Outcome::Done;
         while !missing.is_empty() && fruitless < FRUITLESS {
-            let room = self.room()?;
+            let mut room = self.room()?;
+            if room <= surplus.total() {
+                // What lies in front of the wanted blocks is more than there is room for. Given back now, it counts as free for
+                // others at once, but is not handed out before the next commit: we get to what lies behind it.
+                self.capturer.release(&std::mem::take(&mut surplus))?;
+                room = self.room()?;
+            }
             if room.0 == 0 {
                 outcome = Outcome::NoRoom;
                 break;

@@ -128,6 +128,11 @@ bench-ageing: ## Compare weeks of ageing: no maintenance, the file system's own 
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) ageing --output docs/measurements.md $(ARGS)
 
+bench-boot: ## Boot a Debian in a container on modelled disks, with reading ahead and without, by turns (half an hour; ARGS="--model hdd")
+	@scripts/prepare.sh boot
+	cargo build --release --locked -p longrun-cli -p longrun-lab
+	$(as_root) env LONGRUN=$(longrun) LAB=$(lab) scripts/measure-boot.sh --output docs/boot.md $(ARGS)
+
 bench-invisibility: ## Measure how much other I/O is delayed by an optimizer, unthrottled and invisible, on modelled disks (ARGS="--model hdd --scheduler bfq")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure that the commands which the build, the demo and the tests call are there; installs what is missing with apt.
-# Usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages
+# Usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages|boot
 set -euo pipefail
 
 fail() {
@@ -50,7 +50,10 @@ case "${1:-}" in
         needed+=(dpkg-buildpackage:dpkg-dev dh_auto_build:debhelper lintian:lintian debootstrap:debootstrap
             systemd-nspawn:systemd-container mkfs.xfs:xfsprogs losetup:mount)
         ;;
-    *) fail "usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages" ;;
+    boot)
+        needed+=(debootstrap:debootstrap systemd-nspawn:systemd-container script:bsdutils mkfs.ext4:e2fsprogs losetup:mount)
+        ;;
+    *) fail "usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages|boot" ;;
 esac
 
 # An ordinary user's PATH lacks the administrator's commands.

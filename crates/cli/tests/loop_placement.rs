@@ -1,6 +1,11 @@
 //! `longrun optimize --placement` on real volumes on a modelled hard disk: hot files go to its fast end, nothing else changes, and no day
 //! moves more than its allowance. Days are simulated: what was noted of the day before is removed.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails loudly, in its helpers too")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails loudly, in its helpers too"
+)]
 #![allow(dead_code, reason = "the helpers serve other tests, too")]
 
 mod common;
@@ -96,7 +101,7 @@ impl Bench {
     fn optimize(&self, more: &[&str]) -> Output {
         let (state, point) = (self.state.path().display().to_string(), self.volume.mount_point().display().to_string());
         let all = ["optimize", "--mode", "files", "--pace", "fast", "--json", "--state", &state, &point];
-        longrun(&[&all, more].concat())
+        longrun([&all, more].concat())
     }
 
     fn placement(&self, more: &[&str]) -> Value {
@@ -170,15 +175,19 @@ fn loop_where_nothing_is_gained_nothing_is_moved_and_the_report_says_why() {
         if let Some(gradient) = profile {
             keep_profile(bench.volume.device(), bench.state.path(), gradient);
         }
-        bench.volume.disk().unwrap().without_model(|| {
-            let first = bench.mean_place();
-            let placed = bench.placement(&["--placement", "auto"]);
-            let refused = placed["refused"].as_str().unwrap_or_default();
-            assert!(refused.contains(why) && placed["moved"].is_null(), "{model}: {placed:#}");
-            assert!(bench.placement(&[]).is_null(), "{model}: nobody asked");
-            assert_eq!(bench.mean_place(), first);
-            Ok(())
-        })
-        .unwrap();
+        bench
+            .volume
+            .disk()
+            .unwrap()
+            .without_model(|| {
+                let first = bench.mean_place();
+                let placed = bench.placement(&["--placement", "auto"]);
+                let refused = placed["refused"].as_str().unwrap_or_default();
+                assert!(refused.contains(why) && placed["moved"].is_null(), "{model}: {placed:#}");
+                assert!(bench.placement(&[]).is_null(), "{model}: nobody asked");
+                assert_eq!(bench.mean_place(), first);
+                Ok(())
+            })
+            .unwrap();
     }
 }

@@ -6,6 +6,7 @@
 
 mod ageing;
 mod bench;
+mod booting;
 pub mod cleanup;
 mod crash;
 pub mod disk;
@@ -39,6 +40,7 @@ mod volume;
 
 pub use ageing::{AgeingSettings, Course, Curve, Maintenance, ageing, ageing_report, curves};
 pub use bench::{BenchSettings, Phase, bench, scan};
+pub use booting::{BootCampaign, boots};
 pub use crash::{CrashRun, CrashSettings, Cut, crash};
 pub use frozen::Frozen;
 pub use full::{Filling, FullReport, Got, fill_beside};

@@ -21,7 +21,10 @@ use longrun_lab::{
     fill_beside, kills, longrun_binary, prevention, prevention_report, scan, soak, torture, trim_torture,
 };
 use longrun_layout::Bytes;
-use on_disks::{DiskArguments, InvisibilityArguments, LayoutsArguments, run_disk, run_invisibility, run_layouts};
+use on_disks::{
+    BootsArguments, DiskArguments, InvisibilityArguments, LayoutsArguments, run_boots, run_disk, run_invisibility,
+    run_layouts,
+};
 use results::publish;
 use scale_command::{PlanArguments, ScaleArguments, run_scale};
 use std::io::Write;
@@ -157,6 +160,8 @@ enum Command {
     Disk(DiskArguments),
     /// Compare reading, copying and database I/O on the same bytes in several layouts, on modelled disks.
     Layouts(LayoutsArguments),
+    /// Boot a whole system in a container on modelled disks, with reading ahead and without.
+    Boots(BootsArguments),
     /// Measure other programs beside an optimizer in several modes, on modelled disks.
     Invisibility(InvisibilityArguments),
     /// Simulate weeks of use of volumes: without maintenance, with the file system's own tool, and with the service.
@@ -376,6 +381,7 @@ fn run() -> Result<()> {
         Command::Kernels(arguments) => run_kernels(arguments)?,
         Command::Disk(arguments) => run_disk(&arguments)?,
         Command::Layouts(arguments) => run_layouts(arguments)?,
+        Command::Boots(arguments) => run_boots(arguments)?,
         Command::Invisibility(arguments) => run_invisibility(arguments)?,
         Command::Ageing(arguments) => run_ageing(&arguments)?,
         Command::ServeDisk => longrun_lab::disk::serve()?,

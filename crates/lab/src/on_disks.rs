@@ -8,8 +8,8 @@ use longrun_bench::install::Source;
 use longrun_bench::invisibility::{InvisibilitySettings, Mode};
 use longrun_lab::disk::{DiskModel, ModelledDisk, READ_AHEAD_KIB, Validation, validate};
 use longrun_lab::{
-    FileSystemKind, InvisibilityCampaign, LayoutBench, LayoutCampaign, LoopVolume, invisibility, layouts,
-    longrun_binary,
+    BootCampaign, FileSystemKind, InvisibilityCampaign, LayoutBench, LayoutCampaign, LoopVolume, boots, invisibility,
+    layouts, longrun_binary,
 };
 use longrun_layout::Bytes;
 use std::io::Write;
@@ -123,6 +123,37 @@ pub struct InvisibilityArguments {
     /// Where it runs, and where the report goes.
     #[command(flatten)]
     on: OnDisks,
+}
+
+/// Arguments of `boots`.
+#[derive(Args)]
+pub struct BootsArguments {
+    /// Boot a copy of the system in this directory, which has systemd
+    #[arg(long)]
+    system: PathBuf,
+    /// Set the size of the volume in MiB.
+    #[arg(long, default_value_t = 6144)]
+    mebibytes: u64,
+    /// Boot this often with reading ahead, and this often without.
+    #[arg(long, default_value_t = 3)]
+    iterations: u32,
+    /// Where it runs, and where the report goes.
+    #[command(flatten)]
+    on: OnDisks,
+}
+
+/// Boots a system with reading ahead and without.
+pub fn run_boots(arguments: BootsArguments) -> Result<()> {
+    let on = &arguments.on;
+    let campaign = BootCampaign {
+        program: longrun_binary()?,
+        system: arguments.system,
+        models: on.models(&["hdd", "san", "cloud", "ssd"]),
+        mebibytes: arguments.mebibytes,
+        iterations: arguments.iterations,
+        seed: on.to.seed,
+    };
+    on.to.publish("boots", &boots(&campaign, &mut |what| eprintln!("{what}"))?)
 }
 
 fn disk_model(name: &str) -> Result<DiskModel, String> {

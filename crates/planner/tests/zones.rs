@@ -76,13 +76,21 @@ proptest! {
     }
 
     #[test]
-    fn what_is_placed_is_not_moved_again(shape in shapes(), seed: u64, fast in ends()) {
+    fn what_is_placed_is_not_moved_again_even_when_the_counts_differ_a_little(shape in shapes(), seed: u64, fast in ends()) {
         let layout = build(&shape);
-        let placement = placement(&layout, seed, fast, u64::MAX, 3);
+        let mut placement = placement(&layout, seed, fast, u64::MAX, 3);
         let first = plan_zones(&layout, &placement, Blocks(512));
         let end = replay(&layout, first.batches);
         let again = plan_zones(&end.layout, &placement, Blocks(512));
         prop_assert!(again.batches.is_empty(), "{} files are placed again", again.placed);
+        // A quarter more or less here and there.
+        let mut random = fastrand::Rng::with_seed(seed);
+        for of in placement.uses.values_mut() {
+            of.reads *= 0.75 + random.f64() / 2.0;
+        }
+        let later = plan_zones(&end.layout, &placement, Blocks(512));
+        // A few may pass the bar by it; where few were placed, they are as many.
+        prop_assert!(later.placed * 4 <= first.placed.max(16), "{} of {} files are placed again", later.placed, first.placed);
     }
 
     #[test]
@@ -152,17 +160,4 @@ fn what_is_read_at_boot_lies_before_what_is_hot() {
     });
     assert!(within.clone().count() >= 36, "{} of 40", within.count());
     assert_eq!(plan_zones(&end.layout, &placement, Blocks(512)).placed, 0);
-}
-
-#[test]
-fn counts_that_differ_a_little_move_little() {
-    let layout = optimized(3000, 11);
-    let mut placement = placement(&layout, 6, FastEnd::Beginning, u64::MAX, 0);
-    let first = plan_zones(&layout, &placement, Blocks(512));
-    let end = replay(&layout, first.batches);
-    // A quarter more or less here and there.
-    let mut random = fastrand::Rng::with_seed(1);
-    placement.uses.values_mut().for_each(|of| of.reads *= 0.75 + random.f64() / 2.0);
-    let later = plan_zones(&end.layout, &placement, Blocks(512));
-    assert!(later.placed * 10 <= first.placed, "{} of {} files are placed again", later.placed, first.placed);
 }

@@ -10,8 +10,8 @@ use crate::exit::{Failure, Status};
 use crate::progress::{Unit, Watch};
 use crate::report::analysis::Analysis;
 use crate::report::nothing::NothingFigures;
-use crate::report::placing::Placed;
 use crate::report::optimization::{Optimization, Plan as Told, PlannedFile, ended};
+use crate::report::placing::Placed;
 use crate::report::{print, print_json};
 use crate::survey::{Survey, findings};
 use crate::text::size;
@@ -191,8 +191,7 @@ impl Job<'_> {
         drop(volume);
         watch.finish();
         let (Moved { before, plan, report, after, directories }, (placed, then)) = outcome?;
-        let optimization =
-            Optimization::new(before, after, plan, &report, watch.loads()).with_placement(placed, then);
+        let optimization = Optimization::new(before, after, plan, &report, watch.loads()).with_placement(placed, then);
         Ok(optimization.after_completion(recovered).with_leaked(leaked).with_directories(&directories))
     }
 

@@ -3,9 +3,9 @@
 use super::analysis::Analysis;
 use super::directories::DirectoriesFigures;
 use super::json_name;
-use super::placing::Placed;
 use super::leaked::LeakedFigures;
 use super::nothing::{NothingFigures, mode_name};
+use super::placing::Placed;
 use super::reasons::{why, word};
 use super::rounds::{self, RoundFigures, fell_short};
 use crate::text::{count, counted, duration, percent, printable_path, size};

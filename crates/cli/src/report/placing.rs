@@ -61,7 +61,9 @@ impl Placed {
         }
         let files = counted(self.files, "file goes", "files go");
         let (bytes, allowed) = (size(self.bytes), size(self.allowed_today));
-        let mut text = format!("Placing hot files: {files} to where the disk reads faster, {bytes} moved of {allowed} allowed today");
+        let mut text = format!(
+            "Placing hot files: {files} to where the disk reads faster, {bytes} moved of {allowed} allowed today"
+        );
         self.left(&mut text);
         text.push_str(".\n");
         if let Some(Expected { before, after }) = self.expected {
@@ -77,7 +79,8 @@ impl Placed {
     pub fn result(&self) -> String {
         let Some(moved) = self.moved else { return String::new() };
         let reached = self.expected.zip(self.reached);
-        let reached = reached.map_or_else(String::new, |(from, now)| format!("; by the model of a disk, {}", change(from.before, now)));
+        let reached = reached
+            .map_or_else(String::new, |(from, now)| format!("; by the model of a disk, {}", change(from.before, now)));
         format!("Placing hot files: {} moved{reached}.\n", size(moved))
     }
 

@@ -1,7 +1,7 @@
 //! Where each file lies, and where it belongs.
 
 use super::input::{FastEnd, FileUse, Placement};
-use longrun_layout::{Extent, FileId, FileIndex, VolumeLayout};
+use longrun_layout::{Extent, ExtentSet, FileId, FileIndex, VolumeLayout};
 use std::collections::BTreeMap;
 
 /// A file is hot when it is read so many times as often for its size as the average of the volume.
@@ -64,7 +64,7 @@ impl Field {
         let blocks =
             |zone| -> u64 { items.iter().filter(|item| item.zone == zone).map(|item| item.extent.length.0).sum() };
         let (boot, hot) = (blocks(Zone::Boot), blocks(Zone::Hot));
-        let (boot, hot) = zones(&usable(layout, &items), placement.fast, boot * BOOT_SLACK, hot + hot * SLACK / 100);
+        let (boot, hot) = zones(&taken(&items), placement.fast, boot * BOOT_SLACK, hot + hot * SLACK / 100);
         Self { items, boot, hot, fast: placement.fast }
     }
 
@@ -143,10 +143,10 @@ fn mark_hot(items: &mut [Item], placement: &Placement, used: u64) {
     }
 }
 
-/// What exchangeable files and free space take, ascending.
-fn usable(layout: &VolumeLayout, items: &[Item]) -> Vec<Extent> {
-    let mut space: longrun_layout::ExtentSet = layout.free().iter().copied().collect();
-    space.extend(items.iter().map(|item| item.extent));
+/// What exchangeable files take, ascending. Free space is not counted: where it lies at the fast end, a zone in it would have nobody who
+/// could make room.
+fn taken(items: &[Item]) -> Vec<Extent> {
+    let space: ExtentSet = items.iter().map(|item| item.extent).collect();
     space.iter().collect()
 }
 

@@ -23,6 +23,8 @@ use std::time::Instant;
 
 /// Of what is used this part may be moved a day because of its heat.
 const A_DAY: u64 = 100;
+/// When all is placed, the disk must need no more than this part of the time before.
+const LEAST_GAIN: f64 = 0.98;
 /// So many reads must have been counted.
 const LEAST_READS: f64 = 1000.0;
 
@@ -107,16 +109,24 @@ impl Placer {
         let most = left.map_or(today, |left| left.0.min(today));
         self.placement.budget = Blocks(most / size);
         let before = self.seconds(layout);
-        let plan = longrun_engine::plan_placement(scan, &self.placement, settings)?;
-        let moves = plan.batches.iter().flat_map(longrun_planner::Batch::moves).map(|planned| planned.step);
+        // What is gained shows when all is placed, which takes days; a day's part alone can look worse.
+        let whole = Placement { budget: Blocks(u64::MAX), ..self.placement.clone() };
+        let whole = longrun_engine::plan_placement(scan, &whole, settings)?;
+        let moves = whole.batches.iter().flat_map(longrun_planner::Batch::moves).map(|planned| planned.step);
         let after = longrun_layout::apply_moves(scan.layout(), moves).ok().and_then(|after| self.seconds(&after));
+        let expected = before.zip(after).map(|(before, after)| Expected { before, after });
+        let pays = expected.as_ref().is_none_or(|expected| expected.after <= expected.before * LEAST_GAIN);
+        if !whole.batches.is_empty() && !pays {
+            return Some((ZonePlan::default(), Placed { expected, ..Placed::refused(NO_GAIN.to_owned()) }));
+        }
+        let plan = longrun_engine::plan_placement(scan, &self.placement, settings)?;
         let placed = Placed {
             files: plan.placed,
             bytes: Bytes(plan.moved.0 * size),
             allowed_today: Bytes(today),
             without_partner: plan.without_partner,
             over_budget: plan.over_budget,
-            expected: before.zip(after).map(|(before, after)| Expected { before, after }),
+            expected,
             ..Placed::default()
         };
         Some((plan, placed))
@@ -168,6 +178,7 @@ impl Placer {
     }
 }
 
+const NO_GAIN: &str = "not done: even with all hot files placed, the disk would hardly be faster";
 const NO_PLACES: &str = "not done: on this volume no place can be chosen";
 
 /// The kept profile of the one device.

@@ -5,7 +5,7 @@ use crate::args::AnalyzeArgs;
 use crate::exit::Failure;
 use crate::progress::{Unit, Watch};
 use crate::report::analysis::{Analysis, Findings, Method};
-use crate::report::optimization::pauses;
+use crate::report::pauses::pauses;
 use crate::report::{print, print_json};
 use crate::survey::{Survey, is_readable_volume};
 use longrun_engine::ScanProgress;

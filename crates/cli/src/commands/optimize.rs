@@ -11,7 +11,7 @@ use crate::progress::{Unit, Watch};
 use crate::report::analysis::Analysis;
 use crate::report::nothing::NothingFigures;
 use crate::report::optimization::{Optimization, Plan as Told, PlannedFile, ended};
-use crate::report::placing::Placed;
+use crate::report::placing::{Came, Placed};
 use crate::report::{print, print_json};
 use crate::survey::{Survey, findings};
 use crate::text::size;
@@ -190,35 +190,29 @@ impl Job<'_> {
         });
         drop(volume);
         watch.finish();
-        let (Moved { before, plan, report, after, directories }, (placed, then)) = outcome?;
-        let optimization = Optimization::new(before, after, plan, &report, watch.loads()).with_placement(placed, then);
+        let (Moved { before, plan, report, after, directories }, placed) = outcome?;
+        let optimization = Optimization::new(before, after, plan, &report, watch.loads()).with_placement(placed);
         Ok(optimization.after_completion(recovered).with_leaked(leaked).with_directories(&directories))
     }
 
     /// Places hot files, when everything else is done; the volume after that, and how much was moved.
-    fn place(
-        &self,
-        volume: &mut Opened,
-        placing: Choice,
-        report: &Report,
-        watch: &mut Watch,
-    ) -> Result<(Option<Placed>, Option<(Analysis, u64)>), Failure> {
+    fn place(&self, volume: &mut Opened, placing: Choice, report: &Report, watch: &mut Watch) -> Result<Came, Failure> {
         let mut placer = match placing {
-            Choice::Silent => return Ok((None, None)),
+            Choice::Silent => return Ok(Came::default()),
             Choice::No(why) => {
                 if self.is_told {
                     print(&why.text())?;
                 }
-                return Ok((Some(why), None));
+                return Ok(Came { told: Some(why), then: None });
             }
-            Choice::Yes(_) if report.stop.is_some() => return Ok((None, None)),
+            Choice::Yes(_) if report.stop.is_some() => return Ok(Came::default()),
             Choice::Yes(placer) => placer,
         };
         let (placed, done) = placer.place(volume, &self.settings, report.bytes_moved, self.is_told, watch)?;
-        let Some((report, layout)) = done else { return Ok((Some(placed), None)) };
+        let Some((report, layout)) = done else { return Ok(Came { told: Some(placed), then: None }) };
         let (read, progress) = (Instant::now(), ScanProgress::new(watch, 0).to_the_end());
         let after = self.analysis(&layout, read, |files| volume.names(&layout, files, &progress))?;
-        Ok((Some(placed), Some((after, report.bytes_moved.0))))
+        Ok(Came { told: Some(placed), then: Some((after, report.bytes_moved)) })
     }
 
     /// Analyzes the volume and plans as a run would. Changes nothing.

@@ -11,6 +11,7 @@ pub mod leaked;
 pub mod nothing;
 pub mod optimization;
 pub mod page;
+pub mod pauses;
 pub mod placing;
 pub mod prevention;
 pub mod profile;

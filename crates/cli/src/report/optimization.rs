@@ -5,13 +5,14 @@ use super::directories::DirectoriesFigures;
 use super::json_name;
 use super::leaked::LeakedFigures;
 use super::nothing::{NothingFigures, mode_name};
-use super::placing::Placed;
+use super::pauses::pauses;
+use super::placing::{Came, Placed};
 use super::reasons::{why, word};
 use super::rounds::{self, RoundFigures, fell_short};
 use crate::text::{count, counted, duration, percent, printable_path, size};
 use longrun_api::jobs::JobFigures;
 use longrun_engine::{CompactedDirectories, Expected, Leaked, PassEnd, Report, Stop};
-use longrun_governor::{Balance, Loads, Observed, Pace};
+use longrun_governor::Loads;
 use longrun_layout::{Bytes, Fragmentation, FreeSpace};
 use longrun_planner::{Mode, Why};
 use serde::Serialize;
@@ -257,9 +258,9 @@ impl Optimization {
     }
 
     /// The same with what came of placing by heat, and the volume after that.
-    pub fn with_placement(self, placement: Option<Placed>, after: Option<(Analysis, u64)>) -> Self {
-        let (after, moved) = after.unwrap_or((self.after, 0));
-        Self { placement, after, bytes_moved: self.bytes_moved + moved, ..self }
+    pub fn with_placement(self, came: Came) -> Self {
+        let (after, moved) = came.then.unwrap_or((self.after, Bytes(0)));
+        Self { placement: came.told, after, bytes_moved: self.bytes_moved + moved.0, ..self }
     }
 
     /// The result for people. After an empty plan there is none: nothing changed, and the plan has said why.
@@ -334,37 +335,6 @@ fn per_mebibyte(calls: u64, moved: Bytes) -> f64 {
     (calls as f64 / mebibytes * 100.0).round() / 100.0
 }
 
-/// How long the work paused for other I/O; empty if it never did.
-pub fn pauses(loads: &Loads) -> String {
-    match loads {
-        Loads { observed: Observed::Nothing, pace, .. } if *pace != Pace::Fast => {
-            "Other I/O on the device could not be observed; the run did not pause for it.\n".to_owned()
-        }
-        Loads { pauses: 0, account, .. } => account.as_ref().map(beside).unwrap_or_default(),
-        loads => {
-            format!(
-                "Paused {} for {} in all, to give way to other I/O on {} ({} during the run).\n",
-                counted(loads.pauses, "time", "times"),
-                duration(Duration::from_secs_f64(loads.paused_seconds)),
-                loads.devices.join(" and "),
-                size(loads.foreign_bytes),
-            ) + &loads.account.as_ref().map(beside).unwrap_or_default()
-        }
-    }
-}
-
-/// How others fared beside the work; empty if there were none.
-fn beside(account: &Balance) -> String {
-    account.slowdown().map_or_else(String::new, |slowdown| {
-        format!(
-            "Requests of others: {}, {} of them while the work was under way; on average they took {:.1} % longer because of it.\n",
-            count(account.requests),
-            count(account.met),
-            slowdown * 100.0,
-        )
-    })
-}
-
 /// Why the run ended before its plan did, after "the run was".
 pub const fn ended(stop: Stop) -> &'static str {
     match stop {
@@ -381,7 +351,7 @@ mod tests {
     use crate::report::analysis::tests::sample;
     use longrun_engine::SkipReason;
     use longrun_engine::{ExpectedMoves, Left, Round, RoundEnd, Skipped};
-    use longrun_governor::Latency;
+    use longrun_governor::{Balance, Latency, Observed, Pace};
     use longrun_layout::{BlockSize, Pin};
     use longrun_planner::{NoPlan, Nothing};
 

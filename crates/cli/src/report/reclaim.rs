@@ -1,7 +1,8 @@
 //! What free space was given back, or could be: the object that `reclaim --json` prints, and its text.
 
 use super::json_name;
-use super::optimization::{Optimization, Plan, pauses};
+use super::optimization::{Optimization, Plan};
+use super::pauses::pauses;
 use crate::text::{counted, duration, printable, size};
 use longrun_engine::Stop;
 use longrun_governor::Loads;

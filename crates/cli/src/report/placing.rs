@@ -33,7 +33,7 @@ pub struct Placed {
     pub without_partner: u64,
     /// Files that wait for another day.
     pub over_budget: u64,
-    /// What a read takes on average, by the model.
+    /// What a read takes on average, by the model, when all hot files are placed: that can take days.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
     /// What was moved.
@@ -77,7 +77,7 @@ impl Placed {
         self.left(&mut text);
         text.push_str(".\n");
         if let Some(Expected { before, after }) = self.expected {
-            _ = writeln!(text, "  Expected by the model of a disk: {}.", change(before, after));
+            _ = writeln!(text, "  Expected by the model of a disk when all hot files are placed: {}.", change(before, after));
         }
         if self.only_planned {
             text.push_str("  Only planned: nothing is moved for it.\n");
@@ -128,9 +128,9 @@ mod tests {
             ..Placed::default()
         };
         insta::assert_snapshot!(placed.text() + &placed.result(), @"
-        Placing hot files: 3 files go to where the disk reads faster, 5.0 MiB moved of 9.0 MiB allowed today; 2 files wait for another day; 1 file stays, because no others of the same length can make room.
-          Expected by the model of a disk: a read of a file takes 9.00 ms instead of 12.00 ms (25.0 % less).
-        Placing hot files: 4.0 MiB moved; by the model of a disk, a read of a file takes 9.60 ms instead of 12.00 ms (20.0 % less).
+        Placing hot files: 3 files go to where the disk reads faster, 5.00 MiB moved of 9.00 MiB allowed today; 2 files wait for another day; 1 file stays, because no others of the same length can make room.
+          Expected by the model of a disk when all hot files are placed: a read of a file takes 9.00 ms instead of 12.00 ms (25.0 % less).
+        Placing hot files: 4.00 MiB moved; by the model of a disk, a read of a file takes 9.60 ms instead of 12.00 ms (20.0 % less).
         ");
         assert_eq!(Placed::default().text(), "Placing hot files: nothing to move.\n");
         assert_eq!(Placed::refused("no\nbenefit".into()).result(), "");

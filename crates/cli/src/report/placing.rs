@@ -77,7 +77,11 @@ impl Placed {
         self.left(&mut text);
         text.push_str(".\n");
         if let Some(Expected { before, after }) = self.expected {
-            _ = writeln!(text, "  Expected by the model of a disk when all hot files are placed: {}.", change(before, after));
+            _ = writeln!(
+                text,
+                "  Expected by the model of a disk when all hot files are placed: {}.",
+                change(before, after)
+            );
         }
         if self.only_planned {
             text.push_str("  Only planned: nothing is moved for it.\n");

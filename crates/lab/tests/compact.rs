@@ -110,9 +110,11 @@ fn identity(image: &Path, format: &str) -> Vec<u8> {
     match format {
         "vpc" => content[24..512].iter().chain(&content[content.len() - 488..]).copied().collect(),
         "vdi" => [&content[..72], &content[348..360], &content[392..512]].concat(),
-        // But for the number by which QEMU notes each time that the content was changed.
+        // But for the number by which QEMU notes each time that the content was changed: it has eight digits, or fewer, and as many
+        // zeros more follow the text.
         "vmdk" => {
-            let lines = content[512..512 + 20 * 512].split(|byte| *byte == b'\n');
+            let text = content[512..512 + 20 * 512].split(|byte| *byte == 0).next().unwrap();
+            let lines = text.split(|byte| *byte == b'\n');
             lines.filter(|line| !line.starts_with(b"CID=")).flatten().copied().collect()
         }
         // The identifier of the disk is the item whose entry begins so.

@@ -76,6 +76,13 @@ impl DiskKind {
         Self::in_directory(&directory, &device.name)
     }
 
+    /// What lies lowest below a device, and of several disks the one that most speaks against work in the order of its places; `None`
+    /// where nothing is known of it.
+    #[must_use]
+    pub fn below(device: DeviceNumber) -> Option<Self> {
+        Disks::below(device)?.kinds.into_iter().max()
+    }
+
     fn in_directory(directory: &Path, name: &str) -> Self {
         let text = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default().to_lowercase();
         let called = format!("{} {}", text("device/vendor"), text("device/model"));

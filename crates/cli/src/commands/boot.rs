@@ -9,7 +9,7 @@ use crate::exit::{Failure, Status};
 use crate::progress::say;
 use crate::text::size;
 use longrun_boot::{LONGEST, Names, Order, RecorderError, Root, Store, StoreError, Swept, Unsupported, Volume, Why};
-use longrun_governor::{DiskKind, devices_below};
+use longrun_governor::DiskKind;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
@@ -91,9 +91,10 @@ fn store(place: &Place, root: &Root) -> Result<Option<Store>, Failure> {
 
 /// A rotating disk is read in its own order; any other in the order of need.
 fn order(volume: &Volume) -> Order {
-    let kinds = devices_below(volume.device).into_iter().filter(|device| device.is_lowest);
-    let kind = kinds.map(|device| DiskKind::of(&device)).max();
-    if kind == Some(DiskKind::Rotational) { Order::Disk } else { Order::FirstUse }
+    match DiskKind::below(volume.device) {
+        Some(DiskKind::Rotational) => Order::Disk,
+        _ => Order::FirstUse,
+    }
 }
 
 impl From<StoreError> for Failure {

@@ -9,7 +9,7 @@ use crate::survey::Survey;
 use jiff::Timestamp;
 use longrun_api::{Client, ClientError};
 use longrun_engine::{NoProgress, ScanProgress};
-use longrun_governor::{DiskKind, Governor, devices_below};
+use longrun_governor::{DiskKind, Governor};
 use longrun_heat::{Below, Found, HeatError, HeatTable, HotDirectory, HotFile, Kept, Minute, Placing, Ranking};
 use longrun_layout::FileId;
 use longrun_profile::{Kept as Profiles, identity_of, members};
@@ -187,8 +187,7 @@ pub fn below(device: Option<DeviceNumber>, state: &Path) -> Result<Below, Failur
     let Some(device) = device else {
         return Ok(Below { rotates: false, kind: DiskKind::Virtual.to_string(), gradients: Vec::new() });
     };
-    let kinds = devices_below(device).into_iter().filter(|device| device.is_lowest).map(|device| DiskKind::of(&device));
-    let kind = kinds.max().unwrap_or(DiskKind::Virtual);
+    let kind = DiskKind::below(device).unwrap_or(DiskKind::Virtual);
     let (kept, now) = (Profiles::within(state), Timestamp::now());
     let gradients = members(device).into_iter().map(|member| {
         let Some(identity) = identity_of(&member) else { return Ok(None) };

@@ -7,7 +7,7 @@ use crate::progress::Watch;
 use crate::report::profile::{Measured, Profiled, page, svg};
 use crate::report::{print, print_json};
 use jiff::Timestamp;
-use longrun_governor::{DiskKind, devices_below};
+use longrun_governor::DiskKind;
 use longrun_profile::{DirectReads, Kept, Profile, ProfileError, Reads as _, identity_of, measure, members};
 use longrun_sys::{BlockDevice, DeviceNumber};
 use longrun_volume::Target;
@@ -27,7 +27,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
         let text = format!("{}: it is not on a block device, so there is nothing to measure", args.target.display());
         return Err(Failure::new(Status::Refused, text));
     }
-    let kind = kind_of(number);
+    let kind = DiskKind::below(number).unwrap_or(DiskKind::Virtual);
     if kind != DiskKind::Rotational && !args.any_disk {
         let text = format!(
             "{}: a {kind} has no fast and slow places of its own, so there is nothing to gain by placing files; --any-disk measures it all the same",
@@ -81,12 +81,6 @@ fn device_of(target: &Path) -> Result<DeviceNumber, Failure> {
             format!("{}: not on a block device; there is no disk to measure", target.display()),
         )
     })
-}
-
-/// What lies lowest, and of several disks the one that most speaks against measuring.
-fn kind_of(number: DeviceNumber) -> DiskKind {
-    let kinds = devices_below(number).into_iter().filter(|device| device.is_lowest).map(|device| DiskKind::of(&device));
-    kinds.max().unwrap_or(DiskKind::Virtual)
 }
 
 fn write(path: &Path, content: &str) -> Result<(), Failure> {

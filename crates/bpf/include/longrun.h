@@ -33,6 +33,14 @@ enum {
 	BPF_RB_FORCE_WAKEUP = 2,
 };
 
+/* In bi_opf and cmd_flags: the operation without its flags. */
+#define REQ_OP_MASK 0xff
+
+/* In i_mode: the type of a file. */
+#define S_IFMT 0170000
+#define S_IFREG 0100000
+#define S_IFBLK 0060000
+
 /* A device number in the kernel's own form, which is another one than user space sees. */
 #define DEVICE_NUMBER(major, minor) ((__u32)(major) << 20 | (__u32)(minor))
 

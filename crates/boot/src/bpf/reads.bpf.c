@@ -1,6 +1,6 @@
 /* Records what of a volume is read from the device: which part of which file, and of ext4 which metadata; and which parts of files
  * that were read ahead are used. Only looks: never waits, never changes anything. */
-#include <kernel.h>
+#include <pages.h>
 #include "reads.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -36,12 +36,6 @@ struct {
 	__type(value, __u64);
 } lost SEC(".maps");
 
-#define ANONYMOUS 3ul
-#define REQ_OP_MASK 0xff
-#define TYPE 0170000
-#define REGULAR 0100000
-#define BLOCK_DEVICE 0060000
-
 /* What Longrun itself reads, ahead or to look at the volume, nobody has needed. */
 static __always_inline bool is_ours(void)
 {
@@ -56,7 +50,7 @@ static __always_inline bool is_ours(void)
 static __always_inline struct inode *owner_of(struct bio *bio, __u64 *at)
 {
 	struct bio_vec *first = bio->bi_io_vec;
-	unsigned long head, address, size = bpf_core_type_size(struct page);
+	unsigned long address, size = bpf_core_type_size(struct page);
 	struct page *page;
 	struct folio *folio;
 	struct address_space *mapping;
@@ -69,8 +63,7 @@ static __always_inline struct inode *owner_of(struct bio *bio, __u64 *at)
 	page = BPF_CORE_READ(first, bv_page);
 	if (!page)
 		return 0;
-	head = BPF_CORE_READ(page, compound_head);
-	folio = head & 1 ? (struct folio *)(head - 1) : (struct folio *)page;
+	folio = folio_of(page);
 	mapping = BPF_CORE_READ(folio, mapping);
 	address = (unsigned long)mapping;
 	if (!address || address & ANONYMOUS)
@@ -78,7 +71,7 @@ static __always_inline struct inode *owner_of(struct bio *bio, __u64 *at)
 	inode = BPF_CORE_READ(mapping, host);
 	if (!inode)
 		return 0;
-	*at = ((__u64)BPF_CORE_READ(folio, index) + ((unsigned long)page - (unsigned long)folio) / size) << config.page_shift;
+	*at = place_in_file(page, folio, size, config.page_shift);
 	/* Older kernels count from the beginning of a large folio. */
 	*at += BPF_CORE_READ(first, bv_offset);
 	return inode;
@@ -99,13 +92,13 @@ int BPF_PROG(queued, struct bio *bio)
 	inode = owner_of(bio, &at);
 	if (!inode)
 		return 0;
-	type = BPF_CORE_READ(inode, i_mode) & TYPE;
-	if (type == REGULAR) {
+	type = BPF_CORE_READ(inode, i_mode) & S_IFMT;
+	if (type == S_IFREG) {
 		if (BPF_CORE_READ(inode, i_sb, s_dev) != config.volume)
 			return 0;
 		number = BPF_CORE_READ(inode, i_ino);
 		generation = BPF_CORE_READ(inode, i_generation);
-	} else if (type != BLOCK_DEVICE || BPF_CORE_READ(inode, i_rdev) != config.volume) {
+	} else if (type != S_IFBLK || BPF_CORE_READ(inode, i_rdev) != config.volume) {
 		return 0;
 	}
 	if (is_ours())

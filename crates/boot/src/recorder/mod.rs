@@ -9,9 +9,8 @@ mod skeleton;
 pub use record::Uses;
 
 use crate::model::{Part, Touch};
-use libbpf_rs::btf::types;
 use libbpf_rs::{Btf, Link, MapCore as _, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
-use longrun_bpf::{explained, quieten};
+use longrun_bpf::{explained, has_hook, quieten};
 use longrun_sys::{DeviceNumber, page_size};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -66,10 +65,9 @@ impl Recorder {
 
     fn try_start(volume: DeviceNumber, ahead: &[Part]) -> libbpf_rs::Result<Self> {
         let kernel = Btf::from_vmlinux()?;
-        let is_there = |hook: &str| kernel.type_by_name::<types::Typedef<'_>>(&format!("btf_trace_{hook}")).is_some();
         let uses = Uses::of(ahead, page_size());
         // They cost on every read from memory: only where there is something to know.
-        let tells = PROGRAMS.iter().all(|(_, hook, _)| is_there(hook));
+        let tells = PROGRAMS.iter().all(|(_, hook, _)| has_hook(&kernel, hook));
         let wanted = |name: &str| {
             PROGRAMS.iter().any(|(program, _, optional)| *program == name && (!optional || (tells && uses.len() > 0)))
         };

@@ -17,7 +17,6 @@ const volatile struct bounds bounds_layout = {};
 const volatile struct work work_layout = {};
 
 #define PF_KTHREAD 0x00200000
-#define REQ_OP_MASK 0xff
 #define IOPRIO_CLASS_SHIFT 13
 #define IOPRIO_CLASS_IDLE 3
 

@@ -1,6 +1,6 @@
 /* Counts, inside the kernel, how often the device is read and written for which file. Owns the counts, in a table of bounded
  * size that forgets what was not used for longest. Sends nothing, never waits, and never changes anything. */
-#include <kernel.h>
+#include <pages.h>
 #include "heat.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -31,8 +31,6 @@ struct {
 	__type(value, struct heat_task);
 } tasks SEC(".maps");
 
-#define REQ_OP_MASK 0xff
-#define ANONYMOUS 3ul
 #define READ 0
 #define WRITE 1
 
@@ -68,7 +66,6 @@ static __always_inline enum owner owner_of(struct bio *bio, __u32 volume, struct
 	struct page *page;
 	struct folio *folio;
 	struct address_space *mapping;
-	unsigned long head;
 
 	if (!first)
 		return OF_THE_KERNEL;
@@ -77,8 +74,7 @@ static __always_inline enum owner owner_of(struct bio *bio, __u32 volume, struct
 	page = BPF_CORE_READ(first, bv_page);
 	if (!page)
 		return OF_THE_KERNEL;
-	head = BPF_CORE_READ(page, compound_head);
-	folio = head & 1 ? (struct folio *)(head - 1) : (struct folio *)page;
+	folio = folio_of(page);
 	mapping = BPF_CORE_READ(folio, mapping);
 	if ((unsigned long)mapping & ANONYMOUS)
 		return OF_A_PROGRAM;
@@ -86,7 +82,7 @@ static __always_inline enum owner owner_of(struct bio *bio, __u32 volume, struct
 		return OF_THE_KERNEL;
 	*inode = BPF_CORE_READ(mapping, host);
 	/* Metadata of file systems is in pages of the device, or of an inode without a type. */
-	if (!*inode || (BPF_CORE_READ(*inode, i_mode) & 0170000) != 0100000)
+	if (!*inode || (BPF_CORE_READ(*inode, i_mode) & S_IFMT) != S_IFREG)
 		return OF_THE_KERNEL;
 	/* Shared memory is a file, too, and programs have transfers made into it. */
 	return BPF_CORE_READ(*inode, i_sb, s_dev) == volume ? OF_A_FILE : OF_A_PROGRAM;

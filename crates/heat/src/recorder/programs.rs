@@ -2,11 +2,9 @@
 
 use super::Cost;
 use crate::HeatError;
-use libbpf_rs::btf::{Btf, types};
+use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, Map, MapCore as _, Object, ObjectBuilder};
-use longrun_bpf::{explained, quieten};
-use std::fs;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use longrun_bpf::{explained, figure, has_hook, quieten};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/heat.bpf.o"));
 
@@ -35,7 +33,7 @@ impl Programs {
     fn try_load() -> libbpf_rs::Result<Self> {
         let (program, hook) = DIRECT;
         let kernel = Btf::from_vmlinux()?;
-        let tells_direct = kernel.type_by_name::<types::Typedef<'_>>(&format!("btf_trace_{hook}")).is_some();
+        let tells_direct = has_hook(&kernel, hook);
         let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
         for mut known in open.progs_mut().filter(|known| known.name() == program) {
             known.set_autoload(tells_direct);
@@ -61,17 +59,7 @@ impl Programs {
 
     /// The cost of the programs, if the kernel records it.
     pub(super) fn cost(&self) -> Option<Cost> {
-        let runs = self.figure("run_cnt");
-        (runs > 0).then(|| Cost { runs, nanos: self.figure("run_time_ns") })
-    }
-
-    /// The sum of one of the kernel's figures over all programs.
-    fn figure(&self, name: &str) -> u64 {
-        let of_program = |program: libbpf_rs::Program<'_>| {
-            let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd())).ok()?;
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-            line.trim().parse::<u64>().ok()
-        };
-        self.object.progs().filter(|program| program.autoload()).filter_map(of_program).sum()
+        let runs = figure(&self.object, "run_cnt");
+        (runs > 0).then(|| Cost { runs, nanos: figure(&self.object, "run_time_ns") })
     }
 }

@@ -24,8 +24,6 @@ static __always_inline struct trace_task *task_of(__u64 flags)
 	return bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), 0, flags);
 }
 
-#define ANONYMOUS 3ul
-
 /* The owner of the pages of a bio. */
 enum owner { OF_A_FILE, OF_A_PROGRAM, OF_THE_KERNEL };
 
@@ -37,7 +35,7 @@ static __always_inline enum owner place_of(struct bio *bio, __u64 *file, __u64 *
 	struct folio *folio;
 	struct address_space *mapping;
 	struct inode *inode;
-	unsigned long head, size = bpf_core_type_size(struct page);
+	unsigned long size = bpf_core_type_size(struct page);
 
 	/* Only complete bios of a file system, not parts of another bio. */
 	if (!first || bio->bi_iter.bi_idx || !size)
@@ -46,8 +44,7 @@ static __always_inline enum owner place_of(struct bio *bio, __u64 *file, __u64 *
 	page = BPF_CORE_READ(first, bv_page);
 	if (!page)
 		return OF_THE_KERNEL;
-	head = BPF_CORE_READ(page, compound_head);
-	folio = head & 1 ? (struct folio *)(head - 1) : (struct folio *)page;
+	folio = folio_of(page);
 	mapping = BPF_CORE_READ(folio, mapping);
 	if ((unsigned long)mapping & ANONYMOUS)
 		return OF_A_PROGRAM;
@@ -55,10 +52,10 @@ static __always_inline enum owner place_of(struct bio *bio, __u64 *file, __u64 *
 		return OF_THE_KERNEL;
 	inode = BPF_CORE_READ(mapping, host);
 	/* Metadata of file systems is in pages of the device, or of an inode without a type. */
-	if (!inode || (BPF_CORE_READ(inode, i_mode) & 0170000) != 0100000)
+	if (!inode || (BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFREG)
 		return OF_THE_KERNEL;
 	*file = (__u64)inode;
-	*at = ((__u64)BPF_CORE_READ(folio, index) + ((unsigned long)page - (unsigned long)folio) / size) << config.page_shift;
+	*at = place_in_file(page, folio, size, config.page_shift);
 	*at += first->bv_offset & ((1u << config.page_shift) - 1);
 	return OF_A_FILE;
 }

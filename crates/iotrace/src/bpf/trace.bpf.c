@@ -1,6 +1,6 @@
 /* Counts the requests to block devices inside the kernel. Owns the counters and the table of requests in flight. Sends
  * nothing, never waits, and never changes anything. */
-#include <kernel.h>
+#include <pages.h>
 #include "trace.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -73,7 +73,6 @@ __u64 ended[MAX_DEVICES][3];
 #define NONE (~0u)
 /* The number of entries that are tried for a request. */
 #define TRIES 4
-#define REQ_OP_MASK 0xff
 
 static __always_inline __u32 disk_number(struct gendisk *disk)
 {

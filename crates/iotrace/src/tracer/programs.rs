@@ -3,11 +3,9 @@
 use super::TraceError;
 use super::record::{self, Settings};
 use crate::recording::Cost;
-use libbpf_rs::btf::{Btf, types};
+use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, MapCore as _, Object, ObjectBuilder};
-use longrun_bpf::{explained, quieten};
-use std::fs;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use longrun_bpf::{explained, figure, has_hook, quieten};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
 
@@ -60,10 +58,9 @@ impl Programs {
 
     fn try_load(settings: &Settings) -> libbpf_rs::Result<Self> {
         let kernel = Btf::from_vmlinux()?;
-        let is_there = |hook: &str| kernel.type_by_name::<types::Typedef<'_>>(&format!("btf_trace_{hook}")).is_some();
         let chosen: Vec<(&str, &'static str)> = PROGRAMS
             .into_iter()
-            .filter(|(_, hook, need)| *need == Need::Always || is_there(hook))
+            .filter(|(_, hook, need)| *need == Need::Always || has_hook(&kernel, hook))
             .map(|(program, hook, _)| (program, hook))
             .collect();
         let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
@@ -98,23 +95,13 @@ impl Programs {
 
     /// Events that the kernel skipped because the program was running on that processor.
     pub(super) fn misses(&self) -> u64 {
-        self.figure("recursion_misses")
+        figure(&self.object, "recursion_misses")
     }
 
     /// The cost of the programs, if the kernel records it.
     pub(super) fn cost(&self) -> Option<Cost> {
-        let runs = self.figure("run_cnt");
-        (runs > 0).then(|| Cost { runs, seconds: self.figure("run_time_ns") as f64 / 1e9 })
-    }
-
-    /// The sum of one of the kernel's figures over all programs.
-    fn figure(&self, name: &str) -> u64 {
-        let of_program = |program: libbpf_rs::Program<'_>| {
-            let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd())).ok()?;
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-            line.trim().parse::<u64>().ok()
-        };
-        self.object.progs().filter(|program| program.autoload()).filter_map(of_program).sum()
+        let runs = figure(&self.object, "run_cnt");
+        (runs > 0).then(|| Cost { runs, seconds: figure(&self.object, "run_time_ns") as f64 / 1e9 })
     }
 }
 

@@ -85,7 +85,7 @@ static __always_inline bool is_plain(struct inode *inode)
 {
 	__u16 mode = inode->i_mode;
 
-	return (mode & 0170000) == 0100000 && !(mode & 0111);
+	return (mode & S_IFMT) == S_IFREG && !(mode & 0111);
 }
 
 static __always_inline void identify(struct file_key *key, struct inode *inode, __u64 root)

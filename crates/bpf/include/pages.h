@@ -1,0 +1,26 @@
+/* Whose pages a bio carries: from a page of the page cache to its folio, and to its place in the file. */
+#ifndef LONGRUN_PAGES_H
+#define LONGRUN_PAGES_H
+
+#include <kernel.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+/* In the address of a folio's mapping: it belongs to no file. */
+#define ANONYMOUS 3ul
+
+/* The folio of a page. A page behind the first one of a folio has the folio's address, plus one. */
+static __always_inline struct folio *folio_of(struct page *page)
+{
+	unsigned long head = BPF_CORE_READ(page, compound_head);
+
+	return head & 1 ? (struct folio *)(head - 1) : (struct folio *)page;
+}
+
+/* Where a page is in its file, in bytes. `size` is that of the kernel's record of a page. */
+static __always_inline __u64 place_in_file(struct page *page, struct folio *folio, unsigned long size, __u32 page_shift)
+{
+	return ((__u64)BPF_CORE_READ(folio, index) + ((unsigned long)page - (unsigned long)folio) / size) << page_shift;
+}
+
+#endif

@@ -12,6 +12,18 @@ use std::collections::BTreeMap;
 pub struct Minute(pub u32);
 
 impl Minute {
+    /// That of a time in seconds since 1970.
+    #[must_use]
+    pub fn of_seconds(seconds: i64) -> Self {
+        Self(u32::try_from(seconds.max(0) / 60).unwrap_or(u32::MAX))
+    }
+
+    /// When it began, in seconds since 1970.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        self.0 as i64 * 60
+    }
+
     /// The minutes since `earlier`; zero where that is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u32 {

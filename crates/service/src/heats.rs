@@ -215,6 +215,5 @@ impl Heats {
 }
 
 fn now() -> Minute {
-    let minutes = Timestamp::now().as_second().max(0) / 60;
-    Minute(u32::try_from(minutes).unwrap_or(u32::MAX))
+    Minute::of_seconds(Timestamp::now().as_second())
 }

@@ -26,7 +26,7 @@ pub fn run(args: &HeatArgs) -> Result<(), Failure> {
     let target = Target::resolve(&args.target)?;
     let (uuid, filesystem) = identity(&target)?;
     let (table, source) = table(args, &target, uuid)?;
-    let now = Minute(u32::try_from(Timestamp::now().as_second() / 60).unwrap_or_default()).max(table.updated());
+    let now = Minute::of_seconds(Timestamp::now().as_second()).max(table.updated());
     let mut watch = Watch::start()?;
     watch.govern(Governor::new(target.device_number, args.reading.pace.into()));
     watch.phase("reading the volume", Unit::Steps);
@@ -198,7 +198,7 @@ pub fn below(device: Option<DeviceNumber>, state: &Path) -> Result<Below, Failur
 }
 
 fn time(minute: Minute) -> String {
-    Timestamp::from_second(i64::from(minute.0) * 60).unwrap_or_default().to_string()
+    Timestamp::from_second(minute.seconds()).unwrap_or_default().to_string()
 }
 
 impl From<HeatError> for Failure {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 /// What came of placing at the end of a run.
 #[derive(Default)]
 pub struct Came {
-    /// What is told of it, if anything.
+    /// What the report says about it, if anything.
     pub told: Option<Placed>,
     /// The volume after it and what was moved, if anything was.
     pub then: Option<(Analysis, Bytes)>,

@@ -8,7 +8,7 @@ use longrun_bpf::{explained, figure, has_hook, quieten};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/heat.bpf.o"));
 
-/// Transfers past the page cache are told since Linux 6.4.
+/// The hook that reports transfers past the page cache: since Linux 6.4.
 const DIRECT: (&str, &str) = ("direct_begins", "iomap_dio_rw_begin");
 
 /// Programs that are attached until this is dropped.

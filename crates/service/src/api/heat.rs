@@ -94,5 +94,5 @@ fn hot_file((file, heat): (FileId, Heat)) -> HotFile {
 }
 
 fn time(minute: Minute) -> String {
-    Timestamp::from_second(i64::from(minute.0) * 60).unwrap_or_default().to_string()
+    Timestamp::from_second(minute.seconds()).unwrap_or_default().to_string()
 }

@@ -13,7 +13,7 @@ use longrun_boot::{Names, Root, Store};
 use longrun_engine::{Opened, Report, Scan, ScanProgress, Settings};
 use longrun_heat::{Day, Found, HeatTable, Kept, Minute, Placing, seconds_per_read};
 use longrun_layout::{Blocks, Bytes, FileId, VolumeLayout};
-use longrun_planner::{FastEnd, FileUse, Placement, ZonePlan};
+use longrun_planner::{Batch, FastEnd, FileUse, Placement, ZonePlan};
 use longrun_profile::{Fastest, Kept as Profiles, Profile, identity_of, members};
 use longrun_sys::format_uuid;
 use longrun_volume::Target;
@@ -83,8 +83,8 @@ impl Placer {
             }
             Found::Damaged(what) => return Err(format!("the table of reads cannot be used: {what}")),
         };
-        let (second, today) = (Timestamp::now().as_second(), Timestamp::now().as_second() / 86_400);
-        let now = Minute(u32::try_from(second / 60).unwrap_or_default()).max(table.updated());
+        let second = Timestamp::now().as_second();
+        let now = Minute::of_seconds(second).max(table.updated());
         if table.totals(now).reads < LEAST_READS {
             return Err("too few reads were counted to tell hot files from others".to_owned());
         }
@@ -95,31 +95,33 @@ impl Placer {
             .collect();
         let fast = if fastest == Fastest::Beginning { FastEnd::Beginning } else { FastEnd::End };
         let placement = Placement { uses, boot: boot(&args.state, uuid), fast, budget: Blocks(0) };
-        let today = Day(u32::try_from(today).unwrap_or_default());
+        let today = Day(u32::try_from(second / 86_400).unwrap_or_default());
         let only_plan = args.placement == Some(PlacementName::Plan);
         Ok(Self { table, now, profile, placement, kept, id, today, only_plan })
     }
 
     /// Plans for the last scan of a volume, of which `left` bytes may be moved by this run.
     fn plan(&mut self, scan: &mut Scan, settings: &Settings, left: Option<Bytes>) -> Option<(ZonePlan, Placed)> {
-        let layout = scan.layout();
-        let size = u64::from(layout.block_size().bytes());
-        let allowed = layout.fragmentation().used_bytes.0 / A_DAY;
-        let today = allowed.saturating_sub(self.kept.moved_on(&self.id, self.today));
-        let most = left.map_or(today, |left| left.0.min(today));
-        self.placement.budget = Blocks(most / size);
-        let before = self.seconds(layout);
         // What is gained shows when all is placed, which takes days; a day's part alone can look worse.
-        let whole = Placement { budget: Blocks(u64::MAX), ..self.placement.clone() };
-        let whole = longrun_engine::plan_placement(scan, &whole, settings)?;
-        let moves = whole.batches.iter().flat_map(longrun_planner::Batch::moves).map(|planned| planned.step);
-        let after = longrun_layout::apply_moves(scan.layout(), moves).ok().and_then(|after| self.seconds(&after));
-        let expected = before.zip(after).map(|(before, after)| Expected { before, after });
+        self.placement.budget = Blocks(u64::MAX);
+        let whole = longrun_engine::plan_placement(scan, &self.placement, settings)?;
+        let layout = scan.layout();
+        let moves = whole.batches.iter().flat_map(Batch::moves).map(|planned| planned.step);
+        let after = longrun_layout::apply_moves(layout, moves).ok().and_then(|after| self.seconds(&after));
+        let expected = self.seconds(layout).zip(after).map(|(before, after)| Expected { before, after });
         let pays = expected.as_ref().is_none_or(|expected| expected.after <= expected.before * LEAST_GAIN);
         if !whole.batches.is_empty() && !pays {
             return Some((ZonePlan::default(), Placed { expected, ..Placed::refused(NO_GAIN.to_owned()) }));
         }
-        let plan = longrun_engine::plan_placement(scan, &self.placement, settings)?;
+        let size = u64::from(layout.block_size().bytes());
+        let allowed = layout.fragmentation().used_bytes.0 / A_DAY;
+        let today = allowed.saturating_sub(self.kept.moved_on(&self.id, self.today));
+        self.placement.budget = Blocks(left.map_or(today, |left| left.0.min(today)) / size);
+        let plan = if whole.moved <= self.placement.budget {
+            whole
+        } else {
+            longrun_engine::plan_placement(scan, &self.placement, settings)?
+        };
         let placed = Placed {
             files: plan.placed,
             bytes: Bytes(plan.moved.0 * size),

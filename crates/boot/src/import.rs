@@ -1,10 +1,10 @@
 //! A list from elsewhere: only what is the same on this volume is taken.
 
-use crate::model::{List, Part, Place, file_of, sums};
+use crate::model::{List, Part, file_of, sums};
 use crate::volume::Volume;
 use longrun_layout::{Bytes, FileId};
 use longrun_sys::FileSystem;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Less than this share of the bytes still there: it is of another system.
 const LEAST: f64 = 0.6;
@@ -32,9 +32,15 @@ impl Imported {
 /// same; a volume that was made anew has others.
 #[must_use]
 pub fn import(list: &List, volume: &Volume) -> Imported {
-    let files = list.files();
-    let here: BTreeSet<FileId> = files.iter().copied().filter(|file| is_here(volume, *file, list)).collect();
-    let gone = (files.len() - here.len()) as u64;
+    // Where the last part of each begins: so long a file must be at least.
+    let mut needs: BTreeMap<FileId, u64> = BTreeMap::new();
+    for (file, part) in list.parts().iter().filter_map(|part| Some((file_of(part.place)?, part))) {
+        let start = needs.entry(file).or_default();
+        *start = part.range.start.0.max(*start);
+    }
+    let is_here = |(file, needs): (&FileId, &u64)| is_here(volume, *file, *needs).then_some(*file);
+    let here: BTreeSet<FileId> = needs.iter().filter_map(is_here).collect();
+    let gone = (needs.len() - here.len()) as u64;
     let kept: Vec<Part> = list
         .parts()
         .iter()
@@ -49,9 +55,7 @@ pub fn import(list: &List, volume: &Volume) -> Imported {
     Imported { list, gone, share }
 }
 
-/// Whether a file is here, and as long as its parts need.
-fn is_here(volume: &Volume, file: FileId, list: &List) -> bool {
-    let needs = list.parts().iter().filter(|part| part.place == Place::File(file)).map(|part| part.range.start.0).max();
-    let length = volume.file(file).ok().and_then(|file| file.metadata().ok()).map(|meta| meta.len());
-    length.zip(needs).is_some_and(|(length, needs)| length > needs)
+/// Whether a file is here, and longer than its parts need.
+fn is_here(volume: &Volume, file: FileId, needs: u64) -> bool {
+    volume.file(file).ok().and_then(|file| file.metadata().ok()).is_some_and(|meta| meta.len() > needs)
 }

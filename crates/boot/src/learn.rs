@@ -65,9 +65,7 @@ pub fn learn(
     let list = merge(&old, &seen, unseen).retain(is_worthy);
     let mut history = store.history(names)?;
     history.add(run(recorded, &trace));
-    let plan = (history.next() == Next::Preload)
-        .then(|| Plan::compile(&list, order, |file| volume.lies(file)))
-        .filter(|plan| !plan.parts.is_empty());
+    let plan = next_plan(&list, &history, volume, order);
     store.keep_list(names, &list)?;
     store.keep_history(names, &history)?;
     store.keep_plan(names, plan.as_ref())?;
@@ -80,11 +78,17 @@ pub fn learn(
 /// [`StoreError`].
 pub fn replan(store: &Store, names: &Names, volume: &Volume, order: Order) -> Result<Option<Plan>, StoreError> {
     let (list, history) = (store.list(names)?, store.history(names)?);
-    let list = list.filter(|list| list.uuid == volume.uuid && history.next() == Next::Preload);
-    let plan = list.map(|list| Plan::compile(&list, order, |file| volume.lies(file)));
-    let plan = plan.filter(|plan| !plan.parts.is_empty());
+    let list = list.filter(|list| list.uuid == volume.uuid);
+    let plan = list.and_then(|list| next_plan(&list, &history, volume, order));
     store.keep_plan(names, plan.as_ref())?;
     Ok(plan)
+}
+
+/// What is read ahead next time; `None` where nothing is, or it is the turn of a boot without.
+fn next_plan(list: &List, history: &History, volume: &Volume, order: Order) -> Option<Plan> {
+    (history.next() == Next::Preload)
+        .then(|| Plan::compile(list, order, |file| volume.lies(file)))
+        .filter(|plan| !plan.parts.is_empty())
 }
 
 /// Which files are worth a place.

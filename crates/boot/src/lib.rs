@@ -2,7 +2,7 @@
 //!
 //! The way of the data: [`Recorder`] → [`List`] of one recording → [`merge`] → [`Plan`] → [`sweep`] → [`History`] judges. Model, text, merging,
 //! plan and judgement are pure. Names no file by its path: files are opened by handle, so that what has changed drops out. Never
-//! writes to the volume outside of its own directory, and never stops a boot: whoever preloads ends by itself, and fails silently.
+//! writes to the volume outside of its own directory, and never stops a boot: reading ahead ends by itself, and its failure stops nothing.
 
 mod choice;
 mod import;

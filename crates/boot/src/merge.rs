@@ -5,7 +5,7 @@ use crate::model::{List, Part, Seen};
 /// What a recording says about the parts that it did not see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unseen {
-    /// They were not needed: nothing had been read ahead, or it is known what of that was used.
+    /// They were not needed: nothing had been read ahead, or the kernel has reported which parts of that were used.
     Unneeded,
     /// Nothing: they were read ahead, so that nobody had to read them, needed or not.
     Unknown,

@@ -166,8 +166,7 @@ impl Store {
         let name = names.file("plan");
         match plan {
             Some(plan) => self.write(&name, &plan.to_text()),
-            None => remove_within(&self.directory, &name)
-                .map_err(|error| failed(&self.shown.join(name), "removing it", error.into())),
+            None => self.remove(&name),
         }
     }
 
@@ -206,9 +205,7 @@ impl Store {
     pub fn forget(&self, names: &Names) -> Result<(), StoreError> {
         // The plan first: it is what acts.
         for kind in ["plan", "list", "trace", "history"] {
-            let name = names.file(kind);
-            remove_within(&self.directory, &name)
-                .map_err(|error| failed(&self.shown.join(name), "removing it", error.into()))?;
+            self.remove(&names.file(kind))?;
         }
         Ok(())
     }
@@ -226,6 +223,11 @@ impl Store {
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(failed(&path, "opening it", error.into())),
         }
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StoreError> {
+        remove_within(&self.directory, name)
+            .map_err(|error| failed(&self.shown.join(name), "removing it", error.into()))
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), StoreError> {

@@ -1,4 +1,4 @@
-//! Decodes the events of the kernel, and encodes what the programs are told. Pure. The type information of the compiled object gives the
+//! Decodes the events of the kernel, and encodes the settings of the programs. Pure. The type information of the compiled object gives the
 //! layout, which the C header defines.
 
 use super::skeleton::types;
@@ -73,7 +73,7 @@ impl Used {
     }
 }
 
-/// What was read ahead, by file, and what of it was used.
+/// What was read ahead, by file, and which parts of it were used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses(BTreeMap<FileId, Used>);
 

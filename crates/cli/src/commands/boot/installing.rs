@@ -35,50 +35,31 @@ macro_rules! shipped {
     };
 }
 
+const fn unit(path: &'static str, text: &'static str) -> File {
+    File { path, needs: "", text, mode: 0o644 }
+}
+
+const fn hook(path: &'static str, needs: &'static str, text: &'static str) -> File {
+    File { path, needs, text, mode: 0o755 }
+}
+
+/// What is there where initramfs-tools, or dracut, makes the initramfs.
+const INITRAMFS_TOOLS: &str = "etc/initramfs-tools";
+const DRACUT: &str = "usr/lib/dracut/modules.d";
+
 /// What the boot needs.
 const BOOT: [File; 6] = [
-    File {
-        path: "etc/systemd/system/longrun-boot-preload.service",
-        needs: "",
-        text: shipped!("longrun-boot-preload.service"),
-        mode: 0o644,
-    },
-    File {
-        path: "etc/systemd/system/longrun-boot-record.service",
-        needs: "",
-        text: shipped!("longrun-boot-record.service"),
-        mode: 0o644,
-    },
-    File {
-        path: "etc/initramfs-tools/hooks/longrun",
-        needs: "etc/initramfs-tools",
-        text: shipped!("initramfs-hook"),
-        mode: 0o755,
-    },
-    File {
-        path: "etc/initramfs-tools/scripts/init-bottom/longrun",
-        needs: "etc/initramfs-tools",
-        text: shipped!("initramfs-script"),
-        mode: 0o755,
-    },
-    File {
-        path: "usr/lib/dracut/modules.d/95longrun/module-setup.sh",
-        needs: "usr/lib/dracut/modules.d",
-        text: shipped!("dracut-module-setup.sh"),
-        mode: 0o755,
-    },
-    File {
-        path: "usr/lib/dracut/modules.d/95longrun/longrun.sh",
-        needs: "usr/lib/dracut/modules.d",
-        text: shipped!("dracut-longrun.sh"),
-        mode: 0o755,
-    },
+    unit("etc/systemd/system/longrun-boot-preload.service", shipped!("longrun-boot-preload.service")),
+    unit("etc/systemd/system/longrun-boot-record.service", shipped!("longrun-boot-record.service")),
+    hook("etc/initramfs-tools/hooks/longrun", INITRAMFS_TOOLS, shipped!("initramfs-hook")),
+    hook("etc/initramfs-tools/scripts/init-bottom/longrun", INITRAMFS_TOOLS, shipped!("initramfs-script")),
+    hook("usr/lib/dracut/modules.d/95longrun/module-setup.sh", DRACUT, shipped!("dracut-module-setup.sh")),
+    hook("usr/lib/dracut/modules.d/95longrun/longrun.sh", DRACUT, shipped!("dracut-longrun.sh")),
 ];
 /// The units that sysinit.target wants.
 const WANTED: [&str; 2] = ["longrun-boot-preload.service", "longrun-boot-record.service"];
 /// What makes a changed hook count.
-const REMAKE: [(&str, &str); 2] =
-    [("etc/initramfs-tools", "update-initramfs -u"), ("usr/lib/dracut/modules.d", "dracut --force")];
+const REMAKE: [(&str, &str); 2] = [(INITRAMFS_TOOLS, "update-initramfs -u"), (DRACUT, "dracut --force")];
 
 /// Installs, and switches on.
 pub fn enable(args: &InstallArgs) -> Result<(), Failure> {

@@ -29,10 +29,6 @@ const PIECES: u64 = 24;
 /// Unexpected errors kept for the report.
 const KEPT: usize = 20;
 
-/// While one thread has an executable open for writing, no other may start a process: the new process would hold the
-/// file open for a moment, and executing it would fail through no fault of the optimizer.
-static SPAWNING: Mutex<()> = Mutex::new(());
-
 /// The number of passes that may give way to writers that fill the volume, before one must complete.
 const MOST_YIELDED: u64 = 50;
 
@@ -188,11 +184,7 @@ fn one_pass(mount: &Path, directory: &Path, optimizer: &Optimizer, report: &mut 
     let cut = cut_into_pieces(directory);
     CUTTING.fetch_add(1, Ordering::SeqCst);
     cut?;
-    let running = {
-        let _nobody_writes_programs = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
-        optimizer.start(mount)?
-    };
-    let finished = running.wait(LIMIT)?;
+    let finished = optimizer.start(mount)?.wait(LIMIT)?;
     if optimizer.is_ours() {
         // The writers may fill the volume: then it is right to leave the space to them, and to try again later.
         let yielded = ["needed the free space", "too little free space"];

@@ -9,10 +9,11 @@
 use crate::HeatError;
 use crate::table::{Heat, HeatTable, MOST_FILES, Minute, Totals};
 use longrun_layout::{FileId, InodeNumber};
+use longrun_sys::replace_file;
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -86,23 +87,10 @@ impl Kept {
         Ok(bytes.len() as u64)
     }
 
-    /// Replaces a file as a whole, durably.
     fn replace(&self, path: &Path, bytes: &[u8], act: &'static str) -> Result<(), HeatError> {
-        let failed = |source| HeatError::Io { path: path.to_owned(), act, source };
-        let beside = path.with_added_extension("new");
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(failed)?;
-        let write = || {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&beside, path)?;
-            File::open(&self.0)?.sync_all()
-        };
-        write().map_err(|error| {
-            // The first error is the one that tells; what is left of the file does no harm.
-            _ = fs::remove_file(&beside);
-            failed(error)
-        })
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
+        let written = made.and_then(|()| replace_file(path, bytes));
+        written.map_err(|source| HeatError::Io { path: path.to_owned(), act, source })
     }
 
     /// How much of the volume `id` was moved on `day` because of its heat. What cannot be read counts as nothing but on that day's first

@@ -2,10 +2,10 @@
 
 use crate::{Profile, ProfileError};
 use jiff::{SignedDuration, Timestamp};
-use longrun_sys::{BlockDevice, BlockDeviceKind};
+use longrun_sys::{BlockDevice, BlockDeviceKind, replace_file};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// A kept profile counts for so long. The disk itself does not change, but an array below it may.
@@ -59,18 +59,7 @@ impl Kept {
         let failed = |source| keep_failed(&path, "writing", source);
         fs::create_dir_all(&self.directory).map_err(failed)?;
         let text = serde_json::to_string_pretty(profile).map_err(|error| failed(error.into()))? + "\n";
-        let beside = path.with_extension(format!("{}.new", std::process::id()));
-        let write = || {
-            let mut file = fs::File::create(&beside)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&beside, &path)
-        };
-        write().map_err(|error| {
-            // The first error is the one that tells; what is left of the file does no harm.
-            _ = fs::remove_file(&beside);
-            failed(error)
-        })
+        replace_file(&path, text.as_bytes()).map_err(failed)
     }
 
     fn path(&self, identity: &str) -> PathBuf {

@@ -109,7 +109,7 @@ pub use trim::{Discards, discards_of, shows_whole_file, size_of_device, trim};
 pub use trusted::{list_trusted_directory, open_trusted, open_trusted_directory};
 pub use wait::{Bell, wait_for_change};
 pub use wake::wake_every_second;
-pub use within::{enter_root, make_directory_within, open_within, remove_within, write_within};
+pub use within::{enter_root, make_directory_within, open_within, remove_within, replace_file, write_within};
 pub use xfs::{
     ExtendedAttributes, extended_attributes, inherited_size_hint, open_without_times, open_xfs_by_id,
     set_inherited_size_hint,

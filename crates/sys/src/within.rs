@@ -1,7 +1,8 @@
 //! Files below a directory that is open, whatever its path is by now: the root of a system that is being started is moved.
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, mkdirat, openat2, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fsync, mkdirat, openat2, renameat, unlinkat};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,10 +17,21 @@ pub fn open_within(directory: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> 
     open(directory, path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
 }
 
-/// Writes the file `name` in `directory` as a whole: as a file beside it, durable, which is then renamed. For root only to read.
+/// Writes the file at `path` as [`write_within`] does; its directory must exist.
 ///
 /// # Errors
-/// The kernel's; then what was there before is still there.
+/// As there; `InvalidFilename` for a path that ends with no name in UTF-8.
+pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let name = path.file_name().and_then(OsStr::to_str).ok_or(io::ErrorKind::InvalidFilename)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    write_within(File::open(directory.unwrap_or(Path::new(".")))?, name, content)
+}
+
+/// Writes the file `name` in `directory` as a whole: as a file beside it, durable, which is then renamed. For root only to read.
+/// Durable when this returns.
+///
+/// # Errors
+/// The kernel's; then what was there before is still there, and the new content is not, unless the directory alone could not be written.
 pub fn write_within(directory: impl AsFd, name: &str, content: &[u8]) -> io::Result<()> {
     let directory = directory.as_fd();
     let beside = format!(".{name}.{}", std::process::id());
@@ -30,7 +42,8 @@ pub fn write_within(directory: impl AsFd, name: &str, content: &[u8]) -> io::Res
     let written = file
         .write_all(content)
         .and_then(|()| file.sync_all())
-        .and_then(|()| Ok(renameat(directory, &beside, directory, name)?));
+        .and_then(|()| Ok(renameat(directory, &beside, directory, name)?))
+        .and_then(|()| Ok(fsync(directory)?));
     if written.is_err() {
         // The first error is the one that tells.
         _ = unlinkat(directory, &beside, AtFlags::empty());
@@ -113,6 +126,10 @@ mod tests {
         write_within(&directory, "list", b"old and long").unwrap();
         write_within(&directory, "list", b"new").unwrap();
         assert_eq!(read(&root, "state/list").unwrap(), "new");
+        replace_file(&base.path().join("state/list"), b"newer").unwrap();
+        assert_eq!(read(&root, "state/list").unwrap(), "newer");
+        assert!(replace_file(&base.path().join("missing/list"), b"").is_err());
+        assert!(replace_file(Path::new("/"), b"").is_err());
         let mode = |name: &str| fs::metadata(base.path().join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("state"), mode("state/list")), (0o700, 0o600));
         remove_within(&directory, "list").unwrap();

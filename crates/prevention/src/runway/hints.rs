@@ -7,10 +7,10 @@ use super::journal::Journal;
 use crate::policy::{HintBook, SetHint, Settings};
 use crate::{PreventionError, Watched};
 use longrun_layout::Bytes;
-use longrun_sys::FileSystem;
+use longrun_sys::{FileSystem, replace_file};
 use serde::Serialize;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -144,12 +144,7 @@ impl Hints {
 
     /// Durable when this returns.
     fn save(&self, book: &HintBook) -> io::Result<()> {
-        let new = self.directory.join(format!("{NAME}.new"));
-        let mut file = File::create(&new)?;
-        file.write_all(&book.to_json())?;
-        longrun_sys::sync_file(&file)?;
-        fs::rename(&new, self.directory.join(NAME))?;
-        Ok(longrun_sys::sync_file(File::open(&self.directory)?)?)
+        replace_file(&self.directory.join(NAME), &book.to_json())
     }
 }
 

@@ -3,8 +3,8 @@
 //! Owns the files. Never fails a job: what cannot be written is logged, and what cannot be read is left out.
 
 use super::Record;
-use std::fs::{self, File};
-use std::io::Write as _;
+use longrun_sys::replace_file;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// No record is larger.
@@ -30,13 +30,9 @@ impl Store {
     /// Puts the record in the place of the last one, in one step.
     pub(super) fn write(&self, record: &Record) {
         let path = self.path(record.job.id);
-        let new = path.with_extension("new");
         let put = || {
             fs::create_dir_all(&self.directory)?;
-            let mut file = File::create(&new)?;
-            file.write_all(&serde_json::to_vec(record)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)
+            replace_file(&path, &serde_json::to_vec(record)?)
         };
         if let Err(error) = put() {
             tracing::warn!("{}: writing the record of a job failed: {error}; it is lost at a restart", path.display());

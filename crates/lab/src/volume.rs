@@ -5,15 +5,18 @@ use crate::plug::{Plug, Power};
 use crate::{FileSystemKind, VolumeSpec, cleanup, tool};
 use anyhow::{Context, Result, bail, ensure};
 use longrun_ageing::{Recipe, Summary};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a checker waits for a process that has the device open exclusively.
+/// How long is waited for a process that has the device open exclusively, or the file system mounted in its own name space.
 const BUSY: Duration = Duration::from_secs(30);
 
 /// Sectors that a block device has transferred since it was attached, as bytes.
@@ -331,12 +334,29 @@ impl LoopVolume {
         Ok(())
     }
 
-    /// Unmounts it.
+    /// Unmounts it, and waits until the file system has left the device.
+    ///
+    /// A process in a mount name space of its own has copies of the mounts that were there when it began: then `umount` succeeds while
+    /// the file system lives on, and what a checker reads is not what it will leave.
     ///
     /// # Errors
     /// When it stays busy; says what holds it.
     pub fn unmount(&self) -> Result<()> {
-        cleanup::unmount(&self.mount_point())
+        cleanup::unmount(&self.mount_point())?;
+        let until = Instant::now() + BUSY;
+        // The kernel refuses this while a file system has the device, wherever it is mounted.
+        while let Err(error) =
+            File::options().read(true).custom_flags(OFlags::EXCL.bits().cast_signed()).open(&self.device)
+        {
+            let busy = error.raw_os_error() == Some(Errno::BUSY.raw_os_error());
+            ensure!(
+                busy && Instant::now() < until,
+                "{} is in use although it is unmounted: {error}",
+                self.device.display()
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// Unmounts and mounts again: nothing of it stays in memory.

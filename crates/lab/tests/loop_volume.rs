@@ -5,9 +5,11 @@ use longrun_lab::oracle::{bytes_beyond_end, compare, dump, e2freefrag, excess_of
 use longrun_lab::{FileSystemKind, LoopVolume, Medium, VolumeSpec, tool};
 use longrun_layout::Bytes;
 use std::fs;
+use std::io::Read as _;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,33 @@ fn loop_an_aged_volume_is_fragmented_and_sound_and_its_copy_is_the_same() {
     compare(&before, &dump(&copy.mount_point()).unwrap()).unwrap();
     assert_eq!(e2freefrag(copy.device()).unwrap(), free);
     assert_eq!(filefrag(&copy.mount_point()).unwrap().excess, fragments.excess);
+}
+
+/// Programs in mount name spaces of their own keep copies of all mounts that were there when they began.
+#[test]
+fn loop_a_checker_sees_a_file_system_only_when_it_has_left_its_device() {
+    let volume = LoopVolume::create(&VolumeSpec::xfs(320)).unwrap();
+    for number in 0..200 {
+        fs::write(volume.mount_point().join(format!("file{number}")), [1; 100_000]).unwrap();
+    }
+    // Now the log has what is not in its place.
+    sync(&volume);
+    for number in 0..100 {
+        fs::remove_file(volume.mount_point().join(format!("file{number}"))).unwrap();
+    }
+    sync(&volume);
+    let mut keeper = Command::new("unshare");
+    keeper.args(["--mount", "sh", "-c", "echo; exec sleep 2"]).stdout(Stdio::piped());
+    let mut keeper = keeper.spawn().unwrap();
+    // It says so when it has its copies.
+    keeper.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+    let checked = volume.check();
+    keeper.wait().unwrap();
+    checked.unwrap();
+}
+
+fn sync(volume: &LoopVolume) {
+    tool::run("sync", ["--file-system".as_ref(), volume.mount_point().as_os_str()]).unwrap();
 }
 
 /// Every test on a medium that the file system does not know of would be a test on the other.

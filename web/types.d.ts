@@ -37,6 +37,8 @@ export interface MapExtents { scan: MapScan; next: number | null; start: number[
 export interface MapFile { number: number; path: string | null; no_path: string | null; inode: number; directory: boolean; fixed: string | null; extents: number; fragments: number; blocks: number }
 export interface BlockOwner { block: number; kind: string; start: number; blocks: number; area: string | null; file: MapFile | null; shared: boolean }
 export interface FileExtents { file: MapFile; next: number | null; start: number[]; blocks: number[] }
+export interface MapHeat { no_heat: string | null; began: string | null; reads: number; reads_on_map: number; cells: number[] }
+export interface Reads { reads: Float32Array; most: number; answer: MapHeat }
 /** Part of the volume: `cell_blocks` blocks in each of `side * side` cells, from block `from`. */
 export interface View { from: number; cell_blocks: number; side: number }
 /** A cell: shares from 0 to 1; `kind` where it is known. */

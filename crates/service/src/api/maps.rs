@@ -11,10 +11,12 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use longrun_api::map::{AGE_HEADER, BlockOwner, FileExtents, MOST_CELLS, MapExtents, MapLevels};
+use longrun_api::map::{
+    AGE_HEADER, BlockOwner, FileExtents, MOST_CELLS, MOST_HEAT_CELLS, MapExtents, MapHeat, MapLevels,
+};
 use longrun_api::model::{Problem, Role};
 use longrun_atlas::{Atlas, AtlasError};
-use longrun_layout::{Extent, FileIndex, PhysicalBlock};
+use longrun_layout::{Blocks, Extent, FileIndex, PhysicalBlock};
 use longrun_sys::FileSystem;
 use serde::Deserialize;
 use std::fs::File;
@@ -26,6 +28,7 @@ pub fn router() -> Router<Arc<Hub>> {
     Router::new()
         .route("/v1/volumes/{id}/map/levels", get(levels))
         .route("/v1/volumes/{id}/map", get(cells))
+        .route("/v1/volumes/{id}/map/heat", get(heat))
         .route("/v1/volumes/{id}/extents", get(extents))
         .route("/v1/volumes/{id}/owner", get(owner))
         .route("/v1/volumes/{id}/file", get(file))
@@ -158,6 +161,46 @@ pub async fn cells(
         Ok(([(header::CONTENT_TYPE, "application/octet-stream")], cells))
     };
     request.answer(read).await
+}
+
+/// Which cells, in blocks.
+#[derive(Debug, Deserialize)]
+pub struct HeatQuery {
+    from: Option<u64>,
+    cell: u64,
+    count: Option<u32>,
+}
+
+/// How often the device is read for the files of a volume, by place: cells of any size. It changes with each read, so that it has no
+/// ETag.
+#[utoipa::path(get, path = "/v1/volumes/{id}/map/heat",
+    params(("id" = String, Path, description = "UUID or device number"),
+        ("from" = Option<u64>, Query, description = "the first block (default 0)"),
+        ("cell" = u64, Query, description = "the blocks of a cell, at least 1"),
+        ("count" = Option<u32>, Query, description = "so many cells, fewer at the end of the volume; at most 32768 (default)")),
+    responses((status = 200, body = MapHeat), (status = 400, body = Problem), (status = 403, body = Problem),
+        (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub async fn heat(
+    State(hub): State<Arc<Hub>>,
+    sender: Sender,
+    Path(id): Path<String>,
+    asked: Asked<HeatQuery>,
+) -> Result<Response, Failure> {
+    let request = Request::new(hub, &sender, &id, &HeaderMap::new())?;
+    let HeatQuery { from, cell, count } = query(asked)?;
+    let (from, count) = (from.unwrap_or(0), count.unwrap_or(MOST_HEAT_CELLS));
+    if cell == 0 || count > MOST_HEAT_CELLS {
+        return Err(wrong(format!("cells have at least one block, and an answer at most {MOST_HEAT_CELLS} cells")));
+    }
+    let read = move |request: &Request, atlas: &Atlas<File>| {
+        let rest = (on_volume(atlas, from)? - from).div_ceil(cell);
+        let count = count.min(u32::try_from(rest).unwrap_or(u32::MAX));
+        let cells = maps::Cells { from: PhysicalBlock(from), each: Blocks(cell), count };
+        maps::heat(atlas, request.hub.heats.of(&request.wanted.id), cells).map(Json).map_err(unreadable)
+    };
+    let mut response = request.answer(read).await?;
+    response.headers_mut().remove(header::ETAG);
+    Ok(response)
 }
 
 /// Which extents.

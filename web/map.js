@@ -68,7 +68,7 @@ export const map = {
     const side = innerWidth < 500 ? 64 : 128;
     const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": "Map of the volume", width: side * 5, height: side * 5 });
     const [chooser, age, legend, facts, hint] = [h("div", { class: "bar" }), h("p", { class: "quiet" }), h("ul", { class: "legend" }), h("div", { "aria-live": "polite" }), h("p", { class: "quiet" })];
-    const [where, message] = [h("p", { "aria-live": "polite" }), h("div")];
+    const [where, message, passes] = [h("p", { "aria-live": "polite" }), h("div"), h("div", { class: "bar" })];
     /** @param {string} text @param {string} name @param {() => void} act */
     const button = (text, name, act) => h("button", { "aria-label": name, title: name, onclick: act }, text);
     const tools = h("div", { class: "bar" }, button("+", "Zoom in", () => zoom(-1)), button("−", "Zoom out", () => zoom(1)), button("◀", "Earlier blocks", () => pan(-1)),
@@ -76,9 +76,11 @@ export const map = {
     const path = h("input", { type: "search", placeholder: "path below the mount point", size: 30 });
     const search = h("form", { class: "bar", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); find(path.value); } }, h("label", {}, "File ", path), h("button", {}, "Find"));
     const body = h("div", { class: "map" }, h("div", {}, tools, canvas, legend, where), h("div", {}, search, hint, facts));
-    root.append(chooser, age, message, body);
+    root.append(chooser, passes, age, message, body);
 
     let [volume, known, by, curve] = ["", "", "state", false];
+    /** Whether the map from before the last pass is shown. */
+    let before = false;
     /** @type {MapLevels | null} */
     let levels = null;
     /** @type {View | null} */
@@ -94,23 +96,46 @@ export const map = {
     let order = places(side, curve);
     let asked = 0;
     const base = () => `/v1/volumes/${encodeURIComponent(volume)}`;
+    /** What every request about the map ends with. */
+    const which = () => (before ? "&before=true" : "");
     const needed = () => /** @type {MapLevels} */ (levels);
 
-    async function open() {
+    /** The switch between the maps from before and after the last pass, and its figures. */
+    function compare() {
+      const { pass } = needed();
+      if (!pass) return;
+      /** @param {(figures: import("./types").JobFigures) => number | null} of @param {string} name */
+      const change = (of, name) => {
+        const [from, to] = [pass.before && of(pass.before), pass.after && of(pass.after)];
+        return from === null || to === null ? null : `${name} ${count(from)} → ${count(to)}`;
+      };
+      const figures = [change((one) => one.excess, "excess fragments"), change((one) => one.free_pieces, "pieces of free space"), `${bytes(pass.moved_bytes)} moved`];
+      fill(passes, choice("Show", [["after", "the last scan"], ["before", "before the last pass"]], before ? "before" : "after", (value) => { before = value === "before"; open(view); }),
+        h("span", { class: "quiet" }, `Pass ${pass.job}, ended ${time(pass.ended)}: ${figures.filter((one) => one !== null).join(", ")}.${pass.scanned_since ? "" : " There was no scan since."}`));
+    }
+
+    /** @param {View | null} at what to show; the whole volume otherwise */
+    async function open(at = null) {
       [levels, view, cells, heat, lit] = [null, null, null, null, { start: [], blocks: [] }];
       body.hidden = true;
       fill(message);
       fill(age);
       fill(facts);
+      fill(passes);
       if (!volume) return;
       const mine = ++asked;
       try {
-        const got = await get(`${base()}/map/levels`);
+        const got = await get(`${base()}/map/levels${before ? "?before=true" : ""}`);
         if (mine !== asked) return;
         levels = got;
       } catch (problem) {
         if (mine !== asked) return;
         const refusal = /** @type {import("./transport.js").Refusal} */ (problem);
+        if (before && refusal.status === 404) {
+          // It was replaced or removed meanwhile.
+          before = false;
+          return open(at);
+        }
         const scan = h("button", { onclick: async () => {
           try {
             fill(message, empty((await post(`${base()}/analyze`)).accepted, "The map appears when it has finished."));
@@ -120,9 +145,10 @@ export const map = {
           refusal.status === 404 && state.role === "operator" && scan);
       }
       body.hidden = false;
+      compare();
       const { scan, total_blocks: total, block_size: size, files, pieces } = needed();
-      say(age, `Scanned ${ago(scan.at)}: ${bytes(total * size)}, ${counted(files, "file")}, ${counted(pieces, "piece")}. What happened since is not shown.`);
-      await show(whole(needed(), side));
+      say(age, `Scanned ${ago(scan.at)}: ${bytes(total * size)}, ${counted(files, "file")}, ${counted(pieces, "piece")}. ${before ? "This is how it was before the pass." : "What happened since is not shown."}`);
+      await show(at === null ? whole(needed(), side) : placed(needed(), at, at.from));
     }
 
     /** Fetches and draws a view. @param {View} next */
@@ -149,21 +175,21 @@ export const map = {
       if (!level) {
         const answers = [];
         for (let from = /** @type {number | null} */ (next.from); from !== null && from < to && answers.length < MOST_ANSWERS; from = answers[answers.length - 1].next) {
-          answers.push(await get(`${base()}/extents?from=${from}&to=${to}`));
+          answers.push(await get(`${base()}/extents?from=${from}&to=${to}${which()}`));
         }
         if (answers.at(-1)?.next === null || (answers.at(-1)?.next ?? 0) >= to) return fromPieces(answers, next, needed().total_blocks);
       }
       const { level: number, cell_blocks: size, cells: most } = level ?? fallback;
       const first = Math.floor(next.from / size);
       const wanted = Math.min(MOST_CELLS, most - first, Math.ceil((to - next.from) / size));
-      const answer = await getBytes(`${base()}/map?level=${number}&from=${first}&count=${wanted}`);
+      const answer = await getBytes(`${base()}/map?level=${number}&from=${first}&count=${wanted}${which()}`);
       return fromLevel(answer.bytes, first, size, next);
     }
 
     /** The reads of the cells of a view; what is not known has its reason. @param {View} next @returns {Promise<import("./types").Reads>} */
     async function heatOf(next) {
       try {
-        return readsOf(await get(`${base()}/map/heat?from=${next.from}&cell=${next.cell_blocks}&count=${side * side}`), side * side);
+        return readsOf(await get(`${base()}/map/heat?from=${next.from}&cell=${next.cell_blocks}&count=${side * side}${which()}`), side * side);
       } catch (problem) {
         return { reads: new Float32Array(side * side), most: 0, answer: { no_heat: /** @type {Error} */ (problem).message, began: null, reads: 0, reads_on_map: 0, cells: [] } };
       }
@@ -247,7 +273,7 @@ export const map = {
     /** Whose a block is. @param {number} block */
     async function ask(block) {
       try {
-        const owner = await get(`${base()}/owner?block=${block}`);
+        const owner = await get(`${base()}/owner?block=${block}${which()}`);
         if (owner.file) return await light(`file=${owner.file.number}`, block);
         lit = { start: [owner.start], blocks: [owner.blocks] };
         const kind = owner.kind === "metadata" ? `the file system: ${owner.area}` : owner.kind === "free" ? "free" : "in use; by whom is not known";
@@ -265,14 +291,14 @@ export const map = {
       await light(`path=${encodeURIComponent(whole)}`, null);
     }
 
-    /** Lights a file, and tells of it. @param {string} which @param {number | null} block */
-    async function light(which, block) {
+    /** Lights a file, and tells of it. @param {string} asks @param {number | null} block */
+    async function light(asks, block) {
       try {
         /** @type {{start: number[], blocks: number[]}} */
         const all = { start: [], blocks: [] };
         let answer;
         for (let from = /** @type {number | null} */ (0); from !== null && all.start.length < MOST_LIT; from = answer.next) {
-          answer = await get(`${base()}/file?${which}&from=${from}`);
+          answer = await get(`${base()}/file?${asks}&from=${from}${which()}`);
           all.start.push(...answer.start);
           all.blocks.push(...answer.blocks);
         }
@@ -339,8 +365,8 @@ export const map = {
         const ids = volumes.map((one) => [one.id, one.scan?.at]).join();
         if (ids === known) return;
         known = ids;
-        if (!volumes.some((one) => one.id === volume)) volume = volumes[0]?.id ?? "";
-        fill(chooser, volumes.length ? choice("Volume", volumes.map((one) => [one.id, one.mount]), volume, (id) => { volume = id; open(); }) : empty("No volume is enabled."),
+        if (!volumes.some((one) => one.id === volume)) [volume, before] = [volumes[0]?.id ?? "", false];
+        fill(chooser, volumes.length ? choice("Volume", volumes.map((one) => [one.id, one.mount]), volume, (id) => { [volume, before] = [id, false]; open(); }) : empty("No volume is enabled."),
           choice("Layout", [["rows", "rows"], ["curve", "Hilbert curve"]], curve ? "curve" : "rows", (value) => { curve = value === "curve"; order = places(side, curve); draw(); }),
           choice("Colours", [["state", "by state"], ["kind", "by kind"], ["pieces", "by pieces"], ["heat", "by heat"]], by, (value) => {
             by = value;

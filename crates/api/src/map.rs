@@ -12,6 +12,9 @@
 //! | `GET /v1/volumes/{id}/owner?block` | [`BlockOwner`] |
 //! | `GET /v1/volumes/{id}/file?path` or `?file`, `&from` | [`FileExtents`] |
 //!
+//! With `before=true` all of them are answered from the map that was there before the last pass of the service, if [`MapLevels::pass`] says
+//! that it is kept.
+//!
 //! Every answer but that about heat has the number of the scan as `ETag`: a request with `If-None-Match` is answered by 304 without a body
 //! while there is no later scan. The seconds since the scan are in the header [`AGE_HEADER`], and in the JSON answers.
 //! 404 means that there is no such volume, or no map of it yet; 400 that the query is wrong; both have a
@@ -28,6 +31,7 @@
 //!
 //! A share is 0 only when there is nothing of it in the cell, and 255 only when it is all of the cell.
 
+use crate::jobs::{JobFigures, JobMode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -70,6 +74,29 @@ pub struct MapLevels {
     pub pieces: u64,
     /// The levels of detail, from the finest to one cell for the whole volume.
     pub levels: Vec<MapLevel>,
+    /// The last pass that the service made, if the map from before it is kept: requests with `before=true` are answered from that.
+    pub pass: Option<MapPass>,
+}
+
+/// The last pass of a volume, as far as maps are concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MapPass {
+    /// The number of its job.
+    pub job: u64,
+    /// What was optimized.
+    pub mode: JobMode,
+    /// When it began (RFC 3339).
+    pub started: String,
+    /// When it ended.
+    pub ended: String,
+    /// Bytes moved.
+    pub moved_bytes: u64,
+    /// The figures before; null where they are not known.
+    pub before: Option<JobFigures>,
+    /// The figures after.
+    pub after: Option<JobFigures>,
+    /// Whether the current map is of a scan after it.
+    pub scanned_since: bool,
 }
 
 /// A level of detail.

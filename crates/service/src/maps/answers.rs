@@ -36,6 +36,7 @@ pub fn levels(atlas: &Atlas<impl Source>) -> MapLevels {
         file_extents: summary.runs,
         pieces: summary.pieces,
         levels: (0..).zip(atlas.levels()).map(level).collect(),
+        pass: None,
     }
 }
 

@@ -110,6 +110,14 @@ export function fromPieces(answers, view, total) {
   return cells;
 }
 
+/** The reads of each cell from an answer about heat; `most` is that of the hottest. @param {import("./types").MapHeat} answer
+ * @param {number} count cells of the view @returns {import("./types").Reads} */
+export function readsOf(answer, count) {
+  const reads = new Float32Array(count);
+  answer.cells.slice(0, count).forEach((byte, cell) => { reads[cell] = (2 ** (byte / 8) - 1) / 256; });
+  return { reads, most: reads.reduce((most, one) => Math.max(most, one), 0), answer };
+}
+
 /** Where a cell is drawn along a Hilbert curve. @param {number} side a power of two @param {number} cell @returns {[number, number]} */
 export function hilbert(side, cell) {
   let [x, y, rest] = [0, 0, cell];

@@ -32,11 +32,14 @@ export interface Page { name: string; title: string; show(root: HTMLElement, sta
 
 export interface MapScan { number: number; at: string; age_seconds: number }
 export interface MapLevel { level: number; cells: number; cell_blocks: number; cell_bytes: number }
-export interface MapLevels { scan: MapScan; block_size: number; total_blocks: number; files: number; file_extents: number; pieces: number; levels: MapLevel[] }
+export interface MapLevels { scan: MapScan; block_size: number; total_blocks: number; files: number; file_extents: number; pieces: number; levels: MapLevel[]; pass: MapPass | null }
+export interface MapPass { job: number; ended: string; moved_bytes: number; before: JobFigures | null; after: JobFigures | null; scanned_since: boolean }
 export interface MapExtents { scan: MapScan; next: number | null; start: number[]; blocks: number[]; kind: number[]; flags: number[]; owner: number[]; areas: string[] }
 export interface MapFile { number: number; path: string | null; no_path: string | null; inode: number; directory: boolean; fixed: string | null; extents: number; fragments: number; blocks: number }
 export interface BlockOwner { block: number; kind: string; start: number; blocks: number; area: string | null; file: MapFile | null; shared: boolean }
 export interface FileExtents { file: MapFile; next: number | null; start: number[]; blocks: number[] }
+export interface MapHeat { no_heat: string | null; began: string | null; reads: number; reads_on_map: number; cells: number[] }
+export interface Reads { reads: Float32Array; most: number; answer: MapHeat }
 /** Part of the volume: `cell_blocks` blocks in each of `side * side` cells, from block `from`. */
 export interface View { from: number; cell_blocks: number; side: number }
 /** A cell: shares from 0 to 1; `kind` where it is known. */

@@ -7,11 +7,15 @@
 //! |---|---|
 //! | `GET /v1/volumes/{id}/map/levels` | [`MapLevels`] |
 //! | `GET /v1/volumes/{id}/map?level&from&count` | cells, [`BYTES_PER_CELL`] bytes each, as `application/octet-stream` |
+//! | `GET /v1/volumes/{id}/map/heat?from&cell&count` | [`MapHeat`]: cells of any size |
 //! | `GET /v1/volumes/{id}/extents?from&to` | [`MapExtents`] |
 //! | `GET /v1/volumes/{id}/owner?block` | [`BlockOwner`] |
 //! | `GET /v1/volumes/{id}/file?path` or `?file`, `&from` | [`FileExtents`] |
 //!
-//! Every answer has the number of the scan as `ETag`: a request with `If-None-Match` is answered by 304 without a body
+//! With `before=true` all of them are answered from the map that was there before the last pass of the service, if [`MapLevels::pass`] says
+//! that it is kept.
+//!
+//! Every answer but that about heat has the number of the scan as `ETag`: a request with `If-None-Match` is answered by 304 without a body
 //! while there is no later scan. The seconds since the scan are in the header [`AGE_HEADER`], and in the JSON answers.
 //! 404 means that there is no such volume, or no map of it yet; 400 that the query is wrong; both have a
 //! [`crate::model::Problem`].
@@ -27,6 +31,7 @@
 //!
 //! A share is 0 only when there is nothing of it in the cell, and 255 only when it is all of the cell.
 
+use crate::jobs::{JobFigures, JobMode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -34,6 +39,8 @@ use utoipa::ToSchema;
 pub const BYTES_PER_CELL: usize = 4;
 /// The most cells in one answer: 256 KiB.
 pub const MOST_CELLS: u32 = 65_536;
+/// The most cells in one answer about heat.
+pub const MOST_HEAT_CELLS: u32 = 32_768;
 /// The most extents in one answer.
 pub const MOST_EXTENTS: usize = 4096;
 /// The name of the header with the seconds since the scan.
@@ -67,6 +74,29 @@ pub struct MapLevels {
     pub pieces: u64,
     /// The levels of detail, from the finest to one cell for the whole volume.
     pub levels: Vec<MapLevel>,
+    /// The last pass that the service made, if the map from before it is kept: requests with `before=true` are answered from that.
+    pub pass: Option<MapPass>,
+}
+
+/// The last pass of a volume, as far as maps are concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MapPass {
+    /// The number of its job.
+    pub job: u64,
+    /// What was optimized.
+    pub mode: JobMode,
+    /// When it began (RFC 3339).
+    pub started: String,
+    /// When it ended.
+    pub ended: String,
+    /// Bytes moved.
+    pub moved_bytes: u64,
+    /// The figures before; null where they are not known.
+    pub before: Option<JobFigures>,
+    /// The figures after.
+    pub after: Option<JobFigures>,
+    /// Whether the current map is of a scan after it.
+    pub scanned_since: bool,
 }
 
 /// A level of detail.
@@ -188,4 +218,22 @@ pub struct FileExtents {
     pub start: Vec<u64>,
     /// Its number of blocks.
     pub blocks: Vec<u64>,
+}
+
+/// How often the device is read for the files that have the blocks of each cell, as the reads are counted now and as the files lay at
+/// the last scan. All counts lose half of their value in seven days. A file's reads are spread evenly over its blocks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MapHeat {
+    /// The scan.
+    pub scan: MapScan,
+    /// Why nothing is known, in a sentence. There are no cells then.
+    pub no_heat: Option<String>,
+    /// Since when reads are counted (RFC 3339).
+    pub began: Option<String>,
+    /// Reads of all files that were counted.
+    pub reads: f64,
+    /// Those of them that are on the map: of at most 16,384 files, the hottest, that were there at the scan.
+    pub reads_on_map: f64,
+    /// For each cell 0 when nothing was read, otherwise `8 * log2(1 + 256 * reads)`, at least 1 and at most 255.
+    pub cells: Vec<u8>,
 }

@@ -144,3 +144,8 @@ pub(crate) fn decode<R: Coded>(group: &Group, bytes: &[u8]) -> Option<Vec<R>> {
     }
     cursor.0.is_empty().then_some(records)
 }
+
+/// The group numbered `number`.
+pub(crate) fn group_at(groups: &[Group], number: u64) -> Result<&Group, AtlasError> {
+    usize::try_from(number).ok().and_then(|at| groups.get(at)).ok_or(crate::read::DAMAGED)
+}

@@ -15,6 +15,7 @@ mod read;
 mod records;
 mod sweep;
 mod varint;
+mod visit;
 mod write;
 
 pub use error::AtlasError;

@@ -1,7 +1,7 @@
 //! Reads a map piece by piece.
 
 use crate::format::{HEAD, Head, Summary, Tables};
-use crate::groups::{Coded, Group, IN_GROUP, LARGEST_GROUP, decode};
+use crate::groups::{Coded, Group, IN_GROUP, LARGEST_GROUP, decode, group_at};
 use crate::piece::Piece;
 use crate::pyramid::{BYTES_PER_CELL, Level, levels};
 use crate::records::FileEntry;
@@ -65,7 +65,7 @@ pub struct Atlas<S> {
     levels: Vec<Level>,
 }
 
-const DAMAGED: AtlasError = AtlasError::Damaged("records contradict each other");
+pub(crate) const DAMAGED: AtlasError = AtlasError::Damaged("records contradict each other");
 
 impl<S: Source> Atlas<S> {
     /// Reads the head and the tables.
@@ -221,7 +221,15 @@ impl<S: Source> Atlas<S> {
         Ok(None)
     }
 
-    fn files_of(&self, group: &Group) -> Result<Vec<FileEntry>, AtlasError> {
+    pub(crate) fn file_groups(&self) -> &[Group] {
+        &self.tables.files
+    }
+
+    pub(crate) fn run_groups(&self) -> &[Group] {
+        &self.tables.runs
+    }
+
+    pub(crate) fn files_of(&self, group: &Group) -> Result<Vec<FileEntry>, AtlasError> {
         let files: Vec<FileEntry> = self.records(group)?;
         let is_sound = |file: &FileEntry| {
             let word = file.fixed.is_none_or(|word| usize::from(word) < self.tables.words.len());
@@ -240,12 +248,18 @@ impl<S: Source> Atlas<S> {
         let (mut runs, mut at) = (Vec::<Run>::new(), file.first_run + from.min(file.runs));
         let end = at + left.min(most as u64);
         while at < end {
-            let of_group: Vec<Run> = self.records(group_at(&self.tables.runs, at / in_group)?)?;
+            let of_group = self.sound_runs(group_at(&self.tables.runs, at / in_group)?)?;
             let inside = (at % in_group) as usize;
             let some = ((end - at) as usize).min(IN_GROUP - inside);
             runs.extend(of_group.get(inside..inside + some).ok_or(DAMAGED)?);
             at += some as u64;
         }
+        Ok(runs)
+    }
+
+    /// The runs of a group, if they lie on the volume.
+    pub(crate) fn sound_runs(&self, group: &Group) -> Result<Vec<Run>, AtlasError> {
+        let runs: Vec<Run> = self.records(group)?;
         let total = self.summary.total.0;
         if runs.iter().all(|run| run.extent().end().0 <= total) { Ok(runs) } else { Err(DAMAGED) }
     }
@@ -266,8 +280,4 @@ impl<S: Source> Atlas<S> {
             Err(AtlasError::Damaged("a group of records has a wrong checksum"))
         }
     }
-}
-
-fn group_at(groups: &[Group], number: u64) -> Result<&Group, AtlasError> {
-    usize::try_from(number).ok().and_then(|at| groups.get(at)).ok_or(DAMAGED)
 }

@@ -7,6 +7,7 @@ use longrun_layout::{
     PhysicalBlock, Pin, Run, VolumeLayout,
 };
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::io::Cursor;
 
 const AREAS: [&str; 3] = ["inode table", "journal", "superblock"];
@@ -149,6 +150,23 @@ fn agrees_with_the_layout(layout: &VolumeLayout, areas: &[(Extent, &'static str)
         assert_eq!(found, Some((file.index, entry)));
     }
     assert_eq!(atlas.file(FileIndex(layout.file_count() as u32)).unwrap(), None);
+    let wanted: BTreeSet<FileId> = layout.files().step_by(2).map(|file| file.id()).collect();
+    let expected = layout.files().filter(|file| wanted.contains(&file.id()) && file.runs().len() > 0);
+    let expected: Vec<(FileId, Vec<Run>)> = expected.map(|file| (file.id(), file.runs().collect())).collect();
+    assert_eq!(visited(&atlas, &wanted, u64::MAX), expected);
+    // Whole files only, as long as they fit.
+    let first = expected.first().map_or(0, |(_, runs)| runs.len() as u64);
+    assert_eq!(visited(&atlas, &wanted, first), expected.iter().take(1).cloned().collect::<Vec<_>>());
+}
+
+fn visited(atlas: &Atlas<&[u8]>, wanted: &BTreeSet<FileId>, most: u64) -> Vec<(FileId, Vec<Run>)> {
+    let mut found: Vec<(FileId, Vec<Run>)> = Vec::new();
+    let each = |file: &crate::FileEntry, runs: &[Run]| match found.last_mut() {
+        Some((id, all)) if *id == file.id => all.extend(runs),
+        _ => found.push((file.id, runs.to_vec())),
+    };
+    atlas.visit(wanted, most, each).unwrap();
+    found
 }
 
 proptest! {
@@ -215,6 +233,7 @@ fn read_everything(bytes: &[u8]) -> Result<(), crate::AtlasError> {
         let entry = atlas.file(FileIndex(index))?.unwrap();
         atlas.runs(&entry, 0, usize::MAX)?;
         atlas.find(entry.id.inode, |found| found.id == entry.id)?;
+        atlas.visit(&BTreeSet::from([entry.id]), u64::MAX, |_, _| {})?;
     }
     Ok(())
 }
@@ -257,4 +276,11 @@ fn a_large_map_is_small_and_its_groups_are_found() {
         let entry = atlas.file(found).unwrap().unwrap();
         assert_eq!(atlas.runs(&entry, 0, usize::MAX).unwrap(), file.runs().collect::<Vec<_>>());
     }
+    // Files with runs in many groups, and many files with runs in one.
+    let wanted: BTreeSet<FileId> = layout.files().step_by(7).map(|file| file.id()).collect();
+    let expected = layout.files().filter(|file| wanted.contains(&file.id()) && file.runs().len() > 0);
+    assert_eq!(
+        visited(&atlas, &wanted, u64::MAX),
+        expected.map(|file| (file.id(), file.runs().collect())).collect::<Vec<_>>()
+    );
 }

@@ -11,10 +11,12 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use longrun_api::map::{AGE_HEADER, BlockOwner, FileExtents, MOST_CELLS, MapExtents, MapLevels};
+use longrun_api::map::{
+    AGE_HEADER, BlockOwner, FileExtents, MOST_CELLS, MOST_HEAT_CELLS, MapExtents, MapHeat, MapLevels,
+};
 use longrun_api::model::{Problem, Role};
 use longrun_atlas::{Atlas, AtlasError};
-use longrun_layout::{Extent, FileIndex, PhysicalBlock};
+use longrun_layout::{Blocks, Extent, FileIndex, PhysicalBlock};
 use longrun_sys::FileSystem;
 use serde::Deserialize;
 use std::fs::File;
@@ -26,6 +28,7 @@ pub fn router() -> Router<Arc<Hub>> {
     Router::new()
         .route("/v1/volumes/{id}/map/levels", get(levels))
         .route("/v1/volumes/{id}/map", get(cells))
+        .route("/v1/volumes/{id}/map/heat", get(heat))
         .route("/v1/volumes/{id}/extents", get(extents))
         .route("/v1/volumes/{id}/owner", get(owner))
         .route("/v1/volumes/{id}/file", get(file))
@@ -33,20 +36,35 @@ pub fn router() -> Router<Arc<Hub>> {
 
 type Asked<T> = Result<Query<T>, QueryRejection>;
 
+/// Which of the maps of a volume.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Which {
+    #[serde(default)]
+    before: bool,
+}
+
 /// Everything that a request about a map has in common.
 struct Request {
     hub: Arc<Hub>,
     wanted: Wanted,
     filesystem: FileSystem,
     known: Option<String>,
+    before: bool,
 }
 
 impl Request {
-    fn new(hub: Arc<Hub>, sender: &Sender, id: &str, headers: &HeaderMap) -> Result<Self, Failure> {
+    fn new(
+        hub: Arc<Hub>,
+        sender: &Sender,
+        id: &str,
+        headers: &HeaderMap,
+        which: Asked<Which>,
+    ) -> Result<Self, Failure> {
         admit(&hub, sender, Role::Viewer)?;
         let (wanted, filesystem) = hub.map_wanted(id).ok_or_else(no_volume)?;
         let known = headers.get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-        Ok(Self { hub, wanted, filesystem, known })
+        let Which { before } = query(which)?;
+        Ok(Self { hub, wanted, filesystem, known, before })
     }
 
     /// What `read` finds in the map, with the number and the age of the scan; 304 where the client has it.
@@ -55,7 +73,11 @@ impl Request {
         read: impl FnOnce(&Self, &Atlas<File>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<Response, Failure> {
         let work = move || {
-            let atlas = self.hub.maps().open(&self.wanted).map_err(unreadable)?.ok_or_else(no_map)?;
+            let maps = self.hub.maps();
+            let atlas = match self.before {
+                true => maps.open_before(&self.wanted).map_err(unreadable)?.ok_or_else(no_earlier_map)?,
+                false => maps.open(&self.wanted).map_err(unreadable)?.ok_or_else(no_map)?,
+            };
             let scan = maps::levels(&atlas).scan;
             let tag = format!("\"{}\"", scan.number);
             let is_known = self.known.as_deref().is_some_and(|known| has(known, &tag));
@@ -89,6 +111,12 @@ fn no_map() -> Failure {
     Failure::new(StatusCode::NOT_FOUND, "no scan of this volume has left a map yet", hint)
 }
 
+fn no_earlier_map() -> Failure {
+    let hint =
+        "the map from before a pass is kept when the service makes one (POST /v1/jobs, or pass in the configuration)";
+    Failure::new(StatusCode::NOT_FOUND, "no map from before a pass of this volume is kept", hint)
+}
+
 fn unreadable(error: AtlasError) -> Failure {
     Failure::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), "POST /v1/volumes/ID/analyze writes a new map")
 }
@@ -103,7 +131,8 @@ fn query<T>(asked: Asked<T>) -> Result<T, Failure> {
 
 /// What the map of a volume consists of: its levels of detail, its blocks, and when it was made.
 #[utoipa::path(get, path = "/v1/volumes/{id}/map/levels",
-    params(("id" = String, Path, description = "UUID or device number")),
+    params(("id" = String, Path, description = "UUID or device number"),
+        ("before" = Option<bool>, Query, description = "the map from before the last pass")),
     responses((status = 200, body = MapLevels), (status = 304, description = "The client has it"),
         (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub async fn levels(
@@ -111,8 +140,16 @@ pub async fn levels(
     sender: Sender,
     Path(id): Path<String>,
     headers: HeaderMap,
+    which: Asked<Which>,
 ) -> Result<Response, Failure> {
-    Request::new(hub, &sender, &id, &headers)?.answer(|_, atlas| Ok(Json(maps::levels(atlas)))).await
+    Request::new(hub, &sender, &id, &headers, which)?.answer(of_levels).await
+}
+
+fn of_levels(request: &Request, atlas: &Atlas<File>) -> Result<Json<MapLevels>, Failure> {
+    let now = if request.before { request.hub.maps().open(&request.wanted).map_err(unreadable)? } else { None };
+    // A damaged map from before the pass is not missed where the current one is asked for.
+    let pass = request.hub.map_pass(&request.wanted, now.as_ref().unwrap_or(atlas)).unwrap_or_default();
+    Ok(Json(MapLevels { pass, ..maps::levels(atlas) }))
 }
 
 /// Which cells.
@@ -127,6 +164,7 @@ pub struct CellsQuery {
 /// more than one fragment, and that cannot be moved, from 0 to 255; and `16 * log2(1 + n)` of the n pieces that begin there.
 #[utoipa::path(get, path = "/v1/volumes/{id}/map",
     params(("id" = String, Path, description = "UUID or device number"),
+        ("before" = Option<bool>, Query, description = "the map from before the last pass"),
         ("level" = u32, Query, description = "0 is the finest"),
         ("from" = Option<u64>, Query, description = "the first cell (default 0)"),
         ("count" = Option<u64>, Query, description = "so many cells, fewer at the end of the volume; at most 65536 (default)")),
@@ -138,9 +176,10 @@ pub async fn cells(
     sender: Sender,
     Path(id): Path<String>,
     headers: HeaderMap,
+    which: Asked<Which>,
     asked: Asked<CellsQuery>,
 ) -> Result<Response, Failure> {
-    let request = Request::new(hub, &sender, &id, &headers)?;
+    let request = Request::new(hub, &sender, &id, &headers, which)?;
     let CellsQuery { level, from, count } = query(asked)?;
     let (from, count) = (from.unwrap_or(0), count.unwrap_or(u64::from(MOST_CELLS)));
     if count > u64::from(MOST_CELLS) {
@@ -160,6 +199,48 @@ pub async fn cells(
     request.answer(read).await
 }
 
+/// Which cells, in blocks.
+#[derive(Debug, Deserialize)]
+pub struct HeatQuery {
+    from: Option<u64>,
+    cell: u64,
+    count: Option<u32>,
+}
+
+/// How often the device is read for the files of a volume, by place: cells of any size. It changes with each read, so that it has no
+/// ETag.
+#[utoipa::path(get, path = "/v1/volumes/{id}/map/heat",
+    params(("id" = String, Path, description = "UUID or device number"),
+        ("before" = Option<bool>, Query, description = "the map from before the last pass"),
+        ("from" = Option<u64>, Query, description = "the first block (default 0)"),
+        ("cell" = u64, Query, description = "the blocks of a cell, at least 1"),
+        ("count" = Option<u32>, Query, description = "so many cells, fewer at the end of the volume; at most 32768 (default)")),
+    responses((status = 200, body = MapHeat), (status = 400, body = Problem), (status = 403, body = Problem),
+        (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub async fn heat(
+    State(hub): State<Arc<Hub>>,
+    sender: Sender,
+    Path(id): Path<String>,
+    which: Asked<Which>,
+    asked: Asked<HeatQuery>,
+) -> Result<Response, Failure> {
+    let request = Request::new(hub, &sender, &id, &HeaderMap::new(), which)?;
+    let HeatQuery { from, cell, count } = query(asked)?;
+    let (from, count) = (from.unwrap_or(0), count.unwrap_or(MOST_HEAT_CELLS));
+    if cell == 0 || count > MOST_HEAT_CELLS {
+        return Err(wrong(format!("cells have at least one block, and an answer at most {MOST_HEAT_CELLS} cells")));
+    }
+    let read = move |request: &Request, atlas: &Atlas<File>| {
+        let rest = (on_volume(atlas, from)? - from).div_ceil(cell);
+        let count = count.min(u32::try_from(rest).unwrap_or(u32::MAX));
+        let cells = maps::Cells { from: PhysicalBlock(from), each: Blocks(cell), count };
+        maps::heat(atlas, request.hub.heats.of(&request.wanted.id), cells).map(Json).map_err(unreadable)
+    };
+    let mut response = request.answer(read).await?;
+    response.headers_mut().remove(header::ETAG);
+    Ok(response)
+}
+
 /// Which extents.
 #[derive(Debug, Deserialize)]
 pub struct ExtentsQuery {
@@ -170,6 +251,7 @@ pub struct ExtentsQuery {
 /// The pieces of a range of a volume: extents of files, areas of the file system, free space.
 #[utoipa::path(get, path = "/v1/volumes/{id}/extents",
     params(("id" = String, Path, description = "UUID or device number"),
+        ("before" = Option<bool>, Query, description = "the map from before the last pass"),
         ("from" = u64, Query, description = "the first block"), ("to" = u64, Query, description = "the block behind the last")),
     responses((status = 200, body = MapExtents), (status = 304, description = "The client has it"),
         (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem),
@@ -179,9 +261,10 @@ pub async fn extents(
     sender: Sender,
     Path(id): Path<String>,
     headers: HeaderMap,
+    which: Asked<Which>,
     asked: Asked<ExtentsQuery>,
 ) -> Result<Response, Failure> {
-    let request = Request::new(hub, &sender, &id, &headers)?;
+    let request = Request::new(hub, &sender, &id, &headers, which)?;
     let ExtentsQuery { from, to } = query(asked)?;
     if from >= to {
         return Err(wrong("from is not before to".to_owned()));
@@ -210,6 +293,7 @@ pub struct OwnerQuery {
 /// Who had a block at the last scan. The path of a file is looked up now.
 #[utoipa::path(get, path = "/v1/volumes/{id}/owner",
     params(("id" = String, Path, description = "UUID or device number"),
+        ("before" = Option<bool>, Query, description = "the map from before the last pass"),
         ("block" = u64, Query, description = "the block, counted from 0")),
     responses((status = 200, body = BlockOwner), (status = 304, description = "The client has it"),
         (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem),
@@ -219,9 +303,10 @@ pub async fn owner(
     sender: Sender,
     Path(id): Path<String>,
     headers: HeaderMap,
+    which: Asked<Which>,
     asked: Asked<OwnerQuery>,
 ) -> Result<Response, Failure> {
-    let request = Request::new(hub, &sender, &id, &headers)?;
+    let request = Request::new(hub, &sender, &id, &headers, which)?;
     let OwnerQuery { block } = query(asked)?;
     let read = move |request: &Request, atlas: &Atlas<File>| {
         on_volume(atlas, block)?;
@@ -246,6 +331,7 @@ pub struct FileQuery {
 /// The extents that a file had at the last scan, by its path or by its number in the map.
 #[utoipa::path(get, path = "/v1/volumes/{id}/file",
     params(("id" = String, Path, description = "UUID or device number"),
+        ("before" = Option<bool>, Query, description = "the map from before the last pass"),
         ("path" = Option<String>, Query, description = "the path of the file, without symbolic links"),
         ("file" = Option<u32>, Query, description = "or its number in this scan, from /extents or /owner"),
         ("from" = Option<u64>, Query, description = "leave out so many extents (default 0)")),
@@ -257,9 +343,10 @@ pub async fn file(
     sender: Sender,
     Path(id): Path<String>,
     headers: HeaderMap,
+    which: Asked<Which>,
     asked: Asked<FileQuery>,
 ) -> Result<Response, Failure> {
-    let request = Request::new(hub, &sender, &id, &headers)?;
+    let request = Request::new(hub, &sender, &id, &headers, which)?;
     let FileQuery { path, file, from } = query(asked)?;
     let read = move |request: &Request, atlas: &Atlas<File>| {
         let id = &request.wanted.id;

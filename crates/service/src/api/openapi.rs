@@ -23,6 +23,7 @@ use utoipa::OpenApi;
         routes::analyze,
         maps::levels,
         maps::cells,
+        maps::heat,
         maps::extents,
         maps::owner,
         maps::file,

@@ -136,6 +136,7 @@ impl Hub {
             NoJob::Conflict(text, "GET /v1/jobs lists those that have not ended")
         })?;
         if job.state.has_ended() {
+            self.keep_map_from_before(&job);
             self.tell_job(&job);
         }
         Ok(job)
@@ -218,6 +219,10 @@ impl Hub {
         if let Some(volume) = &*scanning {
             return Err(format!("volume {volume} is being scanned"));
         }
+        if moves_files(job) && job.runs == 0 {
+            let map = self.map_wanted(&job.volume).and_then(|(wanted, _)| self.maps().pass_begins(&wanted));
+            self.jobs.change(job.id, |record| record.map_before = map);
+        }
         let started = Child::start(&self.jobs.program, job.id, job.moved_bytes, &order);
         let (child, follower) = match started {
             Ok(started) => started,
@@ -279,6 +284,7 @@ impl Hub {
         if job.task != Task::Analyze && !job.dry_run {
             self.count_job(&job, done);
         }
+        self.keep_map_from_before(&job);
         self.look_again(&job);
         if !stopping {
             self.set_menders();
@@ -321,6 +327,11 @@ impl Hub {
         let kind = format!("job-{}", job.state.name());
         self.activity.tell(&Account::volume(&job.volume), severity, &kind, text, None);
     }
+}
+
+/// Whether it is to change where files lie.
+pub(super) fn moves_files(job: &Job) -> bool {
+    job.task == Task::Optimize && !job.dry_run
 }
 
 fn check(request: &JobRequest) -> Result<(), String> {

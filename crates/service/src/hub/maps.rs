@@ -3,11 +3,15 @@
 //! Owns the time limit for a volume that does not answer. The paths are not in the map: they are found when they are asked for, by the
 //! same means as by `longrun map --at`.
 
+use super::jobs::moves_files;
 use super::{Entry, Hub};
 use crate::maps::{Maps, Wanted};
 use crate::threads::lock;
 use crate::volumes::Found;
-use longrun_atlas::FileEntry;
+use jiff::Timestamp;
+use longrun_api::jobs::Job;
+use longrun_api::map::MapPass;
+use longrun_atlas::{Atlas, AtlasError, FileEntry};
 use longrun_engine::{Progress, unnamed};
 use longrun_layout::{BlockSize, Blocks, InodeNumber, LayoutBuilder};
 use longrun_prevention::Watched;
@@ -68,6 +72,33 @@ impl Hub {
             Err(error) => tracing::warn!("{id}: no map of the volume was left: {error}"),
         }
         self.tidy_maps();
+    }
+
+    /// Keeps the map from before a pass that has ended, if it moved something.
+    pub(super) fn keep_map_from_before(&self, job: &Job) {
+        if moves_files(job) && job.runs > 0 && job.state.has_ended() {
+            self.maps().pass_ended(&job.volume, job.moved_bytes > 0);
+        }
+    }
+
+    /// The last pass of a volume whose map from before it is kept; `now` is its current map.
+    ///
+    /// # Errors
+    /// [`AtlasError`].
+    pub fn map_pass(&self, wanted: &Wanted, now: &Atlas<File>) -> Result<Option<MapPass>, AtlasError> {
+        let Some(before) = self.maps().open_before(wanted)? else { return Ok(None) };
+        let Some(job) = self.jobs.since_map(&wanted.id, before.summary().number) else { return Ok(None) };
+        let ended = job.ended.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
+        Ok(Some(MapPass {
+            job: job.id,
+            mode: job.mode,
+            started: job.started.unwrap_or_default(),
+            ended: job.ended.unwrap_or_default(),
+            moved_bytes: job.moved_bytes,
+            before: job.before,
+            after: job.after,
+            scanned_since: ended.is_some_and(|at| now.summary().at >= at.as_second()),
+        }))
     }
 
     /// Removes the maps that are of no use any more.

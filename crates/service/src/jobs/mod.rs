@@ -151,6 +151,16 @@ impl Jobs {
         lock(&self.open).records.get(&id).cloned()
     }
 
+    /// The last job of `volume` that moved something, has ended, and began when the map was that of the scan `map`.
+    #[must_use]
+    pub fn since_map(&self, volume: &str, map: u64) -> Option<Job> {
+        let open = lock(&self.open);
+        let of_map =
+            open.records.values().filter(|record| record.map_before == Some(map) && record.job.volume == volume);
+        let ended = of_map.map(|record| &record.job).filter(|job| job.state.has_ended() && job.moved_bytes > 0);
+        ended.max_by(|a, b| (&a.ended, a.id).cmp(&(&b.ended, b.id))).cloned()
+    }
+
     /// What an ended job has to report.
     #[must_use]
     pub fn report(&self, id: u64) -> Option<JobReport> {

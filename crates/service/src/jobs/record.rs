@@ -40,6 +40,9 @@ pub struct Record {
     pub moved_by_day: BTreeMap<String, u64>,
     /// What it has to report.
     pub report: Option<JobReport>,
+    /// The number of the scan whose map was there when it began.
+    #[serde(default)]
+    pub map_before: Option<u64>,
 }
 
 /// What follows when the process of a job has ended.

@@ -8,10 +8,14 @@ use longrun_atlas::{Atlas, AtlasError, FileEntry, Owner, Place, Source, Summary}
 use longrun_layout::{Extent, FileIndex, PhysicalBlock};
 use longrun_sys::FileSystem;
 
+/// A time in seconds since 1970, as it is written.
+pub(super) fn time(seconds: i64) -> String {
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}
+
 fn scan(summary: &Summary) -> MapScan {
-    let at = Timestamp::from_second(summary.at).unwrap_or(Timestamp::UNIX_EPOCH);
     let age = Timestamp::now().as_second().saturating_sub(summary.at);
-    MapScan { number: summary.number, at: at.to_string(), age_seconds: u64::try_from(age).unwrap_or(0) }
+    MapScan { number: summary.number, at: time(summary.at), age_seconds: u64::try_from(age).unwrap_or(0) }
 }
 
 /// What a map consists of.
@@ -32,6 +36,7 @@ pub fn levels(atlas: &Atlas<impl Source>) -> MapLevels {
         file_extents: summary.runs,
         pieces: summary.pieces,
         levels: (0..).zip(atlas.levels()).map(level).collect(),
+        pass: None,
     }
 }
 

@@ -58,6 +58,8 @@ ExecStopPost=/usr/bin/systemctl --no-block poweroff
 WantedBy=default.target
 UNIT
 inside systemctl enable -q test.service
+# A login hangs up the line on which the test tells.
+inside systemctl mask -q serial-getty@ttyS0.service
 inside systemctl set-default -q multi-user.target
 
 # The fault is made right before the hook, and undone after it; both tell when.
@@ -136,7 +138,19 @@ cases=("$@")
 boots first
 for case in "${cases[@]}"; do
     case $case in
+        dracut) ;; # below
         forbidden) boots "$case" longrun.preload=0 ;;
         *) boots "$case" ;;
     esac
 done
+
+# dracut: everything must be in an initramfs made with its module.
+if ((!$#)) || [[ " $* " == *" dracut "* ]]; then
+    inside dracut --force --no-hostonly --kver "$version" /test/dracut.img >"$work/contents-dracut-log" 2>&1 ||
+        { cat "$work/contents-dracut-log" >&2; fail "dracut failed"; }
+    inside lsinitrd /test/dracut.img >"$work/contents-dracut"
+    for file in usr/bin/longrun usr/bin/bash var/lib/dracut/hooks/pre-pivot/95-longrun.sh libelf.so.1 libz.so.1; do
+        grep -qE "[ /]$file( |\$)" "$work/contents-dracut" || fail "dracut's initramfs has no $file"
+    done
+    echo "passed: dracut's initramfs has the program, its libraries and the hook"
+fi

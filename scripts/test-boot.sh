@@ -149,7 +149,7 @@ if ((!$#)) || [[ " $* " == *" dracut "* ]]; then
     inside dracut --force --no-hostonly --kver "$version" /test/dracut.img >"$work/contents-dracut-log" 2>&1 ||
         { cat "$work/contents-dracut-log" >&2; fail "dracut failed"; }
     inside lsinitrd /test/dracut.img >"$work/contents-dracut"
-    for file in usr/bin/longrun usr/bin/bash var/lib/dracut/hooks/pre-pivot/95-longrun.sh libelf.so.1 libz.so.1; do
+    for file in usr/bin/longrun usr/bin/bash lib/dracut/hooks/pre-pivot/95-longrun.sh libelf.so.1 libz.so.1; do
         grep -qE "[ /]$file( |\$)" "$work/contents-dracut" || fail "dracut's initramfs has no $file"
     done
     echo "passed: dracut's initramfs has the program, its libraries and the hook"

@@ -16,7 +16,7 @@ fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test web-check test-media test-kernels lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-power torture-images torture-hostile trimming crash fuzz fuzz-api install uninstall deb rpm vendor test-packages site clean
+.PHONY: help build run test web-check test-media test-kernels test-boot lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-power torture-images torture-hostile trimming crash fuzz fuzz-api install uninstall deb rpm vendor test-packages site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -75,6 +75,11 @@ test-kernels: ## Prevention, optimizing and the checkers on the distribution's o
 	unit=$$(cargo test --locked -p longrun-volume --lib --no-run --message-format=json | \
 		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1); test -x "$$unit" && \
 		LONGRUN=$(longrun) LAB=$(lab) UNIT=$$unit scripts/test-kernels.sh $(ARGS)
+
+test-boot: ## Boot a Debian in QEMU with the hook of `longrun boot enable`, and with faults that must not stop it (CASES="ahead killed", LIMIT=seconds)
+	@scripts/prepare.sh boot-machine
+	cargo build --release --locked -p longrun-cli
+	$(as_root) env LONGRUN=$(longrun) scripts/test-boot.sh $(CASES)
 
 lint: ## Formatting, lints, file sizes, links, licences
 	@scripts/prepare.sh build

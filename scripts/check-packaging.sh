@@ -27,3 +27,26 @@ for unit in packaging/boot/*.service; do
     grep -q '^RuntimeMaxSec=' "$unit" || fail "$unit has no end (RuntimeMaxSec=)"
     grep -qE '^Type=(simple|exec)$' "$unit" || fail "$unit: others would wait for it (Type=)"
 done
+
+# Removing the package takes that back, and goes on when it fails: the scripts of the packages are run with a longrun that fails.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cat >"$work/longrun" <<'FAILS'
+#!/bin/sh
+echo "$*" >>"${0%/*}/called"
+exit 1
+FAILS
+chmod 755 "$work/longrun"
+removal() {
+    local what=$1 action=$2 expected=$3
+    : >"$work/called"
+    PATH="$work:$PATH" sh -e "$work/script" "$action" >/dev/null 2>&1 || fail "$what $action fails when longrun boot disable does"
+    [[ $(cat "$work/called") == "$expected" ]] || fail "$what $action runs: longrun $(cat "$work/called"); expected: $expected"
+}
+# Only the own part: without debhelper's, and with longrun and systemd as they are found here.
+sed 's/^#DEBHELPER#//' packaging/debian/longrun.prerm >"$work/script"
+removal longrun.prerm remove "boot disable"
+removal longrun.prerm upgrade ""
+sed -n '/^%preun$/,/^%postun$/{/^%/d;p}' packaging/rpm/longrun.spec | sed 's|/usr/bin/longrun |longrun |; s|/run/systemd/system|/nonexistent|' >"$work/script"
+removal %preun 0 "boot disable"
+removal %preun 1 ""

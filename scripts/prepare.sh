@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure that the commands which the build, the demo and the tests call are there; installs what is missing with apt.
-# Usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages|boot
+# Usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages|boot|boot-machine
 set -euo pipefail
 
 fail() {
@@ -53,7 +53,11 @@ case "${1:-}" in
     boot)
         needed+=(debootstrap:debootstrap systemd-nspawn:systemd-container script:bsdutils mkfs.ext4:e2fsprogs losetup:mount)
         ;;
-    *) fail "usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages|boot" ;;
+    boot-machine)
+        needed+=(debootstrap:debootstrap qemu-system-x86_64:qemu-system-x86 strip:binutils mkfs.ext4:e2fsprogs mount:mount
+            unshare:util-linux)
+        ;;
+    *) fail "usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages|boot|boot-machine" ;;
 esac
 
 # An ordinary user's PATH lacks the administrator's commands.

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     match run(&cli.command) {
         Ok(()) => Status::Done.into(),
         Err(failure) => {
-            _ = writeln!(io::stderr(), "longrun: {failure}");
+            _ = io::stderr().write_all(format!("longrun: {failure}\n").as_bytes());
             failure.status.into()
         }
     }

@@ -297,7 +297,8 @@ fn answer(stop: &AtomicBool, [first, later]: &[&'static str; 2]) -> &'static str
 
 /// Writes a line about the work. If that fails, the work continues all the same.
 pub fn say(text: &str) {
-    _ = writeln!(io::stderr(), "longrun: {text}");
+    // In one piece: the kernel's log makes a line of each.
+    _ = io::stderr().write_all(format!("longrun: {text}\n").as_bytes());
 }
 
 #[cfg(test)]

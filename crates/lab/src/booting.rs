@@ -57,6 +57,7 @@ pub fn boots(campaign: &BootCampaign, say: &mut dyn FnMut(&str)) -> Result<Strin
         let disk = volume.disk().context("it is on a modelled disk")?;
         disk.set_modelled(false)?;
         volume.remount()?;
+        let _note = Note::of(&volume)?;
         let mut recording = Recording::start(campaign, &volume)?;
         let (seconds, _) = boot(&volume, None)?;
         say(&format!("{}: recorded a boot of {seconds:.1} s without the model", model.name()));
@@ -145,6 +146,25 @@ fn boot(volume: &LoopVolume, preload: Option<&BootCampaign>) -> Result<(f64, Sta
     let seconds = (micros as f64) / 1e6 - begun as f64 / 1e9;
     let counters = counters.map_or_else(|| volume.disk().context("no disk")?.statistics(), Ok)?;
     Ok((seconds, counters))
+}
+
+/// What reading ahead leaves in /run for a recorder, which does not come: removed at the end.
+struct Note(PathBuf);
+
+impl Note {
+    fn of(volume: &LoopVolume) -> Result<Self> {
+        let uuid = longrun_sys::superblock_of(&File::open(volume.device())?, longrun_sys::FileSystem::Ext4)?.uuid;
+        let uuid = longrun_sys::format_uuid(&uuid.context("the volume has no UUID")?);
+        Ok(Self(Path::new("/run/longrun-boot").join(format!("boot.{uuid}"))))
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        _ = fs::remove_file(&self.0);
+        // With what others have left there it stays.
+        _ = self.0.parent().map(fs::remove_dir);
+    }
 }
 
 /// A recording of the boot that follows.

@@ -37,12 +37,13 @@ fn loop_a_checker_sees_a_file_system_only_when_it_has_left_its_device() {
     for number in 0..200 {
         fs::write(volume.mount_point().join(format!("file{number}")), [1; 100_000]).unwrap();
     }
+    let sync = || tool::run("sync", ["--file-system".as_ref(), volume.mount_point().as_os_str()]).unwrap();
     // Now the log has what is not in its place.
-    sync(&volume);
+    sync();
     for number in 0..100 {
         fs::remove_file(volume.mount_point().join(format!("file{number}"))).unwrap();
     }
-    sync(&volume);
+    sync();
     let mut keeper = Command::new("unshare");
     keeper.args(["--mount", "sh", "-c", "echo; exec sleep 2"]).stdout(Stdio::piped());
     let mut keeper = keeper.spawn().unwrap();
@@ -51,10 +52,6 @@ fn loop_a_checker_sees_a_file_system_only_when_it_has_left_its_device() {
     let checked = volume.check();
     keeper.wait().unwrap();
     checked.unwrap();
-}
-
-fn sync(volume: &LoopVolume) {
-    tool::run("sync", ["--file-system".as_ref(), volume.mount_point().as_os_str()]).unwrap();
 }
 
 /// Every test on a medium that the file system does not know of would be a test on the other.

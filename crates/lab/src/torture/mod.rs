@@ -53,6 +53,8 @@ pub struct TortureReport {
     pub yielded: u64,
     /// Passes of the optimizer.
     pub passes: u64,
+    /// Bytes that passes moved to place files by heat.
+    pub placed: u64,
     /// Operations of the writers beside it.
     pub operations: u64,
     /// The longest that one operation took without the optimizer, in milliseconds, by kind.
@@ -200,7 +202,7 @@ fn one_pass(mount: &Path, directory: &Path, optimizer: &Optimizer, report: &mut 
             finished.status,
             finished.stderr
         );
-        count_skipped(&finished.stdout, report)?;
+        count(&finished.stdout, report)?;
     }
     report.passes += 1;
     Ok(())
@@ -222,9 +224,10 @@ fn is_busy_program(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::ExecutableFileBusy)
 }
 
-/// Adds the skipped files of a pass, from the optimizer's own report.
-fn count_skipped(json: &str, report: &mut TortureReport) -> Result<()> {
+/// Adds the skipped files of a pass, and what it placed by heat, from the optimizer's own report.
+fn count(json: &str, report: &mut TortureReport) -> Result<()> {
     let value: serde_json::Value = serde_json::from_str(json).context("the optimizer's report is no JSON")?;
+    report.placed += value["placement"]["moved"].as_u64().unwrap_or_default();
     for skipped in value.get("skipped").and_then(serde_json::Value::as_array).into_iter().flatten() {
         let reason = skipped.get("reason").map(|r| r.as_str().map_or_else(|| r.to_string(), str::to_owned));
         let files = skipped.get("files").and_then(serde_json::Value::as_u64).unwrap_or(1);

@@ -1,7 +1,8 @@
 //! A state directory in which a volume has hot files and lies on a hard disk: what the service counts and `longrun profile` measures in
 //! days is made up, so that `optimize` places files by heat.
 
-use crate::cleanup;
+use crate::disk::DiskModel;
+use crate::{LoopVolume, cleanup};
 use anyhow::{Context, Result};
 use longrun_heat::{Counted, Harvested, HeatTable, Kept, Minute};
 use longrun_layout::{Bytes, FileId};
@@ -36,7 +37,8 @@ impl HotState {
         let device = BlockDevice::numbered(number)?;
         keep_profile(&device, &state.directory)?;
         let path = Path::new("/dev").join(&device.name);
-        let uuid = [FileSystem::Ext4, FileSystem::Xfs].into_iter().find_map(|kind| read_superblock(&path, kind).ok()?.uuid);
+        let uuid =
+            [FileSystem::Ext4, FileSystem::Xfs].into_iter().find_map(|kind| read_superblock(&path, kind).ok()?.uuid);
         let uuid = uuid.with_context(|| format!("{} has no UUID", path.display()))?;
         let now = Minute::of_seconds(jiff::Timestamp::now().as_second());
         let mut table = HeatTable::beginning(now);
@@ -68,7 +70,8 @@ impl Drop for HotState {
 
 /// Keeps for a device the profile of a hard disk, which is fastest at its beginning.
 fn keep_profile(device: &BlockDevice, state: &Path) -> Result<()> {
-    let places = (0..16).map(|nth| Place { at: Bytes(0), speeds: vec![160e6 - 5e6 * f64::from(nth); 3] }).collect::<Vec<_>>();
+    let places =
+        (0..16).map(|nth| Place { at: Bytes(0), speeds: vec![160e6 - 5e6 * f64::from(nth); 3] }).collect::<Vec<_>>();
     let verdict = Verdict::of(&places);
     let measured = jiff::Timestamp::now();
     let profile = Profile { device: device.name.clone(), bytes: Bytes(0), measured, seconds: 1.0, places, verdict };
@@ -86,6 +89,16 @@ fn harvest(mount_point: &Path) -> Result<Harvested> {
         files.insert(id, Counted { reads, read_bytes: reads * 4096, ..Counted::default() });
     }
     Ok(Harvested { reads: 1_000_000, read_bytes: 1 << 32, files: files.into_iter().collect(), own_reads: 0 })
+}
+
+/// A copy of a volume on what is a hard disk to Longrun, and as fast as memory. Below an image in a file the disk of this machine shows.
+///
+/// # Errors
+/// When a tool fails or the volume is busy.
+pub fn on_hard_disk(volume: &LoopVolume) -> Result<LoopVolume> {
+    let copy = volume.copy_to_disk(DiskModel::by_name("hdd").context("no model of a hard disk")?, 1)?;
+    copy.disk().context("the copy is on no disk")?.set_modelled(false)?;
+    Ok(copy)
 }
 
 /// Where each file begins on the device.

@@ -47,7 +47,7 @@ pub use frozen::Frozen;
 pub use full::{Filling, FullReport, Got, fill_beside};
 pub use furnish::{furnish, snapshots};
 pub use hostile::{HostileReport, HostileSettings, Judge, USER_COMMAND, hostile, run_user};
-pub use hot::{HotState, places};
+pub use hot::{HotState, on_hard_disk, places};
 pub use invisibility::{InvisibilityCampaign, invisibility};
 pub use kernels::{KernelSettings, kernel_checks};
 pub use kills::{Kill, KillSettings, Victim, Work, kills};

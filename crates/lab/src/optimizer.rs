@@ -82,7 +82,13 @@ impl Optimizer {
     /// As [`Self::longrun`].
     pub fn longrun_reclaiming() -> Result<Self> {
         let arguments = ["reclaim", "--json", "--pace", "fast"].map(OsString::from).into();
-        Ok(Self { name: "longrun reclaim".to_owned(), program: longrun_binary()?, arguments, ours: true, places: false })
+        Ok(Self {
+            name: "longrun reclaim".to_owned(),
+            program: longrun_binary()?,
+            arguments,
+            ours: true,
+            places: false,
+        })
     }
 
     /// Longrun in efficient mode with at most `budget` to move, called `name`.
@@ -255,7 +261,15 @@ impl Running {
             .spawn()
             .with_context(|| format!("cannot start {command:?}"))?;
         cleanup::child_started(Pid::from_child(&child));
-        Ok(Self { child, started: Instant::now(), output, reaped: false, peak_memory: 0, state: None, placing_since: None })
+        Ok(Self {
+            child,
+            started: Instant::now(),
+            output,
+            reaped: false,
+            peak_memory: 0,
+            state: None,
+            placing_since: None,
+        })
     }
 
     /// Its process.
@@ -372,7 +386,8 @@ mod tests {
     #[test]
     fn ours_runs_at_another_pace_and_peers_at_none() {
         let arguments = ["optimize", "--pace", "fast", "--mode", "full"].map(OsString::from).into();
-        let ours = Optimizer { name: "longrun full".into(), program: "longrun".into(), arguments, ours: true, places: false };
+        let ours =
+            Optimizer { name: "longrun full".into(), program: "longrun".into(), arguments, ours: true, places: false };
         assert_eq!(ours.pace(), Some("fast"));
         let balanced = ours.at_pace("balanced").unwrap();
         assert_eq!(balanced.command_line(), "longrun optimize --pace balanced --mode full");

@@ -1,6 +1,11 @@
 //! Story: an optimizer that moves every file of a volume is cut off by power failures and kill −9. Every byte, every
 //! attribute and every free block must be there afterwards. The long form is `longrun-lab crash --runs 100`.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests may fail loudly, and tell their figures")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests may fail loudly, and tell their figures"
+)]
 
 mod common;
 

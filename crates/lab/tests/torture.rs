@@ -6,7 +6,7 @@
 mod common;
 
 use longrun_ageing::Recipe;
-use longrun_lab::{LoopVolume, Optimizer, TortureSettings, VolumeSpec, torture};
+use longrun_lab::{LoopVolume, Optimizer, TortureSettings, VolumeSpec, on_hard_disk, torture};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +45,7 @@ fn check(spec: &VolumeSpec) {
 fn beside(spec: &VolumeSpec, optimizer: &Optimizer) -> u64 {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (volume, _) = LoopVolume::aged(spec, Recipe::Aged, 7).unwrap();
+    let volume = if optimizer.places() { on_hard_disk(&volume).unwrap() } else { volume };
     let settings = TortureSettings { seed: 7, alone: Duration::from_secs(2), beside: Duration::from_secs(10) };
     let report = torture(&volume, optimizer, &settings).unwrap();
     eprintln!("{report:#?}");

@@ -5,7 +5,7 @@
 mod space;
 
 use crate::oracle::{Dump, dump};
-use crate::{FileSystemKind, LoopVolume, Optimizer, VolumeSpec, aged_directory, furnish, places};
+use crate::{FileSystemKind, LoopVolume, Optimizer, VolumeSpec, aged_directory, furnish, on_hard_disk, places};
 use anyhow::{Context, Result, ensure};
 use longrun_ageing::Recipe;
 use longrun_layout::Bytes;
@@ -63,8 +63,12 @@ pub enum Cut {
 
 impl Cut {
     /// Those that the file system knows: btrfs has no shutdown.
-    const fn all(kind: FileSystemKind) -> &'static [Self] {
+    const fn all(kind: FileSystemKind, places: bool) -> &'static [Self] {
         match kind {
+            // Files are placed on disks only, and what loses its power here is a file.
+            FileSystemKind::Ext4 | FileSystemKind::Xfs if places => {
+                &[Self::Shutdown, Self::Kill, Self::KillThenShutdown, Self::Shutdown]
+            }
             FileSystemKind::Ext4 | FileSystemKind::Xfs => {
                 &[Self::Shutdown, Self::Kill, Self::KillThenShutdown, Self::Power]
             }
@@ -135,7 +139,7 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
         let mut run = CrashRun {
             seed,
             recipe,
-            cut: *rng.choice(Cut::all(settings.kind).iter()).unwrap_or(&Cut::Kill),
+            cut: *rng.choice(Cut::all(settings.kind, optimizer.places()).iter()).unwrap_or(&Cut::Kill),
             after_seconds: rng.f64() * 1.05 * base.work.as_secs_f64(),
             interrupted: false,
             excess: (base.excess, 0),
@@ -165,6 +169,7 @@ fn prepare(settings: &CrashSettings, recipe: Recipe, optimizer: &Optimizer) -> R
         FileSystemKind::Ext4 => spec.mkfs(&["-b", "4096", "-m", "0"]),
         FileSystemKind::Xfs | FileSystemKind::Btrfs => spec,
     };
+    let spec = spec.mount(mount_options(settings.kind));
     let (volume, _) = LoopVolume::aged(&spec, recipe, AGEING_SEED)?;
     furnish(&volume, &aged_directory(&volume.mount_point())?, AGEING_SEED)?;
     if optimizer.places() {
@@ -177,7 +182,7 @@ fn prepare(settings: &CrashSettings, recipe: Recipe, optimizer: &Optimizer) -> R
     let excess = crate::oracle::filefrag(&volume.mount_point())?.excess;
     let places = places(&volume.mount_point())?;
     volume.unmount()?;
-    let copy = volume.copy(mount_options(settings.kind))?;
+    let copy = copy_for(optimizer, &volume)?;
     let finished = optimizer.run(&copy.mount_point(), LIMIT)?;
     let work = if optimizer.places() {
         finished.placing.with_context(|| format!("no file was placed: this proves nothing\n{}", finished.stdout))?
@@ -189,10 +194,18 @@ fn prepare(settings: &CrashSettings, recipe: Recipe, optimizer: &Optimizer) -> R
     Ok(base)
 }
 
+/// A copy whose power stays.
+fn copy_for(optimizer: &Optimizer, volume: &LoopVolume) -> Result<LoopVolume> {
+    if optimizer.places() { on_hard_disk(volume) } else { volume.copy(mount_options(volume.kind())) }
+}
+
 fn one_run(base: &Base, optimizer: &Optimizer, run: &mut CrashRun, rng: &mut fastrand::Rng) -> Result<()> {
     let options = mount_options(base.volume.kind());
-    let mut volume =
-        if run.cut.takes_power() { base.volume.copy_behind_cache(options)? } else { base.volume.copy(options)? };
+    let mut volume = if run.cut.takes_power() {
+        base.volume.copy_behind_cache(options)?
+    } else {
+        copy_for(optimizer, &base.volume)?
+    };
     let mut running = optimizer.start(&volume.mount_point())?;
     if optimizer.places() {
         running.wait_for_placing()?;

@@ -435,7 +435,8 @@ fn run() -> Result<()> {
                     FileSystemKind::Ext4 => VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096", "-m", "0"]),
                     other => plain(other, mebibytes),
                 };
-                let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, seed)?;
+                let recipe = if optimizer.places() { Recipe::Server } else { Recipe::Aged };
+                let (volume, _) = LoopVolume::aged(&spec, recipe, seed)?;
                 let volume = if optimizer.places() { on_hard_disk(&volume)? } else { volume };
                 let report = torture(&volume, &optimizer, &settings)?;
                 anyhow::ensure!(!optimizer.places() || report.placed > 0, "no file was placed: this proves nothing");

@@ -124,7 +124,7 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
     let mut bases = BTreeMap::new();
     for seed in settings.seed..settings.seed + settings.runs {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let recipe = *rng.choice(recipes(settings.kind).iter()).unwrap_or(&Recipe::Aged);
+        let recipe = *rng.choice(recipes(settings.kind, optimizer.places()).iter()).unwrap_or(&Recipe::Aged);
         let replay = format!(
             "replay with: longrun-lab crash --seed {seed} --runs 1 --filesystem {} --mebibytes {} --optimizer {}{}",
             settings.kind.name(),
@@ -153,8 +153,10 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
 
 /// The volumes to crash. ext4's allocator leaves enough to do of any; the others keep files whole that are written
 /// in one go.
-const fn recipes(kind: FileSystemKind) -> [Recipe; 4] {
+const fn recipes(kind: FileSystemKind, places: bool) -> [Recipe; 4] {
     match kind {
+        // On the others too little is gained by placing files, so that none is placed.
+        _ if places => [Recipe::Server; 4],
         FileSystemKind::Ext4 => [Recipe::Aged, Recipe::Server, Recipe::Office, Recipe::Git],
         FileSystemKind::Xfs | FileSystemKind::Btrfs => [Recipe::Aged, Recipe::Server, Recipe::Churn, Recipe::Churn],
     }

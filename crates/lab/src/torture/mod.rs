@@ -55,6 +55,8 @@ pub struct TortureReport {
     pub passes: u64,
     /// Bytes that passes moved to place files by heat.
     pub placed: u64,
+    /// Passes that placed nothing, by reason.
+    pub not_placed: BTreeMap<String, u64>,
     /// Operations of the writers beside it.
     pub operations: u64,
     /// The longest that one operation took without the optimizer, in milliseconds, by kind.
@@ -228,6 +230,9 @@ fn is_busy_program(error: &anyhow::Error) -> bool {
 fn count(json: &str, report: &mut TortureReport) -> Result<()> {
     let value: serde_json::Value = serde_json::from_str(json).context("the optimizer's report is no JSON")?;
     report.placed += value["placement"]["moved"].as_u64().unwrap_or_default();
+    if let Some(why) = value["placement"]["refused"].as_str() {
+        *report.not_placed.entry(why.to_owned()).or_insert(0) += 1;
+    }
     for skipped in value.get("skipped").and_then(serde_json::Value::as_array).into_iter().flatten() {
         let reason = skipped.get("reason").map(|r| r.as_str().map_or_else(|| r.to_string(), str::to_owned));
         let files = skipped.get("files").and_then(serde_json::Value::as_u64).unwrap_or(1);

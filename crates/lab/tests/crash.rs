@@ -43,7 +43,7 @@ fn loop_crashes_on_xfs_change_no_file_and_lose_no_space() {
     check_crashes(FileSystemKind::Xfs, (6, 3), 1, 320);
 }
 
-/// Placing is all that is left to do there, and every cut comes after it began: files have to lie elsewhere afterwards.
+/// Placing is nearly all that is left to do there, and every cut comes after it began: files have to lie elsewhere afterwards.
 #[track_caller]
 fn check_crashes_of_placing(kind: FileSystemKind, mebibytes: u64) {
     let (mut interrupted, mut placed) = (0, 0);
@@ -51,7 +51,8 @@ fn check_crashes_of_placing(kind: FileSystemKind, mebibytes: u64) {
     crash(&settings, &common::placing("files"), &mut |run| {
         println!("{run:?}");
         interrupted += u64::from(run.interrupted);
-        placed += u64::from(run.interrupted && run.placed > 0);
+        // The pass before placing may move one or two again.
+        placed += u64::from(run.interrupted && run.placed >= 10);
     })
     .unwrap();
     assert!(interrupted >= 4 && placed >= 1, "{interrupted} cut off at work, {placed} of them with files placed");

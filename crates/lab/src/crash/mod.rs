@@ -100,7 +100,7 @@ pub struct CrashRun {
     pub interrupted: bool,
     /// Excess fragments before and after.
     pub excess: (u64, u64),
-    /// Files that begin elsewhere than before, of an optimizer that places files by heat: it has nothing else to do.
+    /// Files that begin elsewhere than before, of an optimizer that places files by heat: it has hardly anything else to do.
     pub placed: u64,
 }
 

@@ -163,6 +163,7 @@ torture: ## Every kind of writer beside an optimizer, on each file system (ARGS=
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) torture $(ARGS)
+	$(as_root) $(lab) torture --optimizer placing-files $(ARGS)
 	$(MAKE) torture-power MOMENTS=$(or $(MOMENTS),500)
 	$(MAKE) torture-images
 	$(MAKE) torture-hostile
@@ -191,6 +192,7 @@ crash: ## Optimizers cut off at random moments on each file system, everything c
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) crash $(ARGS)
+	$(as_root) $(lab) crash --optimizer placing-files $(ARGS)
 	LONGRUN_MENDING_CRASHES=100 cargo test --locked $(test_runner) -p longrun-lab --test mend_crashes
 
 fuzz: ## The ext4 and NTFS parsers against damaged volumes, 5 minutes each, and fuzz-api (ARGS="-max_total_time=3600"; installs cargo-fuzz when missing)

@@ -17,10 +17,15 @@ static __always_inline struct folio *folio_of(struct page *page)
 	return head & 1 ? (struct folio *)(head - 1) : (struct folio *)page;
 }
 
-/* Where a page is in its file, in bytes. `size` is that of the kernel's record of a page. */
-static __always_inline __u64 place_in_file(struct page *page, struct folio *folio, unsigned long size, __u32 page_shift)
+/* Where the data of a bio begins in its file, in bytes: `page` is that of its first vector `first`, in `folio`. `size` is that of the
+ * kernel's record of a page. Older kernels name the first page of a large folio, and count the offset from there: it can be larger
+ * than a page. */
+static __always_inline __u64 place_in_file(struct bio_vec *first, struct page *page, struct folio *folio,
+					   unsigned long size, __u32 page_shift)
 {
-	return ((__u64)BPF_CORE_READ(folio, index) + ((unsigned long)page - (unsigned long)folio) / size) << page_shift;
+	__u64 index = (__u64)BPF_CORE_READ(folio, index) + ((unsigned long)page - (unsigned long)folio) / size;
+
+	return (index << page_shift) + BPF_CORE_READ(first, bv_offset);
 }
 
 #endif

@@ -5,7 +5,7 @@ mod common;
 
 use common::{KIB, device, direct, filled, read, trace, write};
 use longrun_iotrace::{Asked, Options, Tracer};
-use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
+use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, write_in_pieces};
 use longrun_layout::Bytes;
 use longrun_sys::{ByteRange, Mapping, map_file};
 use std::fs::File;
@@ -142,6 +142,28 @@ fn loop_wasted_seeks_are_the_pieces_that_the_map_of_the_file_shows() {
         let (requests, wasted) = (reads.requests.unwrap(), reads.wasted_seeks.unwrap());
         assert!(requests > 0 && wasted > 0 && wasted <= reads.breaks, "{kind:?}: {reads:?}");
     }
+}
+
+/// XFS reads ahead in folios that are larger than the pieces of this file, so that most bios begin within one. Where they begin in the
+/// file was once taken without what lies between that and the first page of the folio (before Linux 6.15 the kernel names only that one).
+#[test]
+fn loop_pieces_within_large_folios_are_found_where_they_are_in_the_file() {
+    const PIECE: Bytes = Bytes(20 * KIB);
+    let volume = LoopVolume::create(&VolumeSpec::xfs(512)).unwrap();
+    let (path, content) = (volume.mount_point().join("pieces"), vec![7; 8 << 20]);
+    write_in_pieces(FileSystemKind::Xfs, &path, &content, PIECE, 3).unwrap();
+    let runs = runs(&path).len() as u64;
+    let name = volume.device().file_name().unwrap().to_str().unwrap();
+    std::fs::write(format!("/sys/block/{name}/queue/read_ahead_kb"), "4096").unwrap();
+    volume.remount().unwrap();
+    let recording = trace(volume.device(), Options::default(), || {
+        assert_eq!(std::fs::read(&path).unwrap().len(), content.len());
+    });
+    let reads = recording.asked.reads;
+    // A place that is wrong does not follow what was read before: that is no break, and a request of its own.
+    assert_eq!((reads.breaks, reads.file_bytes), (runs - 1, content.len() as u64), "{reads:?}");
+    let requests = reads.requests.unwrap();
+    assert!(requests * 10 < runs, "{requests} requests for {runs} pieces: nothing was read ahead in large folios");
 }
 
 /// A partition of a loop device; it would outlive the image.

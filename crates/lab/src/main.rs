@@ -18,7 +18,7 @@ use longrun_bench::{Parameters, Profile};
 use longrun_lab::{
     BenchSettings, CrashSettings, FileSystemKind, Filling, FreeSpaceKind, KillSettings, LoopVolume, Medium, Optimizer,
     Phase, PreventionSettings, SoakSettings, TortureSettings, TrimTortureSettings, VolumeSpec, bench, crash,
-    fill_beside, kills, longrun_binary, prevention, prevention_report, scan, soak, torture, trim_torture,
+    fill_beside, kills, longrun_binary, on_hard_disk, prevention, prevention_report, scan, soak, torture, trim_torture,
 };
 use longrun_layout::Bytes;
 use on_disks::{
@@ -80,7 +80,7 @@ enum Command {
         /// Set the size of the volumes in MiB.
         #[arg(long, default_value_t = 512)]
         mebibytes: u64,
-        /// Run this optimizer: full, efficient, files (modes of Longrun), e4defrag, xfs_fsr or btrfs-defragment.
+        /// Run this optimizer: full, efficient, files (modes of Longrun, also placing-full and so on), e4defrag, xfs_fsr or btrfs-defragment.
         #[arg(long, default_value = "full")]
         optimizer: String,
         /// Set the pace of Longrun: invisible, balanced or fast. With all but fast it reads in turns.
@@ -194,7 +194,7 @@ enum Command {
         /// Set the size of the volume in MiB.
         #[arg(long, default_value_t = 1024)]
         mebibytes: u64,
-        /// Run this optimizer: full, efficient, files (modes of Longrun), e4defrag, xfs_fsr or btrfs-defragment.
+        /// Run this optimizer: full, efficient, files (modes of Longrun, also placing-full and so on), e4defrag, xfs_fsr or btrfs-defragment.
         #[arg(long, default_value = "full")]
         optimizer: String,
     },
@@ -232,7 +232,7 @@ enum Command {
         /// Set the size of the volume in MiB.
         #[arg(long, default_value_t = 1024)]
         mebibytes: u64,
-        /// Run this optimizer: full, efficient, files (modes of Longrun), e4defrag, xfs_fsr or btrfs-defragment.
+        /// Run this optimizer: full, efficient, files (modes of Longrun, also placing-full and so on), e4defrag, xfs_fsr or btrfs-defragment.
         #[arg(long, default_value = "full")]
         optimizer: String,
     },
@@ -291,6 +291,11 @@ fn file_system(name: &str) -> Result<FileSystemKind, String> {
 /// The file systems that whole volumes can be optimized on.
 const OPTIMIZED: &[FileSystemKind] = &FileSystemKind::ALL;
 
+/// Those that an optimizer is run on: on btrfs no place can be chosen.
+fn optimized_by(optimizer: &Optimizer) -> &'static [FileSystemKind] {
+    if optimizer.places() { &[FileSystemKind::Ext4, FileSystemKind::Xfs] } else { OPTIMIZED }
+}
+
 /// What was chosen, or everything.
 fn all_unless<T: Clone>(chosen: Vec<T>, all: &[T]) -> Vec<T> {
     if chosen.is_empty() { all.to_vec() } else { chosen }
@@ -321,15 +326,17 @@ fn run() -> Result<()> {
                 Some(pace) => optimizer.at_pace(&pace)?,
                 None => optimizer,
             };
-            for kind in all_unless(filesystem, OPTIMIZED) {
+            for kind in all_unless(filesystem, optimized_by(&optimizer)) {
                 let settings = CrashSettings { kind, runs, seed, mebibytes };
-                let (mut survived, mut at_work) = (0, 0);
+                let (mut survived, mut at_work, mut placed) = (0, 0, 0);
                 crash(&settings, &optimizer, &mut |run| {
                     survived += 1;
                     at_work += u32::from(run.interrupted);
+                    placed += run.placed;
                     // A closed standard output must not end the test.
                     let _ = writeln!(out, "{survived}/{runs} {}", serde_json::to_string(run).unwrap_or_default());
                 })?;
+                anyhow::ensure!(!optimizer.places() || placed > 0, "no file was placed: this proves nothing");
                 writeln!(
                     out,
                     "{}: {survived} crashes survived ({at_work} during work): 0 files changed, every file system \
@@ -422,13 +429,17 @@ fn run() -> Result<()> {
         Command::Torture { seed, seconds, filesystem, mebibytes, optimizer } => {
             let beside = Duration::from_secs(seconds);
             let settings = TortureSettings { seed, alone: beside / 2, beside };
-            for kind in all_unless(filesystem, OPTIMIZED) {
+            let optimizer = Optimizer::by_name(&optimizer)?;
+            for kind in all_unless(filesystem, optimized_by(&optimizer)) {
                 let spec = match kind {
                     FileSystemKind::Ext4 => VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096", "-m", "0"]),
                     other => plain(other, mebibytes),
                 };
-                let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, seed)?;
-                let report = torture(&volume, &Optimizer::by_name(&optimizer)?, &settings)?;
+                let recipe = if optimizer.places() { Recipe::Server } else { Recipe::Aged };
+                let (volume, _) = LoopVolume::aged(&spec, recipe, seed)?;
+                let volume = if optimizer.places() { on_hard_disk(&volume)? } else { volume };
+                let report = torture(&volume, &optimizer, &settings)?;
+                anyhow::ensure!(!optimizer.places() || report.placed > 0, "no file was placed: this proves nothing");
                 writeln!(out, "{}: 0 bytes wrong\n{}", kind.name(), serde_json::to_string_pretty(&report)?)?;
             }
         }

@@ -1,7 +1,7 @@
 //! The optimizer under test as a child process: ours, or a peer, so that the tests themselves are proven on both.
 
 use crate::oracle::{self, Dump, Entry};
-use crate::{FileSystemKind, cleanup};
+use crate::{FileSystemKind, HotState, cleanup};
 use anyhow::{Context, Result, bail};
 use longrun_layout::Bytes;
 use rustix::process::{Pid, Signal};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// How often a running child is looked at.
 const POLL: Duration = Duration::from_millis(5);
+/// Before the mode, in the name of an optimizer that places files by heat.
+const PLACING: &str = "placing-";
 
 /// A command that optimizes the volume whose mount point is its last argument.
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ pub struct Optimizer {
     program: PathBuf,
     arguments: Vec<OsString>,
     ours: bool,
+    /// Files are placed by heat, which is made up for each run.
+    places: bool,
 }
 
 impl Optimizer {
@@ -33,6 +37,7 @@ impl Optimizer {
             program: program.into(),
             arguments: arguments.iter().map(OsString::from).collect(),
             ours: false,
+            places: false,
         };
         match kind {
             FileSystemKind::Ext4 => vec![peer("e4defrag", "e4defrag", &[])],
@@ -51,7 +56,24 @@ impl Optimizer {
     pub fn longrun(mode: &str) -> Result<Self> {
         // Compared with others, and among other users of the same disk: nothing is waited for.
         let arguments = ["optimize", "--json", "--pace", "fast", "--mode", mode].map(OsString::from).into();
-        Ok(Self { name: format!("longrun {mode}"), program: longrun_binary()?, arguments, ours: true })
+        Ok(Self { name: format!("longrun {mode}"), program: longrun_binary()?, arguments, ours: true, places: false })
+    }
+
+    /// Longrun in a mode, with files placed by heat at the end; on ext4 and XFS only.
+    ///
+    /// # Errors
+    /// As [`Self::longrun`].
+    pub fn longrun_placing(mode: &str) -> Result<Self> {
+        let mut optimizer = Self::longrun(mode)?;
+        optimizer.name = format!("longrun {PLACING}{mode}");
+        optimizer.arguments.extend(["--placement".into(), "auto".into()]);
+        Ok(Self { places: true, ..optimizer })
+    }
+
+    /// Whether files are placed by heat.
+    #[must_use]
+    pub fn places(&self) -> bool {
+        self.places
     }
 
     /// Longrun giving free space back: it moves nothing, and is to change as little for those who use the files.
@@ -60,7 +82,13 @@ impl Optimizer {
     /// As [`Self::longrun`].
     pub fn longrun_reclaiming() -> Result<Self> {
         let arguments = ["reclaim", "--json", "--pace", "fast"].map(OsString::from).into();
-        Ok(Self { name: "longrun reclaim".to_owned(), program: longrun_binary()?, arguments, ours: true })
+        Ok(Self {
+            name: "longrun reclaim".to_owned(),
+            program: longrun_binary()?,
+            arguments,
+            ours: true,
+            places: false,
+        })
     }
 
     /// Longrun in efficient mode with at most `budget` to move, called `name`.
@@ -94,13 +122,17 @@ impl Optimizer {
         self.arguments.iter().position(|argument| argument == "--pace").map(|option| option + 1)
     }
 
-    /// By name: a peer, or a mode of Longrun.
+    /// By name: a peer, a mode of Longrun, or `placing-` and a mode.
     ///
     /// # Errors
     /// As [`Self::longrun`].
     pub fn by_name(name: &str) -> Result<Self> {
         let peer = FileSystemKind::ALL.into_iter().flat_map(Self::peers).find(|peer| peer.name == name);
-        peer.map_or_else(|| Self::longrun(name), Ok)
+        match (peer, name.strip_prefix(PLACING)) {
+            (Some(peer), _) => Ok(peer),
+            (None, Some(mode)) => Self::longrun_placing(mode),
+            (None, None) => Self::longrun(name),
+        }
     }
 
     /// Whether it is ours: held to what we promise. Peers make donors in the directories of the files, whose times
@@ -146,7 +178,13 @@ impl Optimizer {
     pub fn start(&self, mount_point: &Path) -> Result<Running> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).arg(mount_point);
-        Running::start(&mut command)
+        let state = self.places.then(|| HotState::of(mount_point)).transpose().context("cannot make hot files up")?;
+        if let Some(state) = &state {
+            command.arg("--state").arg(state.directory());
+        }
+        let mut running = Running::start(&mut command)?;
+        running.state = state;
+        Ok(running)
     }
 
     /// Runs it to its end, which must be success if it is ours: a peer may fail at some files and go on with the others.
@@ -187,6 +225,8 @@ pub struct Running {
     output: [File; 2],
     reaped: bool,
     peak_memory: u64,
+    state: Option<HotState>,
+    placing_since: Option<Instant>,
 }
 
 /// How a child ended.
@@ -196,6 +236,8 @@ pub struct Finished {
     pub status: ExitStatus,
     /// From start to end.
     pub elapsed: Duration,
+    /// From when it began to place files by heat to its end, if it did.
+    pub placing: Option<Duration>,
     /// The most memory that its process had, in bytes, as far as it could be seen.
     pub peak_memory: u64,
     /// What it printed.
@@ -219,7 +261,15 @@ impl Running {
             .spawn()
             .with_context(|| format!("cannot start {command:?}"))?;
         cleanup::child_started(Pid::from_child(&child));
-        Ok(Self { child, started: Instant::now(), output, reaped: false, peak_memory: 0 })
+        Ok(Self {
+            child,
+            started: Instant::now(),
+            output,
+            reaped: false,
+            peak_memory: 0,
+            state: None,
+            placing_since: None,
+        })
     }
 
     /// Its process.
@@ -233,11 +283,25 @@ impl Running {
     /// # Errors
     /// The system's.
     pub fn has_ended(&mut self) -> Result<bool> {
+        if self.placing_since.is_none() && self.state.as_ref().is_some_and(HotState::is_placing) {
+            self.placing_since = Some(Instant::now());
+        }
         let ended = self.child.try_wait()?.is_some();
         if ended && !self.reaped {
             self.forget();
         }
         Ok(ended)
+    }
+
+    /// Waits until it begins to place files by heat, or has ended without.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn wait_for_placing(&mut self) -> Result<()> {
+        while !self.has_ended()? && self.placing_since.is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Kills it as nothing can prevent.
@@ -276,9 +340,11 @@ impl Running {
             std::thread::sleep(POLL);
         }
         let elapsed = self.started.elapsed();
+        let placing = self.placing_since.map(|since| since.elapsed());
         let status = self.child.wait()?;
         let [stdout, stderr] = &mut self.output;
-        Ok(Finished { status, elapsed, peak_memory: self.peak_memory, stdout: read(stdout)?, stderr: read(stderr)? })
+        let (stdout, stderr) = (read(stdout)?, read(stderr)?);
+        Ok(Finished { status, elapsed, placing, peak_memory: self.peak_memory, stdout, stderr })
     }
 
     /// The kernel keeps the maximum, so looking now and then is enough.
@@ -320,7 +386,8 @@ mod tests {
     #[test]
     fn ours_runs_at_another_pace_and_peers_at_none() {
         let arguments = ["optimize", "--pace", "fast", "--mode", "full"].map(OsString::from).into();
-        let ours = Optimizer { name: "longrun full".into(), program: "longrun".into(), arguments, ours: true };
+        let ours =
+            Optimizer { name: "longrun full".into(), program: "longrun".into(), arguments, ours: true, places: false };
         assert_eq!(ours.pace(), Some("fast"));
         let balanced = ours.at_pace("balanced").unwrap();
         assert_eq!(balanced.command_line(), "longrun optimize --pace balanced --mode full");

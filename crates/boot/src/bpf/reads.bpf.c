@@ -1,6 +1,7 @@
 /* Records what of a volume is read from the device: which part of which file, and of ext4 which metadata; and which parts of files
  * that were read ahead are used. Only looks: never waits, never changes anything. */
 #include <pages.h>
+#include <ours.h>
 #include "reads.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -36,16 +37,6 @@ struct {
 	__type(value, __u64);
 } lost SEC(".maps");
 
-/* What Longrun itself reads, ahead or to look at the volume, nobody has needed. */
-static __always_inline bool is_ours(void)
-{
-	char name[16] = {};
-
-	bpf_get_current_comm(name, sizeof(name));
-	return name[0] == 'l' && name[1] == 'o' && name[2] == 'n' && name[3] == 'g' && name[4] == 'r' && name[5] == 'u' &&
-	       name[6] == 'n';
-}
-
 /* The owner of the pages of a bio, if it belongs to the volume; where its first byte is there. */
 static __always_inline struct inode *owner_of(struct bio *bio, __u64 *at)
 {
@@ -71,9 +62,7 @@ static __always_inline struct inode *owner_of(struct bio *bio, __u64 *at)
 	inode = BPF_CORE_READ(mapping, host);
 	if (!inode)
 		return 0;
-	*at = place_in_file(page, folio, size, config.page_shift);
-	/* Older kernels count from the beginning of a large folio. */
-	*at += BPF_CORE_READ(first, bv_offset);
+	*at = place_in_file(first, page, folio, size, config.page_shift);
 	return inode;
 }
 

@@ -141,7 +141,14 @@ fn optimized(order: &Order, target: &Target, watch: &mut Watch) -> Result<End, F
         optimize::Output::Done(done) => (Bytes(done.bytes_moved), done.stop(), false),
         optimize::Output::DryRun(run) => (run.plan.bytes(), None, true),
     };
-    let summary = summary(&before, &after, moved, would);
+    let mut summary = summary(&before, &after, moved, would);
+    if let optimize::Output::Done(done) = &output {
+        let placing = done.placing();
+        let placing = placing.trim_end().trim_end_matches('.');
+        if !placing.is_empty() {
+            summary = format!("{summary}. {placing}");
+        }
+    }
     let told = End {
         budget_spent: stop == Some(Stop::Budget),
         time_spent: stop == Some(Stop::Deadline),

@@ -263,6 +263,11 @@ impl Optimization {
         Self { placement: came.told, after, bytes_moved: self.bytes_moved + moved.0, ..self }
     }
 
+    /// What placing hot files came to: what was expected, and what the layout gives now.
+    pub fn placing(&self) -> String {
+        self.placement.as_ref().map(Placed::result).unwrap_or_default()
+    }
+
     /// The result for people. After an empty plan there is none: nothing changed, and the plan has said why.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -274,7 +279,7 @@ impl Optimization {
         if self.plan.nothing.is_none() || self.moves > 0 {
             self.tell_changes(&mut text);
         }
-        text.push_str(&self.placement.as_ref().map(Placed::result).unwrap_or_default());
+        text.push_str(&self.placing());
         text.push_str(&self.governor.as_ref().map(pauses).unwrap_or_default());
         if !self.skipped.is_empty() {
             text.push_str("Not moved:\n");

@@ -1,6 +1,7 @@
 /* Counts, inside the kernel, how often the device is read and written for which file. Owns the counts, in a table of bounded
  * size that forgets what was not used for longest. Sends nothing, never waits, and never changes anything. */
 #include <pages.h>
+#include <ours.h>
 #include "heat.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -88,16 +89,6 @@ static __always_inline enum owner owner_of(struct bio *bio, __u32 volume, struct
 	return BPF_CORE_READ(*inode, i_sb, s_dev) == volume ? OF_A_FILE : OF_A_PROGRAM;
 }
 
-/* Whether the process is ours: what an optimizer reads in order to move it is not in demand. */
-static __always_inline bool is_own(void)
-{
-	struct task_struct *task = (void *)bpf_get_current_task();
-	char name[8] = {};
-
-	bpf_probe_read_kernel(name, sizeof(name), BPF_CORE_READ(task, group_leader, comm));
-	return *(__u64 *)name == *(__u64 *)"longrun";
-}
-
 static __always_inline void add(const struct heat_key *key, __u32 operation, __u64 bytes)
 {
 	struct heat_count fresh = {}, *count = bpf_map_lookup_elem(&files, key);
@@ -132,7 +123,7 @@ int BPF_PROG(queued, struct bio *bio)
 	if (!device || operation > WRITE || !bytes)
 		return 0;
 	if (operation == READ) {
-		if (is_own()) {
+		if (is_ours()) {
 			__sync_fetch_and_add(&device->own_reads, 1);
 			return 0;
 		}

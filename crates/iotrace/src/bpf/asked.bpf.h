@@ -55,8 +55,7 @@ static __always_inline enum owner place_of(struct bio *bio, __u64 *file, __u64 *
 	if (!inode || (BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFREG)
 		return OF_THE_KERNEL;
 	*file = (__u64)inode;
-	*at = place_in_file(page, folio, size, config.page_shift);
-	*at += first->bv_offset & ((1u << config.page_shift) - 1);
+	*at = place_in_file(first, page, folio, size, config.page_shift);
 	return OF_A_FILE;
 }
 

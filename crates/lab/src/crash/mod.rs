@@ -5,15 +5,17 @@
 mod space;
 
 use crate::oracle::{Dump, dump};
-use crate::{FileSystemKind, LoopVolume, Optimizer, VolumeSpec, aged_directory, furnish};
+use crate::{FileSystemKind, LoopVolume, Optimizer, VolumeSpec, aged_directory, furnish, on_hard_disk, places};
 use anyhow::{Context, Result, ensure};
 use longrun_ageing::Recipe;
+use longrun_layout::Bytes;
 use longrun_sys::Shutdown;
 use serde::Serialize;
 use space::Space;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// So long a commit interval that only barriers commit: what lies between two of them is really at risk. XFS writes
@@ -61,8 +63,12 @@ pub enum Cut {
 
 impl Cut {
     /// Those that the file system knows: btrfs has no shutdown.
-    const fn all(kind: FileSystemKind) -> &'static [Self] {
+    const fn all(kind: FileSystemKind, places: bool) -> &'static [Self] {
         match kind {
+            // Files are placed on disks only, and what loses its power here is a file.
+            FileSystemKind::Ext4 | FileSystemKind::Xfs if places => {
+                &[Self::Shutdown, Self::Kill, Self::KillThenShutdown, Self::Shutdown]
+            }
             FileSystemKind::Ext4 | FileSystemKind::Xfs => {
                 &[Self::Shutdown, Self::Kill, Self::KillThenShutdown, Self::Power]
             }
@@ -88,12 +94,14 @@ pub struct CrashRun {
     pub recipe: Recipe,
     /// How it was cut off.
     pub cut: Cut,
-    /// Seconds after the start.
+    /// Seconds after the start; of an optimizer that places files by heat, after it began to do that.
     pub after_seconds: f64,
     /// Whether the optimizer was still at work.
     pub interrupted: bool,
     /// Excess fragments before and after.
     pub excess: (u64, u64),
+    /// Files that begin elsewhere than before, of an optimizer that places files by heat: it has hardly anything else to do.
+    pub placed: u64,
 }
 
 /// An aged image (unmounted: of a btrfs only one of it and its copies may be mounted), what is in it, and how long the
@@ -103,7 +111,9 @@ struct Base {
     before: Dump,
     space: Space,
     excess: u64,
-    full_run: Duration,
+    places: BTreeMap<PathBuf, Bytes>,
+    /// What a cut comes within.
+    work: Duration,
 }
 
 /// Crashes an optimizer repeatedly; `report` receives each run that was survived.
@@ -114,7 +124,7 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
     let mut bases = BTreeMap::new();
     for seed in settings.seed..settings.seed + settings.runs {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let recipe = *rng.choice(recipes(settings.kind).iter()).unwrap_or(&Recipe::Aged);
+        let recipe = *rng.choice(recipes(settings.kind, optimizer.places()).iter()).unwrap_or(&Recipe::Aged);
         let replay = format!(
             "replay with: longrun-lab crash --seed {seed} --runs 1 --filesystem {} --mebibytes {} --optimizer {}{}",
             settings.kind.name(),
@@ -129,10 +139,11 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
         let mut run = CrashRun {
             seed,
             recipe,
-            cut: *rng.choice(Cut::all(settings.kind).iter()).unwrap_or(&Cut::Kill),
-            after_seconds: rng.f64() * 1.05 * base.full_run.as_secs_f64(),
+            cut: *rng.choice(Cut::all(settings.kind, optimizer.places()).iter()).unwrap_or(&Cut::Kill),
+            after_seconds: rng.f64() * 1.05 * base.work.as_secs_f64(),
             interrupted: false,
             excess: (base.excess, 0),
+            placed: 0,
         };
         one_run(base, optimizer, &mut run, &mut rng).with_context(|| format!("{run:?}\n{replay}"))?;
         report(&run);
@@ -142,8 +153,10 @@ pub fn crash(settings: &CrashSettings, optimizer: &Optimizer, report: &mut dyn F
 
 /// The volumes to crash. ext4's allocator leaves enough to do of any; the others keep files whole that are written
 /// in one go.
-const fn recipes(kind: FileSystemKind) -> [Recipe; 4] {
+const fn recipes(kind: FileSystemKind, places: bool) -> [Recipe; 4] {
     match kind {
+        // On the others too little is gained by placing files, so that none is placed.
+        _ if places => [Recipe::Server; 4],
         FileSystemKind::Ext4 => [Recipe::Aged, Recipe::Server, Recipe::Office, Recipe::Git],
         FileSystemKind::Xfs | FileSystemKind::Btrfs => [Recipe::Aged, Recipe::Server, Recipe::Churn, Recipe::Churn],
     }
@@ -158,25 +171,47 @@ fn prepare(settings: &CrashSettings, recipe: Recipe, optimizer: &Optimizer) -> R
         FileSystemKind::Ext4 => spec.mkfs(&["-b", "4096", "-m", "0"]),
         FileSystemKind::Xfs | FileSystemKind::Btrfs => spec,
     };
+    let spec = spec.mount(mount_options(settings.kind));
     let (volume, _) = LoopVolume::aged(&spec, recipe, AGEING_SEED)?;
     furnish(&volume, &aged_directory(&volume.mount_point())?, AGEING_SEED)?;
+    if optimizer.places() {
+        // So that nothing but placing is left to be cut off.
+        Optimizer::longrun("files")?.run(&volume.mount_point(), LIMIT)?;
+    }
     volume.remount()?;
     let before = dump(&volume.mount_point())?;
     let space = Space::of(&volume)?;
     let excess = crate::oracle::filefrag(&volume.mount_point())?.excess;
+    let places = places(&volume.mount_point())?;
     volume.unmount()?;
-    let copy = volume.copy(mount_options(settings.kind))?;
+    let copy = copy_for(optimizer, &volume)?;
     let finished = optimizer.run(&copy.mount_point(), LIMIT)?;
-    let base = Base { volume, before, space, excess, full_run: finished.elapsed };
+    let work = if optimizer.places() {
+        finished.placing.with_context(|| format!("no file was placed: this proves nothing\n{}", finished.stdout))?
+    } else {
+        finished.elapsed
+    };
+    let base = Base { volume, before, space, excess, places, work };
     verify(&copy, &base, optimizer, false).context("after an undisturbed run")?;
     Ok(base)
 }
 
+/// A copy whose power stays.
+fn copy_for(optimizer: &Optimizer, volume: &LoopVolume) -> Result<LoopVolume> {
+    if optimizer.places() { on_hard_disk(volume) } else { volume.copy(mount_options(volume.kind())) }
+}
+
 fn one_run(base: &Base, optimizer: &Optimizer, run: &mut CrashRun, rng: &mut fastrand::Rng) -> Result<()> {
     let options = mount_options(base.volume.kind());
-    let mut volume =
-        if run.cut.takes_power() { base.volume.copy_behind_cache(options)? } else { base.volume.copy(options)? };
+    let mut volume = if run.cut.takes_power() {
+        base.volume.copy_behind_cache(options)?
+    } else {
+        copy_for(optimizer, &base.volume)?
+    };
     let mut running = optimizer.start(&volume.mount_point())?;
+    if optimizer.places() {
+        running.wait_for_placing()?;
+    }
     std::thread::sleep(Duration::from_secs_f64(run.after_seconds));
     run.interrupted = !running.has_ended()?;
     if run.cut.kills() {
@@ -197,6 +232,10 @@ fn one_run(base: &Base, optimizer: &Optimizer, run: &mut CrashRun, rng: &mut fas
     if run.cut.takes_power() { volume.restore_power() } else { volume.remount() }.context("after the crash")?;
     verify(&volume, base, optimizer, run.interrupted)?;
     run.excess.1 = crate::oracle::filefrag(&volume.mount_point())?.excess;
+    if optimizer.places() {
+        let now = places(&volume.mount_point())?;
+        run.placed = now.iter().filter(|(path, place)| base.places.get(*path) != Some(place)).count() as u64;
+    }
     if optimizer.is_ours() && finished.status.success() {
         success_was_true(&finished.stdout, run.excess.1)?;
     }

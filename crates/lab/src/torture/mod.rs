@@ -53,6 +53,10 @@ pub struct TortureReport {
     pub yielded: u64,
     /// Passes of the optimizer.
     pub passes: u64,
+    /// Bytes that passes moved to place files by heat.
+    pub placed: u64,
+    /// Passes that placed nothing, by reason.
+    pub not_placed: BTreeMap<String, u64>,
     /// Operations of the writers beside it.
     pub operations: u64,
     /// The longest that one operation took without the optimizer, in milliseconds, by kind.
@@ -200,7 +204,7 @@ fn one_pass(mount: &Path, directory: &Path, optimizer: &Optimizer, report: &mut 
             finished.status,
             finished.stderr
         );
-        count_skipped(&finished.stdout, report)?;
+        count(&finished.stdout, report)?;
     }
     report.passes += 1;
     Ok(())
@@ -222,9 +226,13 @@ fn is_busy_program(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::ExecutableFileBusy)
 }
 
-/// Adds the skipped files of a pass, from the optimizer's own report.
-fn count_skipped(json: &str, report: &mut TortureReport) -> Result<()> {
+/// Adds the skipped files of a pass, and what it placed by heat, from the optimizer's own report.
+fn count(json: &str, report: &mut TortureReport) -> Result<()> {
     let value: serde_json::Value = serde_json::from_str(json).context("the optimizer's report is no JSON")?;
+    report.placed += value["placement"]["moved"].as_u64().unwrap_or_default();
+    if let Some(why) = value["placement"]["refused"].as_str() {
+        *report.not_placed.entry(why.to_owned()).or_insert(0) += 1;
+    }
     for skipped in value.get("skipped").and_then(serde_json::Value::as_array).into_iter().flatten() {
         let reason = skipped.get("reason").map(|r| r.as_str().map_or_else(|| r.to_string(), str::to_owned));
         let files = skipped.get("files").and_then(serde_json::Value::as_u64).unwrap_or(1);

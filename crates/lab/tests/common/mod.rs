@@ -12,6 +12,13 @@ pub fn longrun(mode: &str) -> Optimizer {
     Optimizer::longrun(mode).unwrap()
 }
 
+/// Longrun in a mode, with files placed by heat at the end.
+#[allow(dead_code, reason = "not every test needs it")]
+pub fn placing(mode: &str) -> Optimizer {
+    build();
+    Optimizer::longrun_placing(mode).unwrap()
+}
+
 /// Builds the binary first: a test of another crate does not, and a stale one would prove nothing.
 pub fn build() {
     static BUILD: Once = Once::new();

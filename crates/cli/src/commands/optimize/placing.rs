@@ -106,8 +106,7 @@ impl Placer {
         self.placement.budget = Blocks(u64::MAX);
         let whole = longrun_engine::plan_placement(scan, &self.placement, settings)?;
         let layout = scan.layout();
-        let moves = whole.batches.iter().flat_map(Batch::moves).map(|planned| planned.step);
-        let after = longrun_layout::apply_moves(layout, moves).ok().and_then(|after| self.seconds(&after));
+        let after = self.seconds_after(layout, &whole);
         let expected = self.seconds(layout).zip(after).map(|(before, after)| Expected { before, after });
         let pays = expected.as_ref().is_none_or(|expected| expected.after <= expected.before * LEAST_GAIN);
         if !whole.batches.is_empty() && !pays {
@@ -123,6 +122,7 @@ impl Placer {
             longrun_engine::plan_placement(scan, &self.placement, settings)?
         };
         let placed = Placed {
+            expected_now: self.seconds_after(scan.layout(), &plan),
             files: plan.placed,
             bytes: Bytes(plan.moved.0 * size),
             allowed_today: Bytes(today),
@@ -173,6 +173,12 @@ impl Placer {
         placed.moved = Some(report.bytes_moved);
         placed.reached = self.seconds(&layout);
         Ok((placed, Some((report, layout))))
+    }
+
+    /// When a plan has been carried out as it is.
+    fn seconds_after(&self, layout: &VolumeLayout, plan: &ZonePlan) -> Option<f64> {
+        let moves = plan.batches.iter().flat_map(Batch::moves).map(|planned| planned.step);
+        self.seconds(&longrun_layout::apply_moves(layout, moves).ok()?)
     }
 
     fn seconds(&self, layout: &VolumeLayout) -> Option<f64> {

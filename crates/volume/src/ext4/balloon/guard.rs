@@ -5,7 +5,7 @@
 //! Owns the reserve. Never waits for the run to reach a certain point.
 
 use super::commits::Commits;
-use super::donor::Balloon;
+use super::donor::{Balloon, Donor};
 use super::tripwire::Tripwire;
 use longrun_layout::{BlockSize, Blocks, Bytes, ExtentSet};
 use longrun_sys::{Bell, Capacity, Errno};
@@ -199,8 +199,26 @@ impl Shared {
     }
 
     /// Gives the owned blocks of `extents` back, one by one, so that the guard is never kept waiting.
+    ///
+    /// A hole inside of an extent can take a block for the donor's tree. There is none when all that is free was freed since the last
+    /// commit; for writers the kernel commits then, but not for holes: we do. When that does not help either, others have all the space,
+    /// and everything is given back, which takes no block.
     pub(in crate::ext4) fn release(&self, extents: &ExtentSet, block_size: BlockSize) -> Result<(), Errno> {
-        extents.iter().try_for_each(|extent| self.balloon().release(extent, block_size))
+        let release = |extent| self.balloon().release(extent, block_size);
+        let in_full = |extent| {
+            longrun_sys::sync_volume(&self.root)?;
+            match release(extent) {
+                Err(Errno::NOSPC) => {
+                    let donors = self.balloon().revoke();
+                    empty(donors, block_size)
+                }
+                released => released,
+            }
+        };
+        extents.iter().try_for_each(|extent| match release(extent) {
+            Err(Errno::NOSPC) => in_full(extent),
+            released => released,
+        })
     }
 
     /// Gives everything back if others run short.
@@ -214,16 +232,20 @@ impl Shared {
             }
             balloon.revoke()
         };
-        // Those that an exchange uses at this moment come last: emptying them waits for it.
-        let (idle, busy): (Vec<_>, Vec<_>) = donors.into_iter().partition(|donor| Arc::strong_count(donor) == 1);
-        // Where one fails others still need what the rest holds.
-        let emptied = idle.iter().chain(&busy).map(|donor| donor.empty(capacity.block_size)).fold(Ok(()), Result::and);
-        drop((idle, busy));
+        let emptied = empty(donors, capacity.block_size);
         tripwire.put_away();
         // Freed blocks can be allocated only after a commit.
         let committed = longrun_sys::sync_volume(&self.root);
         emptied.and(committed).map(|()| Outlook::NEAR)
     }
+}
+
+/// Gives back all that donors which were revoked hold, and closes them.
+fn empty(donors: Vec<Arc<Donor>>, block_size: BlockSize) -> Result<(), Errno> {
+    // Those that an exchange uses at this moment come last: emptying them waits for it.
+    let (idle, busy): (Vec<_>, Vec<_>) = donors.into_iter().partition(|donor| Arc::strong_count(donor) == 1);
+    // Where one fails others still need what the rest holds.
+    idle.iter().chain(&busy).map(|donor| donor.empty(block_size)).fold(Ok(()), Result::and)
 }
 
 /// The thread that watches. Ends when dropped.

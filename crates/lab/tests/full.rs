@@ -36,6 +36,20 @@ fn loop_a_process_that_fills_the_volume_gets_all_the_space_that_was_free() {
     assert!(met > 0, "the optimizer had always ended before: the test proves nothing");
 }
 
+/// Nine tenths full: what a pass gives back on the way counts as free, but cannot be had before the next commit. One pass in eight ended with
+/// ENOSPC when a hole found no block for the tree of our own file. Which one depends on how the kernel had laid out the volume.
+#[test]
+fn loop_passes_on_nearly_full_volumes_do_not_run_out_of_space_themselves() {
+    let optimizer = common::longrun("full");
+    for seed in 5..11 {
+        let spec = VolumeSpec::ext4(512).mkfs(&["-b", "4096"]);
+        let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, seed).unwrap();
+        let finished = optimizer.run(&volume.mount_point(), Duration::from_secs(600)).unwrap();
+        assert!(finished.status.success(), "seed {seed}: {finished:?}");
+        volume.check().unwrap();
+    }
+}
+
 #[test]
 fn loop_a_process_that_fills_an_xfs_volume_gets_all_the_space_that_was_free() {
     let (volume, _) = LoopVolume::aged(&VolumeSpec::xfs(512), Recipe::Churn, 3).unwrap();

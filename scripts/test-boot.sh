@@ -1,7 +1,7 @@
 #!/bin/bash
 # Boots a Debian with its own kernel and initramfs in QEMU, with the hook that `longrun boot enable` installs, and checks that it records,
 # reads ahead, and never keeps the boot from going on: with a damaged list, none, a full /run, the kernel's argument that forbids it, and
-# killed. Then an initramfs of dracut: that everything is in it, and a boot with it.
+# killed. Then an initramfs of dracut: that everything is in it.
 # Usage, as root: LONGRUN=longrun test-boot.sh [CASE...]   (the first boot is always done; KEEP=directory for what the guests said)
 # The system is made once by debootstrap and kept in ~/.cache/longrun; nothing else of the machine is changed.
 set -euo pipefail
@@ -119,7 +119,7 @@ boots() {
     local case=$1 begun=$SECONDS
     shift
     qemu-system-x86_64 -machine pc,accel=tcg -cpu max -smp 2 -m 1024 -nographic -no-reboot -nodefaults -serial stdio \
-        -kernel "$work/kernel" -initrd "${initramfs:-$work/initramfs}" \
+        -kernel "$work/kernel" -initrd "$work/initramfs" \
         -append "console=ttyS0 quiet panic=-1 root=/dev/vda rw net.ifnames=0 test=$case $*" \
         -drive "file=$work/disk,format=raw,if=none,id=disk,cache=unsafe,aio=threads" \
         -device virtio-blk-pci,drive=disk </dev/null >"$work/console-$case" 2>&1 &

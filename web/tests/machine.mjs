@@ -2,6 +2,7 @@
 //
 // LONGRUN and LONGRUN_WEB name the binaries.
 
+import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { chmodSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
@@ -87,6 +88,14 @@ export class Machine {
 
   async status() {
     return (await ask(this.socket, "GET", "/v1/status")).json;
+  }
+
+  /** Sets a key of [defaults] in the configuration. */
+  async set(key, value) {
+    const state = (await ask(this.socket, "GET", "/v1/config", { headers: { host: "x" } })).headers.etag;
+    const body = JSON.stringify({ changes: [{ section: "defaults", key, value }] });
+    const changed = await ask(this.socket, "PUT", "/v1/config", { headers: { host: "x", "if-match": state }, body });
+    assert.equal(changed.status, 200, changed.text);
   }
 
   spawn(command, words, options) {

@@ -243,17 +243,10 @@ impl<S: Source> Atlas<S> {
     /// # Errors
     /// [`AtlasError`].
     pub fn runs(&self, file: &FileEntry, from: u64, most: usize) -> Result<Vec<Run>, AtlasError> {
-        let in_group = IN_GROUP as u64;
-        let left = file.runs.saturating_sub(from);
-        let (mut runs, mut at) = (Vec::<Run>::new(), file.first_run + from.min(file.runs));
-        let end = at + left.min(most as u64);
-        while at < end {
-            let of_group = self.sound_runs(group_at(&self.tables.runs, at / in_group)?)?;
-            let inside = (at % in_group) as usize;
-            let some = ((end - at) as usize).min(IN_GROUP - inside);
-            runs.extend(of_group.get(inside..inside + some).ok_or(DAMAGED)?);
-            at += some as u64;
-        }
+        let first = file.first_run + from.min(file.runs);
+        let end = first + file.runs.saturating_sub(from).min(most as u64);
+        let mut runs = Vec::new();
+        self.visit_runs(first..end, &mut None, |some| runs.extend_from_slice(some))?;
         Ok(runs)
     }
 

@@ -6,6 +6,7 @@ use crate::records::FileEntry;
 use crate::{Atlas, AtlasError};
 use longrun_layout::{FileId, InodeNumber, Run};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 impl<S: Source> Atlas<S> {
     /// Calls `each` with those of the files `wanted` that the map has and their runs, a part of the runs at a time. Ends before the
@@ -29,21 +30,23 @@ impl<S: Source> Atlas<S> {
             for file in self.files_of(group)?.iter().filter(|file| wanted.contains(&file.id)) {
                 let Some(rest) = left.checked_sub(file.runs) else { return Ok(()) };
                 left = rest;
-                self.visit_runs(file, &mut kept, &mut each)?;
+                let numbers = file.first_run..file.first_run + file.runs;
+                self.visit_runs(numbers, &mut kept, |runs| each(file, runs))?;
             }
         }
         Ok(())
     }
 
-    /// `kept` is the group of runs that was read last, with its number: small files share one.
-    fn visit_runs(
+    /// Calls `each` with the runs of these numbers, a group's at a time. `kept` is the group that was read last, with its number: small
+    /// files share one.
+    pub(crate) fn visit_runs(
         &self,
-        file: &FileEntry,
+        numbers: Range<u64>,
         kept: &mut Option<(u64, Vec<Run>)>,
-        each: &mut impl FnMut(&FileEntry, &[Run]),
+        mut each: impl FnMut(&[Run]),
     ) -> Result<(), AtlasError> {
         let in_group = IN_GROUP as u64;
-        let (mut at, end) = (file.first_run, file.first_run + file.runs);
+        let Range { start: mut at, end } = numbers;
         while at < end {
             let number = at / in_group;
             let runs = match kept.take() {
@@ -52,7 +55,7 @@ impl<S: Source> Atlas<S> {
             };
             let some = (in_group - at % in_group).min(end - at);
             let inside = (at % in_group) as usize;
-            each(file, runs.get(inside..inside + some as usize).ok_or(crate::read::DAMAGED)?);
+            each(runs.get(inside..inside + some as usize).ok_or(crate::read::DAMAGED)?);
             *kept = Some((number, runs));
             at += some;
         }

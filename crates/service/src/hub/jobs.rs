@@ -136,8 +136,7 @@ impl Hub {
             NoJob::Conflict(text, "GET /v1/jobs lists those that have not ended")
         })?;
         if job.state.has_ended() {
-            self.keep_map_from_before(&job);
-            self.tell_job(&job);
+            self.conclude(&job);
         }
         Ok(job)
     }
@@ -230,7 +229,7 @@ impl Hub {
                 let why = format!("starting its process failed: {error}");
                 self.jobs.change(job.id, |record| record.over(JobState::Failed, Some(why.clone())));
                 drop(scanning);
-                self.jobs.get(job.id).iter().for_each(|job| self.tell_job(job));
+                self.jobs.get(job.id).iter().for_each(|job| self.conclude(job));
                 return Err(why);
             }
         };
@@ -280,11 +279,10 @@ impl Hub {
         let stopping = if interrupted { self.threads.rest(Duration::from_secs(1)) } else { self.threads.stopping() };
         self.menders.end_pass(point);
         let Some((job, done)) = self.jobs.ended(end, stopping, &today()) else { return };
-        self.tell_job(&job);
+        self.conclude(&job);
         if job.task != Task::Analyze && !job.dry_run {
             self.count_job(&job, done);
         }
-        self.keep_map_from_before(&job);
         self.look_again(&job);
         if !stopping {
             self.set_menders();
@@ -311,6 +309,12 @@ impl Hub {
         self.activity.count_for(&account, Counter::Passes, u64::from(job.state == JobState::Finished));
         self.activity.count_for(&account, Counter::FragmentsByPasses, done.fragments);
         self.activity.count_for(&account, Counter::BytesByPasses, done.moved);
+    }
+
+    /// What a job that has ended or pauses leaves: the map from before it, and an event.
+    pub(super) fn conclude(&self, job: &Job) {
+        self.keep_map_from_before(job);
+        self.tell_job(job);
     }
 
     /// An event, which the history keeps.

@@ -66,8 +66,7 @@ impl Hub {
         {
             let why = "the configuration asks for no pass of this volume any more (pass = \"off\")";
             self.jobs.change(job.id, |record| record.job.reason = Some(why.to_owned()));
-            self.keep_map_from_before(&job);
-            self.jobs.get(job.id).iter().for_each(|job| self.tell_job(job));
+            self.jobs.get(job.id).iter().for_each(|job| self.conclude(job));
         }
     }
 
@@ -123,8 +122,7 @@ impl Hub {
         }
         let why = if time { "its time is used up" } else { "its budget is used up" };
         self.jobs.change(job.id, |record| record.over(JobState::Finished, Some(why.to_owned())));
-        self.jobs.get(job.id).iter().for_each(|job| self.keep_map_from_before(job));
-        self.jobs.get(job.id).iter().for_each(|job| self.tell_job(job));
+        self.jobs.get(job.id).iter().for_each(|job| self.conclude(job));
         true
     }
 

@@ -95,7 +95,10 @@ impl Scheduled {
         let largest = |free: &ExtentSet| free.largest().map_or(0, |piece| piece.length.0);
         let more = self.free.pieces().saturating_sub(window.free.pieces()) as u64;
         let saved = u64::try_from(-self.excess).unwrap_or(0);
-        saved > 0 && saved / EXCESS_FOR_A_PIECE >= more && largest(&self.free) >= largest(&window.free) / 16 * 15
+        let pieces = saved / EXCESS_FOR_A_PIECE;
+        // That the largest one shrinks costs as much as a piece more.
+        let sixteenths = if pieces == 0 { 16 } else { 15 };
+        saved > 0 && pieces >= more && largest(&self.free) * 16 >= largest(&window.free) * sixteenths
     }
 
     /// Whether files or free space are better afterwards, and neither is worse.

@@ -22,7 +22,8 @@ proptest! {
         let saved = end.before.excess_fragments - end.after.excess_fragments;
         prop_assert!(end.after.free_space.pieces <= end.before.free_space.pieces + saved / 32);
         let least = if saved < 32 { 16 } else { 15 };
-        prop_assert!(end.after.free_space.largest_bytes.0 >= end.before.free_space.largest_bytes.0 / 16 * least);
+        let (before, after) = (end.before.free_space.largest_bytes.0, end.after.free_space.largest_bytes.0);
+        prop_assert!(after * 16 >= before * least, "largest {before} → {after}, {saved} fewer excess fragments");
         prop_assert_eq!(end.after.free_space.bytes, end.before.free_space.bytes);
     }
 

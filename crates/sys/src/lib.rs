@@ -48,6 +48,7 @@ mod trim;
 mod trusted;
 mod wait;
 mod wake;
+mod whole_folios;
 mod within;
 mod xfs;
 mod xfs_space;
@@ -98,7 +99,7 @@ pub use quota::{Charged, SpaceLimits, forgo_resource_privilege, set_space_limit,
 pub use rustix::fs::{FlockOperation, OFlags};
 pub use rustix::io::Errno;
 pub use rustix::param::page_size;
-pub use share::{Shared, share_blocks_of, share_if_same};
+pub use share::{Shared, share_blocks_of};
 pub use shutdown::{Shutdown, shutdown};
 pub use space::{
     Capacity, allocate, capacity, capacity_at, free_inodes, give_name, is_read_only, punch, reopen_directory,
@@ -109,6 +110,7 @@ pub use trim::{Discards, discards_of, shows_whole_file, size_of_device, trim};
 pub use trusted::{list_trusted_directory, open_trusted, open_trusted_directory};
 pub use wait::{Bell, wait_for_change};
 pub use wake::wake_every_second;
+pub use whole_folios::{longest_folio, share_hole_if_zeros, share_if_same};
 pub use within::{enter_root, make_directory_within, open_within, remove_within, replace_file, write_within};
 pub use xfs::{
     ExtendedAttributes, extended_attributes, inherited_size_hint, open_without_times, open_xfs_by_id,

@@ -1,4 +1,5 @@
-//! FIDEDUPERANGE: a file takes over the blocks of another file where the kernel finds the same bytes in both.
+//! FIDEDUPERANGE: a file takes over the blocks of another file where the kernel finds the same bytes in both. Callers use
+//! [`crate::share_if_same`], which keeps the moments from mapped files in which the bare call shows zeros.
 
 use crate::ByteRange;
 use crate::raw::{BTRFS_CALLS, KernelRecord, update};
@@ -39,14 +40,13 @@ struct Header([u64; 3]);
 
 const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Header>(BTRFS_CALLS, 54);
 
-/// Compares `range` of `file` with as many bytes of `donor` from `donor_start`, under the locks of both, and maps
-/// the range to the donor's blocks if they are the same. Neither content nor times of the file change. Reading
-/// access to both will do for root.
-///
-/// # Errors
-/// `EOPNOTSUPP` where the file system cannot share blocks, `EINVAL` for files that must not be mixed (checksums and none),
-/// `ETXTBSY` for swap space, `EPERM` for what is not the caller's.
-pub fn share_if_same(donor: impl AsFd, donor_start: Bytes, file: impl AsFd, range: ByteRange) -> Result<Shared, Errno> {
+/// The bare call of [`crate::share_if_same`], of the same meaning and with the same errors.
+pub(crate) fn compare_and_share(
+    donor: impl AsFd,
+    donor_start: Bytes,
+    file: impl AsFd,
+    range: ByteRange,
+) -> Result<Shared, Errno> {
     const SAME: i32 = 0;
     const DIFFERS: i32 = 1;
     let file = file.as_fd();

@@ -49,7 +49,7 @@ fn cut_by_sharing(file: &File, path: &Path, pieces: u64) -> Result<()> {
             return Ok(());
         }
         copy.write_all_at(&content, 0)?;
-        match share_if_same(&copy, Bytes(0), file, range(start, bytes)) {
+        match share_if_same(&directory, &copy, Bytes(0), file, range(start, bytes)) {
             // Other bytes, or fewer: it is being used.
             Ok(_) | Err(Errno::INVAL | Errno::NOSPC) => {}
             Err(errno) => return Err(errno.into()),

@@ -4,6 +4,7 @@
 
 mod cutting;
 mod data;
+mod mapped;
 mod names;
 mod programs;
 mod readers;
@@ -12,6 +13,7 @@ use crate::oracle::dump;
 use crate::{LoopVolume, Optimizer, aged_directory};
 use anyhow::{Context, Result};
 use data::{DataWriter, Habit};
+use mapped::MappedReader;
 use names::Names;
 use programs::Programs;
 use readers::Reader;
@@ -105,6 +107,7 @@ pub fn torture(volume: &LoopVolume, optimizer: &Optimizer, settings: &TortureSet
     }
     participants.push(Box::new(Names::create(&directory)?));
     participants.push(Box::new(Programs::create(&directory)?));
+    participants.push(Box::new(MappedReader::create(&directory, &mut rng)?));
     participants.push(Box::new(Reader::new(&bystanders, &before)?));
 
     let mut report = TortureReport::default();

@@ -99,7 +99,7 @@ fn put_hole(file: &File, hole: &File, part: ByteRange) -> io::Result<u64> {
         longrun_sys::punch(file, part)?;
         return Ok(part.length.0);
     }
-    let shared = longrun_sys::share_if_same(hole, Bytes(0), file, part);
+    let shared = longrun_sys::share_hole_if_zeros(hole, file, part);
     match shared {
         Ok(Shared::Same(bytes)) => Ok(bytes.0),
         Ok(Shared::Differs) => Ok(0),

@@ -88,7 +88,7 @@ pub fn renew(beside: &File, file: &File, tail: &Tail) -> io::Result<bool> {
     copy(file, range, &donor)?;
     // Durable before the file refers to it: a crash finds the one or the other, both whole.
     longrun_sys::sync_file(&donor)?;
-    Ok(longrun_sys::share_if_same(&donor, Bytes(0), file, range)? == Shared::Same(Bytes(length)))
+    Ok(longrun_sys::share_if_same(beside, &donor, Bytes(0), file, range)? == Shared::Same(Bytes(length)))
 }
 
 fn copy(file: &File, range: ByteRange, donor: &File) -> io::Result<()> {

@@ -154,7 +154,13 @@ fn require_sharing(place: Place<'_>) -> Result<(), VolumeError> {
     };
     let both = one().and_then(|first| Ok((first, one()?)));
     let (first, second) = both.map_err(place.failed("creating a temporary file"))?;
-    match longrun_sys::share_if_same(&first, Bytes(0), &second, ByteRange { start: Bytes(0), length: Bytes(4096) }) {
+    match longrun_sys::share_if_same(
+        place.root,
+        &first,
+        Bytes(0),
+        &second,
+        ByteRange { start: Bytes(0), length: Bytes(4096) },
+    ) {
         Err(Errno::OPNOTSUPP) => {
             let what = "mending on a file system without block sharing (XFS made with reflink=0)".to_owned();
             Err(VolumeError::Unsupported { path: place.point.to_owned(), what })

@@ -162,7 +162,7 @@ impl Sharing for Kernel<'_> {
         let (subject, range) = self.locate(range)?;
         let rest = ByteRange { start: range.start + done, length: range.length.saturating_sub(done) };
         let at = self.block_size.to_bytes(Blocks(copy.place(at).0)) + done;
-        match longrun_sys::share_if_same(&copy.file, at, &subject.file, rest) {
+        match longrun_sys::share_if_same(self.unit.place.root, &copy.file, at, &subject.file, rest) {
             Ok(Shared::Same(bytes)) => Ok(Compared::Same(bytes)),
             Ok(Shared::Differs) => Ok(Compared::Differs),
             Err(errno) => Err(match left_for(errno, SkipReason::Unreadable) {

@@ -14,7 +14,7 @@ use crate::mounted::Named;
 use crate::mounted::files::{Files, OpenFile};
 use longrun_engine::{Exchanged, MoveError, SkipReason};
 use longrun_layout::{Blocks, Bytes, Extent, FileId, LogicalBlock, PhysicalBlock, Pin, Run};
-use longrun_sys::{ByteRange, Errno, FileExtent, Mapping, Shared, XfsGeometry, share_if_same};
+use longrun_sys::{ByteRange, Errno, FileExtent, Mapping, Shared, XfsGeometry, longest_folio, share_if_same};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,11 +66,12 @@ impl Mover<'_> {
     ) -> Result<Exchanged, MoveError> {
         let mut group = followers.iter().map(|id| self.files.open(*id)).collect::<Result<Group, _>>()?;
         group.insert(0, self.files.open(id)?);
-        let mut most = self.geometry.block_size.to_blocks(Bytes(MOST_BYTES));
+        let block_size = self.geometry.block_size;
+        let (folio, mut most) = (block_size.to_blocks(longest_folio()), block_size.to_blocks(Bytes(MOST_BYTES)));
         let mut done = Exchanged::default();
         while done.blocks < length {
             let at = logical + done.blocks;
-            let wanted = Extent { start: target + done.blocks, length: (length - done.blocks).min(most) };
+            let wanted = Extent { start: target + done.blocks, length: next(at, length - done.blocks, most, folio) };
             match self.chunk(&group, at, wanted, &mut done) {
                 Ok(true) => {}
                 Ok(false) => break,
@@ -218,7 +219,7 @@ impl Mover<'_> {
             group.iter().for_each(|file| self.warm(file, part, was_cached));
             return Ok(part.length);
         }
-        group.iter().for_each(|file| kept.put_back(&**file, range, self.geometry.block_size));
+        group.iter().for_each(|file| kept.put_back(self.root, &**file, range, self.geometry.block_size));
         kept.give_back().map_err(self.name.failed("giving back free space"))?;
         taken?;
         Err(MoveError::Skip(if all_went { SkipReason::Pinned(Pin::Shared) } else { SkipReason::Busy }))
@@ -268,10 +269,10 @@ impl Mover<'_> {
         anchor_file: &AnchorFile,
         anchored: &AnchoredRange,
     ) -> Result<Blocks, MoveError> {
-        let Self { files, geometry, .. } = self;
+        let Self { files, geometry, root, .. } = self;
         let range = self.bytes_of(part);
         let end = Bytes(range.start.0 + range.length.0);
-        match share_if_same(anchor_file, anchor_file.range(anchored).start, file, range) {
+        match share_if_same(root, anchor_file, anchor_file.range(anchored).start, file, range) {
             Ok(Shared::Same(_)) => {}
             Ok(Shared::Differs) => return Err(MoveError::Skip(SkipReason::Busy)),
             // It has just become shorter.
@@ -286,6 +287,16 @@ impl Mover<'_> {
         let runs = clipped(extents.iter().filter_map(|extent| extent.run(geometry.block_size)), part);
         Ok(arrived(&runs, part.logical, anchored.extent.start))
     }
+}
+
+/// How much of what is `left` goes next, at most `most`. It ends where a folio can end, if that leaves any: what is
+/// taken from the middle of a folio costs a comparison of all of it ([`longrun_sys::share_if_same`]).
+fn next(at: LogicalBlock, left: Blocks, most: Blocks, folio: Blocks) -> Blocks {
+    if left <= most {
+        return left;
+    }
+    let beyond = Blocks((at + most).0 % folio.0.max(1));
+    if beyond < most { most - beyond } else { most }
 }
 
 /// Whether any of the files has a part of the range in memory.
@@ -334,6 +345,16 @@ fn first_blocks(extents: &[Extent], count: Blocks) -> Vec<Extent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_divided_is_divided_where_folios_end() {
+        let next = |at, left, most| next(LogicalBlock(at), Blocks(left), Blocks(most), Blocks(512)).0;
+        assert_eq!(next(100, 1000, 1024), 1000);
+        assert_eq!(next(100, 5000, 1024), 924);
+        assert_eq!(next(1024, 5000, 1024), 1024);
+        // Too little to reach the end of a folio.
+        assert_eq!(next(100, 5000, 64), 64);
+    }
 
     #[test]
     fn only_blocks_at_their_place_without_a_gap_have_arrived() {

@@ -38,11 +38,11 @@ impl Kept<'_> {
 
     /// Has a file take the kept blocks again wherever it holds the same. What its user has changed meanwhile is shared with
     /// no one any more.
-    pub(super) fn put_back(&self, file: impl AsFd, range: ByteRange, block_size: BlockSize) {
+    pub(super) fn put_back(&self, root: &File, file: impl AsFd, range: ByteRange, block_size: BlockSize) {
         let file = file.as_fd();
         let mut left = vec![(Bytes(0), range)];
         while let Some((at, part)) = left.pop() {
-            if let Ok(Shared::Differs) = share_if_same(&self.0.0, at, file, part)
+            if let Ok(Shared::Differs) = share_if_same(root, &self.0.0, at, file, part)
                 && part.length.0 > u64::from(block_size.bytes())
             {
                 let half = block_size.to_bytes(block_size.to_blocks(Bytes(part.length.0 / 2)));

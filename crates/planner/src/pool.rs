@@ -66,7 +66,15 @@ impl Pool {
         for size in &taken {
             self.count(*size, 1);
         }
-        found.then_some(taken)
+        if found { Some(taken) } else { self.pair(length) }
+    }
+
+    /// Two units, where what was tried first began with one that is in none of the combinations.
+    fn pair(&self, length: u64) -> Option<Vec<u64>> {
+        let count = |size: u64| self.counts.get(size as usize).copied().unwrap_or(0);
+        let is_pair = |size: u64| count(length - size) > u32::from(size * 2 == length);
+        let larger = self.by_size.range(length.div_ceil(2)..length).map(|(size, _)| *size);
+        larger.filter(|size| count(*size) > 0).find(|size| is_pair(*size)).map(|size| vec![size, length - size])
     }
 
     /// Greedy from the top, then an exact search for the rest; when the rest cannot be met, one unit after the other is

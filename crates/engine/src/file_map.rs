@@ -26,6 +26,23 @@ impl FileMap {
         map
     }
 
+    /// What of `runs` counts for moves within `range`: what lies there, and the nearest block on either side, which can be contiguous
+    /// with it, across a hole too. A badly fragmented file is moved in many units: with all its runs in the map of each, the time grows
+    /// with their square.
+    pub fn around(runs: &[Run], range: LogicalRange) -> Self {
+        let before = runs.iter().filter(|run| run.logical < range.start);
+        let before = before.map(|run| run.logical_end().min(range.start)).max().map(|end| LogicalBlock(end.0 - 1));
+        let behind = runs.iter().filter(|run| run.logical_end() > range.end());
+        let behind = behind.map(|run| run.logical.max(range.end())).min().map(|start| start + Blocks(1));
+        let (start, end) = (before.unwrap_or(range.start), behind.unwrap_or(range.end()));
+        let part = |run: &Run| {
+            let logical = run.logical.max(start);
+            let length = Blocks(run.logical_end().min(end).0.saturating_sub(logical.0));
+            (length.0 > 0).then(|| Run { logical, physical: run.physical + (logical - run.logical), length })
+        };
+        Self::new(runs.iter().filter_map(part))
+    }
+
     /// Maps a logical range to a place, whatever was known of it before.
     pub fn put(&mut self, logical: LogicalBlock, physical: PhysicalBlock, length: Blocks) {
         self.places.assign(Extent::new(logical.0, length.0), physical);
@@ -67,6 +84,32 @@ impl FileMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_runs_around_a_range_tell_how_a_move_within_it_changes_the_fragments(
+            runs in vec((0u64..3, 1u64..4, 0u64..30), 1..12),
+            start in 0u64..30, length in 1u64..12, target in 0u64..30,
+        ) {
+            let mut logical = 0;
+            let runs = runs.into_iter().map(|(hole, length, physical)| {
+                let run = Run::new(logical + hole, physical, length);
+                logical += hole + length;
+                run
+            });
+            let runs: Vec<Run> = runs.collect();
+            let range = LogicalRange { start: LogicalBlock(start), length: Blocks(length) };
+            let before = FileMap::new(runs.iter().copied());
+            let mut after = before.clone();
+            for run in before.within(range).collect::<Vec<_>>() {
+                after.put(run.logical, PhysicalBlock(target) + (run.logical - range.start), run.length);
+            }
+            let around = |map: &FileMap| FileMap::around(&map.runs().collect::<Vec<_>>(), range).fragments() as i64;
+            prop_assert_eq!(around(&after) - around(&before), after.fragments() as i64 - before.fragments() as i64);
+        }
+    }
 
     #[test]
     fn a_map_tells_how_far_a_range_lies_where_it_should() {

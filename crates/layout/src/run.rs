@@ -65,6 +65,18 @@ impl LogicalRange {
         Self { start, length: Blocks(end.0.saturating_sub(start.0)) }
     }
 
+    /// The first block behind it.
+    #[must_use]
+    pub fn end(&self) -> LogicalBlock {
+        LogicalBlock(self.start.0.saturating_add(self.length.0))
+    }
+
+    /// The shortest range that has this one and `other`.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self::between(self.start.min(other.start), self.end().max(other.end()))
+    }
+
     /// The range of one block.
     #[must_use]
     pub const fn one(block: LogicalBlock) -> Self {

@@ -28,7 +28,7 @@ impl Pass<'_> {
         unit: &Unit,
         places: &[Extent],
     ) -> Result<Evaded, Halt> {
-        let Some(map) = self.map_again(unit)? else { return Ok(Evaded::Refused) };
+        let Some(map) = self.map_again(unit, LogicalRange::ALL)? else { return Ok(Evaded::Refused) };
         let missing: ExtentSet = places.iter().flat_map(|place| self.holdings.missing(*place)).collect();
         let size = places.iter().map(|place| place.length).sum();
         if (!missing.is_empty() && self.allowance()? < missing.total()) || self.affordable(size).is_err() {

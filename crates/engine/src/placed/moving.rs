@@ -119,7 +119,7 @@ impl Pass<'_> {
         displaced: bool,
     ) -> Result<End, Halt> {
         let mut moves = batch.plan.steps_of(unit);
-        if displaced && let Some(map) = self.map_again(unit)? {
+        if displaced && let Some(map) = self.map_again(unit, span(&moves))? {
             match from_where_they_lie(&moves, map) {
                 Some(found) => moves = found,
                 None => return Ok(End::Skipped(SkipReason::Changed)),
@@ -186,22 +186,22 @@ impl Pass<'_> {
         as_planned && change > 0 && self.tally.fragments + change > 0 && self.settings.obeys(Rule::NeverWorse)
     }
 
-    /// The file's map as it is now: a plan is a hint.
+    /// The map of the part of the file that the moves touch, as it is now: a plan is a hint.
     fn first_map(&mut self, unit: &Unit, moves: &[FileMove]) -> Result<FileMap, MoveError> {
         if !self.settings.obeys(Rule::MapFirst) {
             let believed = |m: &FileMove| Run { logical: m.logical, physical: m.source, length: m.length };
             return Ok(FileMap::new(moves.iter().map(believed)));
         }
-        self.map(unit)
+        self.map(unit, span(moves))
     }
 
-    fn map(&mut self, unit: &Unit) -> Result<FileMap, MoveError> {
-        Ok(FileMap::new(self.volume.map(unit.id)?))
+    fn map(&mut self, unit: &Unit, range: LogicalRange) -> Result<FileMap, MoveError> {
+        Ok(FileMap::around(&self.volume.map(unit.id)?, range))
     }
 
     /// The map once more; `None` when the file cannot be mapped any more, and so cannot be moved either.
-    pub(super) fn map_again(&mut self, unit: &Unit) -> Result<Option<FileMap>, Halt> {
-        match self.map(unit) {
+    pub(super) fn map_again(&mut self, unit: &Unit, range: LogicalRange) -> Result<Option<FileMap>, Halt> {
+        match self.map(unit, range) {
             Ok(map) => Ok(Some(map)),
             Err(MoveError::Skip(_)) => Ok(None),
             Err(MoveError::Fatal(error)) => Err(error.into()),
@@ -211,7 +211,7 @@ impl Pass<'_> {
     /// Maps the file after its moves: does it lie where it should?
     fn verify(&mut self, unit: &Unit, moves: &[FileMove], before: u64) -> Result<End, Halt> {
         if self.settings.obeys(Rule::Verify) {
-            let map = match self.map(unit) {
+            let map = match self.map(unit, span(moves)) {
                 Ok(map) => map,
                 Err(MoveError::Skip(reason)) => return Ok(End::Skipped(reason)),
                 Err(MoveError::Fatal(error)) => return Err(error.into()),
@@ -240,6 +240,7 @@ impl Pass<'_> {
         map: &mut FileMap,
         stoppable: bool,
     ) -> Result<(), Break> {
+        let range = span(moves);
         // What has been read ahead of its exchange.
         let mut read = LogicalBlock(0)..LogicalBlock(0);
         for (position, step) in moves.iter().enumerate() {
@@ -275,7 +276,7 @@ impl Pass<'_> {
                     // While permission was waited for, everything may have been given back.
                     self.secure(batch, at, chunk.occupies(), stoppable)?;
                 }
-                let complete = match self.exchange(unit, &chunk, map) {
+                let complete = match self.exchange(unit, &chunk, range, map) {
                     // The volume itself gave our space to others; once they have enough, this chunk is tried again.
                     Err(Break::Skip(SkipReason::SpaceNeeded)) if stoppable && stalls + 1 < MOST_STALLS => {
                         self.make_way()?;
@@ -370,8 +371,9 @@ impl Pass<'_> {
         }
     }
 
-    /// One exchange, with its accounting. Returns false if it was incomplete; `map` was then read again.
-    fn exchange(&mut self, unit: &Unit, chunk: &Chunk, map: &mut FileMap) -> Result<bool, Break> {
+    /// One exchange, with its accounting. Returns false if it was incomplete; `map`, of that
+    /// range of the file, was then read again.
+    fn exchange(&mut self, unit: &Unit, chunk: &Chunk, range: LogicalRange, map: &mut FileMap) -> Result<bool, Break> {
         let done = self.volume.exchange(unit.id, chunk.logical, chunk.target, chunk.length)?;
         let moved = done.blocks.min(chunk.length);
         let as_planned = moved == chunk.length && joined(&done.vacated) == joined(&chunk.sources);
@@ -383,7 +385,7 @@ impl Pass<'_> {
         if as_planned {
             map.put(chunk.logical, chunk.target, chunk.length);
         } else {
-            *map = self.map(unit)?;
+            *map = self.map(unit, range)?;
         }
         Ok(as_planned)
     }
@@ -410,7 +412,7 @@ impl Pass<'_> {
         before: u64,
         stop: Option<Stop>,
     ) -> Result<(), Halt> {
-        let Some(mut map) = self.map_again(unit)? else { return Ok(()) };
+        let Some(mut map) = self.map_again(unit, span(moves))? else { return Ok(()) };
         let worse = unit.owners * (map.fragments() as i64 - before as i64);
         let tolerable = stop.is_some() && self.tally.fragments + worse <= 0;
         if worse > 0 && !tolerable && self.settings.obeys(Rule::Settle) {
@@ -425,7 +427,7 @@ impl Pass<'_> {
                 Ok(()) | Err(Break::Skip(_) | Break::Halt(Halt::Stop(_))) => {}
                 Err(Break::Halt(fatal)) => return Err(fatal),
             }
-            let Some(settled) = self.map_again(unit)? else { return Ok(()) };
+            let Some(settled) = self.map_again(unit, span(moves))? else { return Ok(()) };
             map = settled;
             if has_arrived(&map, moves) {
                 self.tally.moves += moves.len() as u64;
@@ -437,7 +439,7 @@ impl Pass<'_> {
 
     /// Moves what has arrived back to where it came from, provided that all of that is still held.
     fn bring_back(&mut self, unit: &Unit, moves: &[FileMove], map: &mut FileMap) -> Result<(), Break> {
-        let most = self.most_at_once();
+        let (most, range) = (self.most_at_once(), span(moves));
         let mut back = Vec::new();
         for step in moves.iter().rev() {
             let mut left = map.lies(step.logical, step.target, step.length);
@@ -454,12 +456,18 @@ impl Pass<'_> {
         self.commit()?;
         for chunk in back {
             let available = self.holdings.standing(chunk.occupies()) == Standing::Available;
-            if !available || !self.exchange(unit, &chunk, map)? {
+            if !available || !self.exchange(unit, &chunk, range, map)? {
                 break;
             }
         }
         Ok(())
     }
+}
+
+/// The range of the file that the moves touch, with what lies between.
+fn span(moves: &[FileMove]) -> LogicalRange {
+    let ranges = moves.iter().map(|m| LogicalRange { start: m.logical, length: m.length });
+    ranges.reduce(LogicalRange::with).unwrap_or(LogicalRange::between(LogicalBlock(0), LogicalBlock(0)))
 }
 
 /// Whether every range lies at the last place that the moves give it.

@@ -169,9 +169,8 @@ impl Attribute {
 
     /// The extent of the stream from `vcn` up to `end`. One behind the first knows no sizes.
     pub(super) fn part(&self, vcn: u64, end: u64) -> Option<Self> {
-        let mut part = self.clone();
-        part.lowest = vcn;
-        part.outside = Some(self.outside.as_ref()?.part(vcn, end));
+        let map = self.outside.as_ref()?.part(vcn, end);
+        let mut part = Self { of: self.of.clone(), head: self.head.clone(), outside: Some(map), lowest: vcn };
         if vcn > 0 {
             part.set(0x28, &[0; 24]);
             if part.has_compressed_size() {
@@ -197,7 +196,8 @@ impl Attribute {
 
     /// The bytes that it takes in a record.
     pub(super) fn encoded_len(&self) -> usize {
-        self.encode().len()
+        let pairs = self.outside.as_ref().map_or(0, |map| map.encoded_len(self.lowest));
+        (self.head.len() + pairs).next_multiple_of(8)
     }
 
     /// Compressed and sparse ones have one field more, before the name.
@@ -254,6 +254,7 @@ pub(super) mod tests {
         assert_eq!(again.len(), 1);
         assert_eq!(again[0].outside, attribute.outside);
         assert_eq!(again[0].encode(), attribute.encode());
+        assert_eq!(attribute.encoded_len(), attribute.encode().len());
     }
 
     #[test]

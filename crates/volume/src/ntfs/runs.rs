@@ -78,29 +78,43 @@ impl Map {
     /// The mapping pairs of the range from `vcn` on that fit into `room` bytes with their end mark, and how many
     /// clusters they map.
     pub(super) fn encode(&self, vcn: u64, room: usize) -> (Vec<u8>, u64) {
-        let (mut pairs, mut mapped, mut before) = (Vec::new(), 0, 0i64);
-        let from = self.0.partition_point(|segment| segment.end() <= vcn);
-        for segment in self.0.get(from..).unwrap_or_default() {
-            let part = segment.part(segment.vcn.max(vcn), segment.end());
-            let (length, lengths) = coded(part.length.cast_signed());
-            let (offset, offsets) = part.lcn.map_or(([0; 8], 0), |lcn| coded(lcn.cast_signed() - before));
+        let (mut pairs, mut mapped) = (Vec::new(), 0);
+        for (part, Pair { length, lengths, offset, offsets }) in self.pairs(vcn) {
             // One byte stays for the end mark.
             if pairs.len() + 1 + lengths + offsets >= room {
                 break;
             }
             pairs.push((offsets << 4 | lengths) as u8);
             pairs.extend(length.iter().take(lengths).chain(offset.iter().take(offsets)));
-            before = part.lcn.map_or(before, u64::cast_signed);
             mapped += part.length;
         }
         pairs.push(0);
         (pairs, mapped)
     }
 
+    /// The bytes of all mapping pairs of the range from `vcn` on, with their end mark.
+    pub(super) fn encoded_len(&self, vcn: u64) -> usize {
+        self.pairs(vcn).map(|(_, pair)| 1 + pair.lengths + pair.offsets).sum::<usize>() + 1
+    }
+
+    /// The segments from `vcn` on, each with its mapping pair.
+    fn pairs(&self, vcn: u64) -> impl Iterator<Item = (Segment, Pair)> {
+        let from = self.0.partition_point(|segment| segment.end() <= vcn);
+        let mut before = 0i64;
+        self.0.iter().skip(from).map(move |segment| {
+            let part = segment.part(segment.vcn.max(vcn), segment.end());
+            let (length, lengths) = coded(part.length.cast_signed());
+            let (offset, offsets) = part.lcn.map_or(([0; 8], 0), |lcn| coded(lcn.cast_signed() - before));
+            before = part.lcn.map_or(before, u64::cast_signed);
+            (part, Pair { length, lengths, offset, offsets })
+        })
+    }
+
     /// The range from `vcn` up to `end`.
     pub(super) fn part(&self, vcn: u64, end: u64) -> Self {
         let mut part = Self::default();
-        for segment in self.0.iter().filter(|segment| segment.vcn < end && segment.end() > vcn) {
+        let from = self.0.partition_point(|segment| segment.end() <= vcn);
+        for segment in self.0.iter().skip(from).take_while(|segment| segment.vcn < end) {
             part.push(segment.part(segment.vcn.max(vcn), segment.end().min(end)));
         }
         part
@@ -166,6 +180,14 @@ impl Map {
         }
         *self = changed;
     }
+}
+
+/// A mapping pair: how long a segment is, and how far it lies from the one before, each in as many bytes as it needs.
+struct Pair {
+    length: [u8; 8],
+    lengths: usize,
+    offset: [u8; 8],
+    offsets: usize,
 }
 
 /// A number of up to eight bytes with a sign.

@@ -249,7 +249,7 @@ impl Session<'_> {
             if room <= surplus.total() {
                 // What lies in front of the wanted blocks is more than there is room for. Given back now, it counts as free for
                 // others at once, but is not handed out before the next commit: we get to what lies behind it.
-                self.capturer.release(&std::mem::take(&mut surplus))?;
+                self.release_surplus(std::mem::take(&mut surplus))?;
                 room = self.room()?;
             }
             if room.0 == 0 {
@@ -294,8 +294,23 @@ impl Session<'_> {
             // Blocks in front of wanted ones are progress too, as long as the group shrinks.
             fruitless = if missing.total() < before || as_expected { 0 } else { fruitless + 1 };
         }
-        self.capturer.release(&surplus)?;
+        self.release_surplus(surplus)?;
         Ok(outcome)
+    }
+
+    /// Gives back what is not wanted, and reads what the donor that is being filled still holds: goals are counted from that. From
+    /// runs that are gone they were up to a whole group off, and beyond the end of the volume the kernel begins at its start.
+    fn release_surplus(&mut self, surplus: ExtentSet) -> Result<(), VolumeError> {
+        if surplus.is_empty() {
+            return Ok(());
+        }
+        self.capturer.release(&surplus)?;
+        let Some(filling) = &mut self.filling else { return Ok(()) };
+        self.capturer.count(1);
+        let held = filling.donor.map(self.capturer.geometry.block_size, LogicalBlock(0), Blocks(END.0));
+        let held = held.map_err(self.capturer.name.failed("mapping allocated space"))?;
+        filling.runs = held.into_iter().map(|run| (run.logical, run)).collect();
+        Ok(())
     }
 
     /// Whether an allocation landed where it was aimed at. Outside of the group it was served from preallocated

@@ -1,10 +1,11 @@
 //! The client of a running service, for `status` and `top`.
 
 use crate::model::Problem;
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,9 +81,23 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn ask(&self, method: &Method, path: &str) -> Result<Vec<u8>, ClientError> {
+        self.exchange_in_time(method, path, Bytes::new())
+    }
+
+    /// Sends a request with `body` as JSON, and returns the bytes of the answer.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn send(&self, method: &Method, path: &str, body: &impl Serialize) -> Result<Vec<u8>, ClientError> {
+        let body = serde_json::to_vec(body).map_err(|error| self.garbled(error.to_string()))?;
+        self.exchange_in_time(method, path, body.into())
+    }
+
+    fn exchange_in_time(&self, method: &Method, path: &str, body: Bytes) -> Result<Vec<u8>, ClientError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| self.garbled(error.to_string()))?;
-        let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, self.exchange(method, path)).await });
+        let answer =
+            runtime.block_on(async { tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await });
         let (status, body) = answer.map_err(|_| self.garbled("it took too long".to_owned()))??;
         if status.is_success() {
             return Ok(body);
@@ -93,7 +108,7 @@ impl Client {
         }
     }
 
-    async fn exchange(&self, method: &Method, path: &str) -> Result<(StatusCode, Vec<u8>), ClientError> {
+    async fn exchange(&self, method: &Method, path: &str, body: Bytes) -> Result<(StatusCode, Vec<u8>), ClientError> {
         let stream = UnixStream::connect(&self.socket)
             .await
             .map_err(|source| ClientError::NotRunning { path: self.socket.clone(), source })?;
@@ -102,7 +117,7 @@ impl Client {
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| garbled(&e))?;
         tokio::spawn(connection);
         let request = Request::builder().method(method).uri(path).header("host", "longrun");
-        let request = request.body(Empty::<Bytes>::new()).map_err(|e| garbled(&e))?;
+        let request = request.body(Full::new(body)).map_err(|e| garbled(&e))?;
         let response = sender.send_request(request).await.map_err(|e| garbled(&e))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), LARGEST).collect().await.map_err(|e| garbled(&e))?;

@@ -4,6 +4,7 @@
 
 mod client;
 pub mod config;
+pub mod fleet;
 pub mod heat;
 pub mod jobs;
 pub mod map;

@@ -281,7 +281,7 @@ pub struct Governor {
     pub paused_seconds: f64,
     /// Why work is paused now, if it is.
     pub pausing: Option<String>,
-    /// The reason in one word: `foreign`, `external`, `memory` or `battery`; `request`, `window`, `budget` or `pass` if mending is paused.
+    /// The reason in one word: `foreign`, `external`, `memory` or `battery`; `request`, `window`, `budget`, `pass` or `fleet` if mending is paused.
     pub waits_for: Option<String>,
     /// What the requests of other processes waited for this work; null where the kernel does not tell.
     #[serde(default)]

@@ -137,6 +137,9 @@ pub enum Command {
     ///
     /// Keys: q quits, s changes the sort order, h or ? shows help.
     Top(service::TopArgs),
+    /// Run many hosts by one policy, and have them take turns on storage that they share (package longrun-fleet)
+    #[command(disable_help_flag = true)]
+    Fleet(service::FleetArgs),
     /// Do one job for the service, which writes the order to standard input
     #[command(hide = true)]
     Job,

@@ -58,6 +58,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Daemon(args) => commands::daemon::run(args),
         Command::Status(args) => commands::status::run(args),
         Command::Top(args) => top::run(args),
+        Command::Fleet(args) => commands::fleet::run(&args.args),
         Command::Job => commands::job::run(),
         Command::Config(what) => commands::config::run(what),
         Command::Completions { shell } => commands::generated::completions(*shell),

@@ -42,9 +42,21 @@ fn a_recipe_for_an_image_file_is_refused_because_it_would_fill_the_volume_of_the
 }
 
 #[test]
-fn help_shows_only_commands_that_exist() {
-    let help = check(&longrun(["--help"]), 0, "");
-    assert!(!help.contains("\n  fleet "), "{help}");
+fn the_fleet_is_a_program_of_its_own_and_the_package_is_named_where_it_is_missing() {
+    let place = tempfile::tempdir().unwrap();
+    let alone = place.path().join("longrun");
+    // By programs of their own: what another thread has open for writing while a process begins cannot be executed.
+    let shell = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh", LONGRUN]).current_dir(place.path());
+        assert!(command.status().unwrap().success(), "{script}");
+    };
+    shell("cp \"$1\" longrun");
+    let run =
+        |path: &Path| Command::new(&alone).args(["fleet", "status", "--json"]).env("PATH", path).output().unwrap();
+    check(&run(Path::new("/nonexistent")), 1, "longrun-fleet is not installed; install the package");
+    shell("printf '#!/bin/sh\\necho \"$@\"\\n' > longrun-fleet && chmod 755 longrun-fleet");
+    assert_eq!(check(&run(Path::new("/nonexistent")), 0, ""), "status --json\n");
 }
 
 #[test]

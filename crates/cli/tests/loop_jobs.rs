@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 use service::{PATIENCE, Service, of};
 use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -78,20 +77,7 @@ fn configure(service: &Service, mount: &Path, settings: &str) {
 
 /// One request with a body.
 fn order(socket: &Path, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let mut stream = UnixStream::connect(socket).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let body = body.to_string();
-    let length = body.len();
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let status = answer.get(9..12).and_then(|digits| digits.parse().ok()).unwrap_or(0);
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    (status, serde_json::from_str(body).unwrap_or_else(|_| Value::from(body)))
+    service::send(socket, method, path, &body.to_string()).unwrap()
 }
 
 fn start(service: &Service, request: &Value) -> u64 {

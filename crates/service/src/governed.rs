@@ -4,6 +4,7 @@
 
 use crate::activity::reason_word;
 use crate::config::VolumeSettings;
+use crate::fleet::Permissions;
 use crate::mending::Governor;
 use crate::threads::lock;
 use longrun_api::model;
@@ -13,7 +14,11 @@ use longrun_layout::Bytes;
 use longrun_sys::DeviceNumber;
 use longrun_volume::Target;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long to wait before permission of the fleet is looked for again.
+const NOT_PERMITTED: Duration = Duration::from_millis(500);
 
 /// How much mending gives way, and which share of the time it may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +43,7 @@ impl Manner {
 #[derive(Debug)]
 pub struct Governed {
     point: PathBuf,
+    fleet: Arc<Permissions>,
     state: Mutex<State>,
 }
 
@@ -51,8 +57,8 @@ struct State {
 
 impl Governed {
     /// Of the volume mounted at `point`.
-    pub fn new(point: PathBuf, manner: Manner) -> Self {
-        Self { point, state: Mutex::new(State { manner, disks: None, governor: None }) }
+    pub fn new(point: PathBuf, manner: Manner, fleet: Arc<Permissions>) -> Self {
+        Self { point, fleet, state: Mutex::new(State { manner, disks: None, governor: None }) }
     }
 
     /// In another manner from now on.
@@ -96,6 +102,10 @@ impl Governed {
 
 impl Governor for Governed {
     fn permission(&self, _device: DeviceNumber, next: Bytes) -> Permission {
+        // A file that is being mended stops at once: the next host may begin when the permission of this one ends.
+        if !self.fleet.permits(&self.point) {
+            return Permission::Wait(NOT_PERMITTED);
+        }
         let mut state = lock(&self.state);
         let Manner { pace, duty, least } = state.manner;
         let new = || longrun_governor::Governor::new(self.device(), pace).at_most(duty).at_least(least);

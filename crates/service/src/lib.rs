@@ -5,8 +5,8 @@
 
 mod activity;
 mod api;
-pub mod config;
 mod daemon;
+mod fleet;
 mod gauges;
 mod governed;
 mod heats;
@@ -20,6 +20,8 @@ pub mod mending;
 mod patience;
 mod threads;
 pub mod volumes;
+
+pub use longrun_config as config;
 
 pub use api::document as openapi_document;
 pub use daemon::{DaemonError, DaemonOptions, run};

@@ -5,6 +5,7 @@
 
 use crate::activity::Activity;
 use crate::config::{Moment, VolumeSettings};
+use crate::fleet::Permissions;
 use crate::governed::{Governed, Manner};
 use crate::mending::{Candidate, MendEvent, MendSettings, MendSink, Mending, Waits};
 use crate::threads::lock;
@@ -30,12 +31,17 @@ pub struct Menders {
     paused: Mutex<Option<Timestamp>>,
     /// Where a pass is at work.
     passes: Mutex<BTreeSet<PathBuf>>,
+    /// What the fleet permits.
+    fleet: Arc<Permissions>,
 }
 
 /// A mender that has been silent for so long is reported as a trouble.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Files that are due are to be mended within this time; otherwise that is a trouble.
 const LATE: Duration = Duration::from_secs(3600);
+/// Why work on shared storage waits.
+pub const NOT_PERMITTED: &str =
+    "it waits for permission of the fleet: other hosts use the same storage, or the agent is silent";
 /// So long all of them together are waited for at the end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -57,6 +63,8 @@ pub enum Rest {
     Budget,
     /// A job is at work on the volume.
     Pass,
+    /// The fleet has not permitted work on the storage.
+    Fleet,
 }
 
 impl Rest {
@@ -76,6 +84,7 @@ impl Rest {
             Self::Window => "window",
             Self::Budget => "budget",
             Self::Pass => "pass",
+            Self::Fleet => "fleet",
         }
     }
 }
@@ -87,6 +96,7 @@ impl fmt::Display for Rest {
             Self::Window => "a configured window (mending_rests) is in effect",
             Self::Budget => "the daily budget (mending_budget) is used up",
             Self::Pass => "a job is at work on the volume",
+            Self::Fleet => NOT_PERMITTED,
         })
     }
 }
@@ -107,9 +117,10 @@ fn mend_settings(settings: &VolumeSettings, worth: Bytes, rest: Option<Rest>) ->
 
 impl Menders {
     /// None yet.
-    pub fn new(activity: Arc<Activity>) -> Arc<Self> {
+    pub fn new(activity: Arc<Activity>, fleet: Arc<Permissions>) -> Arc<Self> {
         Arc::new(Self {
             activity,
+            fleet,
             open: Mutex::default(),
             stuck: Mutex::default(),
             paused: Mutex::default(),
@@ -131,7 +142,7 @@ impl Menders {
             governed.set(manner);
             return mending.reconfigure(mend_settings(settings, governed.worth(), rest));
         }
-        let governed = Arc::new(Governed::new(volume.point.clone(), manner));
+        let governed = Arc::new(Governed::new(volume.point.clone(), manner, Arc::clone(&self.fleet)));
         let how = mend_settings(settings, governed.worth(), rest);
         match Mending::start(how, Arc::clone(&governed) as _, Arc::clone(&self.activity) as Arc<dyn MendSink>) {
             Ok(mending) => {
@@ -243,14 +254,24 @@ impl Menders {
         if lock(&self.passes).contains(point) {
             return Some(Rest::Pass);
         }
-        Rest::of(self.pause().is_some(), settings, self.activity.moved_today(point), Moment::now())
+        let rest = Rest::of(self.pause().is_some(), settings, self.activity.moved_today(point), Moment::now());
+        rest.or_else(|| (!self.fleet.permits(point)).then_some(Rest::Fleet))
+    }
+
+    /// Whether files of the volume could be mended now, or are.
+    pub fn has_work(&self, volume: &Watched, settings: &VolumeSettings) -> bool {
+        let rest = self.rest(&volume.point, settings);
+        let snapshot = self.of(volume.device).map(|mending| mending.snapshot());
+        rest.is_none_or(|rest| rest == Rest::Fleet) && snapshot.is_some_and(|now| now.waits.turn > 0 || now.at_work)
     }
 
     /// The governor of work on a volume: that of mending, so that there is only one, or a separate one if
     /// nothing is mended.
     pub fn governed(&self, volume: &Watched, settings: &VolumeSettings) -> Arc<Governed> {
         let known = lock(&self.open).get(&volume.device).map(|mender| Arc::clone(&mender.governed));
-        known.unwrap_or_else(|| Arc::new(Governed::new(volume.point.clone(), Manner::of(settings))))
+        known.unwrap_or_else(|| {
+            Arc::new(Governed::new(volume.point.clone(), Manner::of(settings), Arc::clone(&self.fleet)))
+        })
     }
 
     /// How mending of a volume gives way to others.
@@ -398,7 +419,7 @@ mod tests {
             let activity = Arc::new(Activity::open(&path));
             activity.saw(volume.clone());
             activity.flush(PATIENCE);
-            Menders::new(activity)
+            Menders::new(activity, Arc::default())
         };
         let first = open();
         assert_eq!(first.rest(point, &settings), None);

@@ -43,6 +43,7 @@ mod raw;
 mod share;
 mod shutdown;
 mod space;
+mod storage_group;
 mod superblock;
 mod trim;
 mod trusted;
@@ -105,6 +106,7 @@ pub use space::{
     Capacity, allocate, capacity, capacity_at, free_inodes, give_name, is_read_only, punch, reopen_directory,
     set_length, set_length_at, sync_file, sync_file_data, sync_volume, temporary_file,
 };
+pub use storage_group::{StorageGroupSource, storage_groups, storage_groups_within};
 pub use superblock::{InodeChunks, Superblock, format_uuid, read_superblock, superblock_of};
 pub use trim::{Discards, discards_of, shows_whole_file, size_of_device, trim};
 pub use trusted::{list_trusted_directory, open_trusted, open_trusted_directory};

@@ -4,6 +4,7 @@ use super::sensor::SensorName;
 use crate::text::parse_duration;
 use clap::{Args, Subcommand, ValueHint};
 use longrun_api::DEFAULT_SOCKET;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,6 +48,14 @@ pub struct TopArgs {
     /// Connect to the service on this socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET, value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
+}
+
+/// What is passed on to longrun-fleet.
+#[derive(Debug, Args)]
+pub struct FleetArgs {
+    /// What longrun-fleet is to do
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<OsString>,
 }
 
 /// The commands of `config`.

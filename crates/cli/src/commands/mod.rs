@@ -6,6 +6,7 @@ pub mod boot;
 pub mod config;
 pub mod daemon;
 pub mod disk;
+pub mod fleet;
 pub mod fragment;
 pub mod generated;
 pub mod heat;

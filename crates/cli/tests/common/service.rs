@@ -114,9 +114,18 @@ pub fn daemon(by: &[String], directory: &Path) -> Command {
 
 /// One request by hand: the client of the product is not to judge itself.
 pub fn ask(socket: &Path, method: &str, path: &str) -> std::io::Result<(u16, Value)> {
+    send(socket, method, path, "")
+}
+
+/// The same with a body.
+pub fn send(socket: &Path, method: &str, path: &str, body: &str) -> std::io::Result<(u16, Value)> {
+    let length = body.len();
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let status = answer.get(9..12).and_then(|digits| digits.parse().ok()).unwrap_or(0);

@@ -5,6 +5,7 @@
 
 mod config;
 mod exposition;
+mod fleet;
 mod heat;
 mod jobs;
 mod maps;

@@ -1,7 +1,7 @@
 //! The OpenAPI document, generated from the code that answers. `docs/openapi.json` is a copy of it; a test checks that
 //! it is current.
 
-use super::{config, heat, jobs, maps, routes};
+use super::{config, fleet, heat, jobs, maps, routes};
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]
@@ -10,7 +10,8 @@ use utoipa::OpenApi;
         title = "Longrun",
         description = "The API of the service that prevents and mends fragmentation. The service listens on a Unix socket. \
              Root and the members of the group `group` (operators) may use the whole API. The members of the group `viewers` may read \
-             everything, and are refused with 403 what changes something. A sender who passes on the requests of others may give up \
+             everything, and are refused with 403 what changes something; so may the members of the group `longrun-fleet`, which may also permit work on shared \
+             storage and set the policy. A sender who passes on the requests of others may give up \
              permissions by the header `longrun-role: viewer`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
@@ -29,6 +30,10 @@ use utoipa::OpenApi;
         maps::file,
         heat::heat,
         heat::table,
+        fleet::read,
+        fleet::permit,
+        fleet::set_policy,
+        fleet::drop_policy,
         jobs::list,
         jobs::start,
         jobs::one,

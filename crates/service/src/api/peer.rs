@@ -23,7 +23,11 @@ pub struct Peer {
 pub struct Groups {
     operators: Option<u32>,
     viewers: Option<u32>,
+    agents: Option<u32>,
 }
+
+/// The agent of the fleet is in this group.
+const AGENTS: &str = "longrun-fleet";
 
 impl Groups {
     /// Those that `settings` name, on this machine.
@@ -34,7 +38,7 @@ impl Groups {
 
     fn read(table: &str, settings: &ServiceSettings) -> Self {
         let operators = settings.group.as_deref().and_then(|name| number_in(table, name));
-        Self { operators, viewers: number_in(table, &settings.viewers) }
+        Self { operators, viewers: number_in(table, &settings.viewers), agents: number_in(table, AGENTS) }
     }
 }
 
@@ -62,6 +66,12 @@ impl Peer {
         self.user == Some(0)
     }
 
+    /// Whether this is the agent of the fleet, which may read as viewers do, permit work, and set the policy.
+    #[must_use]
+    pub fn is_agent(&self, groups: Groups) -> bool {
+        self.user.is_some() && groups.agents.is_some_and(|group| self.groups.contains(&group))
+    }
+
     /// What they may do.
     #[must_use]
     pub fn role(&self, settings: &ServiceSettings, groups: Groups) -> Role {
@@ -70,7 +80,7 @@ impl Peer {
             None => Role::Stranger,
             Some(0) => Role::Operator,
             Some(_) if is_in(groups.operators) => Role::Operator,
-            Some(_) if is_in(groups.viewers) => Role::Viewer,
+            Some(_) if is_in(groups.viewers) || self.is_agent(groups) => Role::Viewer,
             Some(_) if settings.readable_by_all => Role::Guest,
             Some(_) => Role::Stranger,
         }
@@ -90,7 +100,7 @@ mod tests {
 
     #[test]
     fn each_user_has_the_role_of_their_groups_and_others_none() {
-        let groups = Groups { operators: Some(77), viewers: Some(88) };
+        let groups = Groups { operators: Some(77), viewers: Some(88), agents: Some(99) };
         let user = |user, groups: &[u32]| Peer { user: Some(user), groups: groups.to_vec() };
         let closed = ServiceSettings::default();
         let open = ServiceSettings { readable_by_all: true, ..ServiceSettings::default() };
@@ -99,6 +109,7 @@ mod tests {
             (user(1000, &[1000, 77]), Role::Operator, Role::Operator),
             (user(1000, &[88, 77]), Role::Operator, Role::Operator),
             (user(1001, &[88, 1001]), Role::Viewer, Role::Viewer),
+            (user(1003, &[99]), Role::Viewer, Role::Viewer),
             (user(1002, &[1002]), Role::Stranger, Role::Guest),
             (Peer { user: None, groups: vec![77, 88] }, Role::Stranger, Role::Stranger),
         ] {
@@ -106,18 +117,23 @@ mod tests {
             let guest = if closed_role == Role::Stranger { Guest::Stranger } else { Guest::User(peer.user.unwrap()) };
             assert_eq!(peer.guest(&closed, groups), guest);
         }
+        assert_eq!([user(1, &[99]), user(1, &[77])].map(|peer| peer.is_agent(groups)), [true, false]);
+        assert!(!Peer { user: None, groups: vec![99] }.is_agent(groups));
         assert_eq!(user(1000, &[77, 88]).role(&closed, Groups::default()), Role::Stranger, "groups that do not exist");
     }
 
     #[test]
     fn groups_are_found_by_name() {
-        let table = "root:x:0:\nlongrun:x:977:alice,bob\nlong:x:5:\nbroken\nbad:x:y:\nlongrun-viewers:x:9:\n";
+        let table = "root:x:0:\nlongrun:x:977:alice,bob\nlong:x:5:\nbroken\nbad:x:y:\nlongrun-viewers:x:9:\nlongrun-fleet:x:98:\n";
         assert_eq!(
             ["longrun", "long", "broken", "bad", "none"].map(|n| number_in(table, n)),
             [Some(977), Some(5), None, None, None]
         );
         let settings = ServiceSettings { group: Some("longrun".into()), ..ServiceSettings::default() };
-        assert_eq!(Groups::read(table, &settings), Groups { operators: Some(977), viewers: Some(9) });
-        assert_eq!(Groups::read(table, &ServiceSettings::default()), Groups { operators: None, viewers: Some(9) });
+        assert_eq!(Groups::read(table, &settings), Groups { operators: Some(977), viewers: Some(9), agents: Some(98) });
+        assert_eq!(
+            Groups::read(table, &ServiceSettings::default()),
+            Groups { operators: None, viewers: Some(9), agents: Some(98) }
+        );
     }
 }

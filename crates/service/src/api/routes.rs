@@ -2,7 +2,7 @@
 
 use super::exposition::Format;
 use super::peer::{Groups, Peer};
-use super::{config, heat, jobs, maps, metrics};
+use super::{config, fleet, heat, jobs, maps, metrics};
 use crate::hub::{Hub, Refusal, Request};
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -43,6 +43,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .merge(maps::router())
         .merge(heat::router())
         .merge(config::router())
+        .merge(fleet::router())
         .fallback(nothing)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(whole))
@@ -68,6 +69,13 @@ const ROLE: HeaderName = HeaderName::from_static("longrun-role");
 /// The highest role that the sender wants to have.
 #[derive(Clone, Copy, Debug)]
 pub struct Highest(Role);
+
+impl Highest {
+    /// Whether the sender gives up permissions.
+    pub fn is_lowered(self) -> bool {
+        self.0 < Role::Operator
+    }
+}
 
 /// Who sends a request.
 pub type Sender = (Extension<Peer>, Extension<Highest>);

@@ -8,6 +8,7 @@ mod notify;
 use crate::activity::Activity;
 use crate::api;
 use crate::config::{self, Config, ConfigError};
+use crate::fleet::Permissions;
 use crate::hub::{Hub, Parts, Request};
 use crate::jobs::Jobs;
 use crate::loads;
@@ -100,8 +101,9 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
             }
         }
     };
-    let mut config = config::load(options.config.as_deref())?;
-    overrides(&mut config);
+    let mut in_force = config::load_in_force(options.config.as_deref(), options.state_directory.as_deref())?;
+    overrides(&mut in_force.config);
+    let config = in_force.config.clone();
     if !longrun_sys::is_root() {
         return Err(DaemonError::NotPermitted);
     }
@@ -122,7 +124,8 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     let mut how = Options::new(state);
     how.sensor = options.sensor;
     how.debounce = config.service.settle_after;
-    let menders = Menders::new(Arc::clone(&activity));
+    let fleet = Arc::new(Permissions::default());
+    let menders = Menders::new(Arc::clone(&activity), Arc::clone(&fleet));
     let prevention = match Prevention::start(how, Arc::clone(&menders) as Arc<dyn longrun_prevention::Sink>) {
         Err(PreventionError::InUse { path }) => return Err(DaemonError::Running { by: path }),
         other => other.map_err(|error| error.to_string()),
@@ -134,7 +137,8 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     let parts = Parts {
         config_path: options.config.clone(),
         overrides: Box::new(overrides),
-        config,
+        config: in_force,
+        fleet,
         log,
         activity,
         menders,

@@ -31,7 +31,7 @@ pub enum ChangeError {
 }
 
 impl Hub {
-    fn config_file(&self) -> PathBuf {
+    pub(super) fn config_file(&self) -> PathBuf {
         self.config_path.clone().unwrap_or_else(|| PathBuf::from(config::DEFAULT_PATH))
     }
 

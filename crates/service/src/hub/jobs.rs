@@ -8,6 +8,7 @@ use crate::config::{Moment, VolumeSettings};
 use crate::gauges::job_memory;
 use crate::jobs::protocol::Order;
 use crate::jobs::{Child, Done, Ending, Overrides, Record};
+use crate::menders::NOT_PERMITTED;
 use crate::threads::lock;
 use jiff::Timestamp;
 use longrun_api::jobs::{Job, JobOrigin, JobRequest, JobState, Task};
@@ -162,6 +163,7 @@ impl Hub {
 
     /// Ends, begins and writes down what is due at `now`.
     pub(super) fn round_of_jobs(self: &Arc<Self>, now: Moment) {
+        self.follow_permissions();
         let places = self.places();
         self.schedule_passes(&places, now);
         if let Some(job) = self.jobs.running().and_then(|id| self.jobs.get(id)) {
@@ -200,6 +202,14 @@ impl Hub {
 
     /// Why a job may not work now, or not go on.
     fn obstacle(&self, job: &Job, places: &[Place], now: Moment) -> Option<String> {
+        self.obstacle_at_home(job, places, now).or_else(|| {
+            let place = places.iter().find(|place| place.id == job.volume)?;
+            (!self.fleet.permits(&place.watched.point)).then(|| NOT_PERMITTED.to_owned())
+        })
+    }
+
+    /// The same, as far as other hosts have nothing to do with it.
+    pub(super) fn obstacle_at_home(&self, job: &Job, places: &[Place], now: Moment) -> Option<String> {
         if self.menders.pause().is_some() {
             return Some("an operator has paused the service".to_owned());
         }

@@ -6,6 +6,7 @@ use crate::config::{Moment, VolumeSettings};
 use crate::gauges::{self, Bound, Scanned, health, own_use, resident};
 use crate::governed::Governed;
 use crate::loads::{self, Sample};
+use crate::menders::NOT_PERMITTED;
 use crate::mending::Governor as _;
 use crate::threads::lock;
 use crate::volumes::{Found, is_out_of_reach};
@@ -79,7 +80,7 @@ impl Hub {
         let (now, moment) = (Instant::now(), Moment::now());
         let due: Vec<(DeviceNumber, Found, Option<Bytes>)> = lock(&self.volumes)
             .iter()
-            .filter(|(_, entry)| entry.is_due(now, moment))
+            .filter(|(_, entry)| entry.is_due(now, moment) && self.fleet.permits(&entry.found.watched.point))
             .map(|(device, entry)| (*device, entry.found.clone(), entry.scanned_at))
             .collect();
         due.into_iter().find_map(|(device, found, scanned_at)| {
@@ -190,9 +191,9 @@ impl Hub {
             _ = longrun_sys::yield_io_to_others();
         }
         let bound = Bound::now(found.watched.filesystem);
-        let mut scan = Scan::new(self, &governed, found.watched.device, bound);
+        let mut scan = Scan::new(self, &governed, &found, bound);
         let result = gauges::scan(&found, &ScanProgress::new(&mut scan, 0), |survey| self.leave_map(id, survey));
-        let (hopeless, too_large) = (scan.is_hopeless(), scan.too_large.get());
+        let (not_permitted, hopeless, too_large) = (scan.not_permitted.get(), scan.is_hopeless(), scan.too_large.get());
         *lock(&self.scanning) = None;
         let account = Account::volume(id);
         let mut volumes = lock(&self.volumes);
@@ -202,6 +203,7 @@ impl Hub {
             Err(error) => {
                 let (point, most) = (point.display(), bound.most.mebibytes());
                 let why = match &error {
+                    VolumeError::Interrupted if not_permitted => format!("{point}: not scanned: {NOT_PERMITTED}"),
                     _ if hopeless => format!("{point}: not scanned, because other I/O is using its disk all the time"),
                     VolumeError::Interrupted if too_large => format!(
                         "{point}: not scanned, because the service would need more than the {most:.0} MiB of memory that it \
@@ -211,14 +213,19 @@ impl Hub {
                     error => error.to_string(),
                 };
                 if let Some(entry) = entry {
-                    entry.scan_trouble = Some(why.clone());
+                    // What ends for another host's sake is no trouble: a pass waits for the next scan.
+                    entry.scan_trouble = Some(why.clone()).filter(|_| !not_permitted);
                     // What failed is not worth trying each minute.
                     let interval = entry.settings.scan_interval;
                     let wait = if hopeless { interval.min(SCAN_AGAIN) } else { interval };
+                    // It begins again when that is permitted.
+                    let wait = if not_permitted { Duration::ZERO } else { wait };
                     entry.next_scan = entry.next_scan.map(|_| Instant::now() + wait);
                 }
                 drop(volumes);
-                if hopeless {
+                if not_permitted {
+                    tracing::debug!("{why}");
+                } else if hopeless {
                     self.activity.tell(&account, Severity::Info, "scan-put-off", why.clone(), None);
                 } else if too_large || !matches!(error, VolumeError::Interrupted) {
                     self.activity.tell(&account, Severity::Warning, "scan-failed", why.clone(), None);
@@ -275,9 +282,13 @@ impl Hub {
     /// # Errors
     /// In one sentence.
     pub fn may_scan(&self, id: &str) -> Result<(), Refusal> {
-        let known = lock(&self.volumes).values().find(|entry| entry.id() == id).map(drop);
+        let known =
+            lock(&self.volumes).values().find(|entry| entry.id() == id).map(|entry| entry.found.watched.point.clone());
         match (known, &*lock(&self.scanning)) {
             (None, _) => Err(Refusal::Unknown),
+            (Some(point), _) if !self.fleet.permits(&point) => {
+                Err(Refusal::Busy(format!("{}: {NOT_PERMITTED}", point.display())))
+            }
             (_, Some(other)) => Err(Refusal::Busy(format!("volume {other} is being scanned"))),
             _ => match self.jobs.running() {
                 Some(job) => Err(Refusal::Busy(format!("job {job} is at work"))),
@@ -313,19 +324,28 @@ pub enum Refusal {
 struct Scan<'h> {
     hub: &'h Hub,
     governed: &'h Governed,
-    device: DeviceNumber,
+    found: &'h Found,
     waited: Duration,
     bound: Bound,
     /// It would need more memory than that.
     too_large: Cell<bool>,
+    /// The fleet no longer permits it.
+    not_permitted: Cell<bool>,
     /// When its memory was looked at.
     measured: Cell<Instant>,
 }
 
 impl<'h> Scan<'h> {
-    fn new(hub: &'h Hub, governed: &'h Governed, device: DeviceNumber, bound: Bound) -> Self {
-        let (too_large, measured) = (Cell::new(false), Cell::new(Instant::now()));
-        Self { hub, governed, device, waited: Duration::ZERO, bound, too_large, measured }
+    fn new(hub: &'h Hub, governed: &'h Governed, found: &'h Found, bound: Bound) -> Self {
+        let (too_large, not_permitted, measured) = (Cell::default(), Cell::default(), Cell::new(Instant::now()));
+        Self { hub, governed, found, waited: Duration::ZERO, bound, too_large, not_permitted, measured }
+    }
+
+    /// Whether it must end so that another host may use the storage. Once it must, it does: a permission that comes back is for another scan.
+    fn is_not_permitted(&self) -> bool {
+        let permits = || self.hub.fleet.permits(&self.found.watched.point);
+        self.not_permitted.set(self.not_permitted.get() || !permits());
+        self.not_permitted.get()
     }
 
     /// Whether the memory does not suffice. Looks now and then: it takes a system call.
@@ -345,11 +365,11 @@ impl<'h> Scan<'h> {
 
 impl Observer for Scan<'_> {
     fn permission(&mut self, next: Bytes) -> Permission {
-        self.governed.permission(self.device, next)
+        self.governed.permission(self.found.watched.device, next)
     }
 
     fn cancelled(&self) -> bool {
-        self.hub.threads.stopping() || self.is_hopeless() || self.is_too_large()
+        self.hub.threads.stopping() || self.is_not_permitted() || self.is_hopeless() || self.is_too_large()
     }
 
     fn wait(&mut self, time: Duration) {
@@ -362,6 +382,7 @@ impl Observer for Scan<'_> {
 pub(super) mod tests {
     use super::*;
     use crate::activity::Activity;
+    use crate::config::InForce;
     use crate::hub::Parts;
     use crate::logging::LogControl;
     use crate::menders::Menders;
@@ -377,12 +398,14 @@ pub(super) mod tests {
         let rules: String = volumes.iter().map(rule).collect();
         let text = format!("[defaults]\nenabled = false\nscan_interval = \"1ms\"\n{rules}");
         let activity = Arc::new(Activity::open(&state.join("ledger.db")));
+        let fleet = Arc::default();
         Hub::new(Parts {
             config_path: None,
             overrides: Box::new(|_| {}),
-            config: crate::config::parse(&text).unwrap(),
+            config: InForce { config: crate::config::parse(&text).unwrap(), ..InForce::default() },
             log: LogControl::default(),
-            menders: Menders::new(Arc::clone(&activity)),
+            menders: Menders::new(Arc::clone(&activity), Arc::clone(&fleet)),
+            fleet,
             jobs: crate::jobs::Jobs::open(state.join("jobs"), "/proc/self/exe".into()),
             activity,
             prevention: Err("not wanted".to_owned()),
@@ -424,7 +447,7 @@ pub(super) mod tests {
         let governed = hub.menders.governed(&found.watched, &settings);
         let after = |waited, most| {
             let bound = Bound::of(most, resident(), found.watched.filesystem);
-            let mut scan = Scan { waited, ..Scan::new(&hub, &governed, found.watched.device, bound) };
+            let mut scan = Scan { waited, ..Scan::new(&hub, &governed, &found, bound) };
             let measured = Instant::now().checked_sub(BETWEEN_MEASUREMENTS).unwrap();
             scan.measured.set(measured);
             let result = gauges::scan(&found, &ScanProgress::new(&mut scan, 0), |_| {}).map(drop);

@@ -5,6 +5,7 @@
 
 mod acts;
 mod configured;
+mod fleet;
 mod heat;
 mod jobs;
 mod look;
@@ -14,11 +15,13 @@ mod status;
 mod volumes;
 
 pub use configured::ChangeError;
+pub use fleet::PolicyError;
 pub use jobs::NoJob;
 pub use look::Refusal;
 
 use crate::activity::Activity;
-use crate::config::{Config, ConfigError, Moment, VolumeSettings};
+use crate::config::{Config, ConfigError, InForce, Moment, VolumeSettings};
+use crate::fleet::Permissions;
 use crate::heats::Heats;
 use crate::jobs::Jobs;
 use crate::loads::Series;
@@ -28,6 +31,7 @@ use crate::threads::Threads;
 use crate::threads::lock;
 use crate::volumes::Found;
 use jiff::Timestamp;
+use longrun_api::fleet::PolicyInForce;
 use longrun_api::model;
 use longrun_layout::Bytes;
 use longrun_ledger::{Account, Gauge};
@@ -112,6 +116,10 @@ pub struct Hub {
     pub activity: Arc<Activity>,
     /// The menders.
     pub menders: Arc<Menders>,
+    /// What the fleet permits.
+    pub(crate) fleet: Arc<Permissions>,
+    /// The policy of the fleet that holds.
+    policy: Mutex<Option<PolicyInForce>>,
     /// The jobs.
     pub jobs: Jobs,
     /// One at a time: a job of an operator is accepted.
@@ -147,8 +155,10 @@ pub struct Parts {
     pub config_path: Option<PathBuf>,
     /// What the command line changes of any configuration.
     pub overrides: Box<dyn Fn(&mut Config) + Send + Sync>,
-    /// The configuration, overrides applied.
-    pub config: Config,
+    /// The configuration, overrides applied, and the policy of the fleet in it.
+    pub config: InForce,
+    /// What the fleet permits.
+    pub fleet: Arc<Permissions>,
     /// The log.
     pub log: LogControl,
     /// The activity.
@@ -173,17 +183,20 @@ impl Hub {
             Ok(prevention) => (Some(prevention), None),
             Err(trouble) => (None, Some(trouble)),
         };
-        let heats = Heats::within(&parts.config.service.state_directory);
+        let InForce { config, policy, trouble: policy_trouble } = parts.config;
+        let heats = Heats::within(&config.service.state_directory);
         Arc::new(Self {
             started: Instant::now(),
             config_path: parts.config_path,
             overrides: parts.overrides,
-            config: RwLock::new(Arc::new(parts.config)),
-            config_trouble: Mutex::default(),
+            config: RwLock::new(Arc::new(config)),
+            config_trouble: Mutex::new(policy_trouble),
             changing: Mutex::default(),
             log: parts.log,
             activity: parts.activity,
             menders: parts.menders,
+            fleet: parts.fleet,
+            policy: Mutex::new(policy),
             jobs: parts.jobs,
             asking: Mutex::default(),
             threads: parts.threads,
@@ -224,9 +237,8 @@ impl Hub {
     /// # Errors
     /// [`ConfigError`].
     pub fn reload(self: &Arc<Self>) -> Result<(), ConfigError> {
-        let read = crate::config::load(self.config_path.as_deref());
-        let mut config = match read {
-            Ok(config) => config,
+        let InForce { mut config, policy, trouble } = match self.read_config() {
+            Ok(read) => read,
             Err(error) => {
                 let text = format!("{error}; the earlier configuration is kept");
                 tracing::error!("{text}");
@@ -235,7 +247,8 @@ impl Hub {
             }
         };
         (self.overrides)(&mut config);
-        *lock(&self.config_trouble) = restart_needed(&self.config().service, &config.service);
+        *lock(&self.config_trouble) = trouble.or_else(|| restart_needed(&self.config().service, &config.service));
+        *lock(&self.policy) = policy;
         self.log.set(config.service.log_level);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         self.apply_settings();

@@ -4,7 +4,7 @@
 
 use super::Hub;
 use super::jobs::{Place, today};
-use crate::config::{Moment, PassMode, VolumeSettings};
+use crate::config::{Moment, PassMode};
 use crate::gauges::is_scanned_daily;
 use crate::jobs::schedule::{self, Decision, Known, Situation};
 use crate::jobs::{Overrides, Record};
@@ -36,7 +36,7 @@ impl Hub {
     fn decide(&self, place: &Place, now: Moment) -> Decision {
         schedule::decide(&Situation {
             settings: &place.settings,
-            now,
+            now: place.shifted(now),
             under_way: self.jobs.pass_of(&place.id).is_some(),
             since_last: self.jobs.last_pass(&place.id).map(since),
             known: self.known(place),
@@ -94,7 +94,7 @@ impl Hub {
             return None;
         }
         let settings = &place.settings;
-        if !schedule::is_open(&settings.pass_windows, now) {
+        if !schedule::is_open(&settings.pass_windows, place.shifted(now)) {
             return Some("no window (pass_windows) is in effect".to_owned());
         }
         let is_spent = settings.pass_budget.0 > 0 && self.moved_today(place) >= settings.pass_budget.0;
@@ -141,8 +141,8 @@ impl Hub {
         model::Pass {
             mode: settings.pass.name().to_owned(),
             windows: settings.pass_windows.iter().map(ToString::to_string).collect(),
-            next_window: is_on.then(|| next_window(settings, now)).flatten().map(|at| at.to_string()),
-            window_open: is_on && schedule::is_open(&settings.pass_windows, now),
+            next_window: is_on.then(|| next_window(place, now)).flatten().map(|at| at.to_string()),
+            window_open: is_on && schedule::is_open(&settings.pass_windows, place.shifted(now)),
             waits,
             job: job.map(|job| job.id),
             last_ended: self.jobs.last_pass(&place.id).map(|at| at.to_string()),
@@ -165,8 +165,8 @@ fn limit(time: Duration) -> Option<u64> {
 }
 
 /// When the next window begins; now, while one is in effect.
-fn next_window(settings: &VolumeSettings, now: Moment) -> Option<Timestamp> {
-    let minutes = schedule::minutes_to(&settings.pass_windows, now)?;
+fn next_window(place: &Place, now: Moment) -> Option<Timestamp> {
+    let minutes = schedule::minutes_to(&place.settings.pass_windows, place.shifted(now))?;
     let second = Timestamp::now().as_second();
     let minute = Timestamp::from_second(if minutes == 0 { second } else { second - second.rem_euclid(60) }).ok()?;
     minute.checked_add(SignedDuration::from_mins(i64::from(minutes))).ok()

@@ -91,6 +91,7 @@ impl Hub {
         );
         lock(&self.volumes).insert(watched.device, entry);
         self.set_heat();
+        self.set_fleet();
         if settings.enabled {
             self.menders.set(&watched, &settings);
             self.watch(&watched, &settings);
@@ -166,6 +167,7 @@ impl Hub {
 
     /// Tells the menders what holds now: settings, and the windows in which they rest.
     pub(super) fn set_menders(&self) {
+        self.set_fleet();
         let all: Vec<(Watched, VolumeSettings)> =
             lock(&self.volumes).values().map(|entry| (entry.found.watched.clone(), entry.settings.clone())).collect();
         for (watched, settings) in all {

@@ -248,6 +248,18 @@ impl Jobs {
         lock(&self.open).totals.get(id).copied().unwrap_or_default()
     }
 
+    /// What a job that is at work on the volume `id` has moved, as far as [`Self::totals`] does not have it yet.
+    #[must_use]
+    pub fn moving(&self, id: &str) -> u64 {
+        let open = lock(&self.open);
+        let running = open.running.as_ref().and_then(|child| Some((child, &open.records.get(&child.id)?.job)));
+        let (child, job) = match running {
+            Some(running) if running.1.volume == id && !running.1.dry_run => running,
+            _ => return 0,
+        };
+        job.moved_bytes.saturating_sub(child.moved_before)
+    }
+
     /// Cancels a job; `Err` with the state of one that has ended.
     pub fn cancel(&self, id: u64) -> Option<Result<Job, JobState>> {
         if self.halt(id, Ending::Cancel) {

@@ -4,6 +4,7 @@
 //! the file. Never guesses: an unknown key or a value out of range is an error with its line.
 
 mod edit;
+mod fleet;
 mod keys;
 mod load;
 mod parse;
@@ -16,14 +17,15 @@ pub mod units;
 mod volume;
 
 pub use edit::{Change, EditError, Section, changed, sections};
+pub use fleet::{FleetMode, InForce, combined, is_group_name, keys_of_defaults, load_in_force, policy_path};
 pub use keys::{is_for_root, keys, values_of_service, values_of_volume};
 pub use load::{ConfigError, load};
-pub use parse::parse;
+pub use parse::{change, check_fit, parse};
 pub use pass::PassMode;
 pub use schedule::{Moment, Window};
-pub use show::show;
+pub use show::{show, show_volume};
 pub use store::{StoreError, Stored};
-pub use table::Problem;
+pub use table::{Problem, Problems, Table};
 pub use units::Percent;
 pub use volume::{VolumeChange, VolumeSettings};
 
@@ -89,6 +91,8 @@ described! {
         pub settle_after: Duration,
         /// How much is logged.
         pub log_level: LogLevel,
+        /// Whether work on storage that hosts share needs permission of the fleet, and whether the policy of the fleet holds.
+        pub fleet: FleetMode,
     }
 }
 
@@ -102,6 +106,7 @@ impl Default for ServiceSettings {
             readable_by_all: false,
             settle_after: Duration::from_millis(500),
             log_level: LogLevel::Info,
+            fleet: FleetMode::Off,
         }
     }
 }

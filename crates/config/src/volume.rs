@@ -40,6 +40,12 @@ macro_rules! settings {
             pub fn applied_to(&self, base: VolumeSettings) -> VolumeSettings {
                 VolumeSettings { $($name: self.$name.clone().unwrap_or(base.$name),)+ }
             }
+
+            /// These changes, and those of `base` that they do not replace.
+            #[must_use]
+            pub fn over(self, base: Self) -> Self {
+                Self { $($name: self.$name.or(base.$name),)+ }
+            }
         }
 
         impl From<&VolumeSettings> for VolumeChange {
@@ -109,6 +115,10 @@ settings! {
     scan_largest: Bytes = Bytes(16 << 40);
     /// Whether reads of the device are counted by file, for `longrun heat` and for placing files.
     heat: bool = true;
+    /// The storage that the volume shares with other hosts, by a name that all of them use; found by itself when empty.
+    storage_group: String = String::new();
+    /// By how much at most windows of `pass_windows` begin later, so that not all hosts of a storage group begin together.
+    window_spread: Duration = Duration::ZERO;
 }
 
 impl VolumeSettings {

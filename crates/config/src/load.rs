@@ -40,14 +40,22 @@ fn listed(problems: &[Problem]) -> String {
 /// [`ConfigError`] with every line that is wrong.
 pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
     let named = path.unwrap_or(Path::new(super::DEFAULT_PATH));
+    parse(&read(path)?).map_err(|problems| ConfigError::Wrong { path: named.to_owned(), problems })
+}
+
+/// The text of the file `path`; none when there is none at `path` and that was not asked for by name.
+///
+/// # Errors
+/// [`ConfigError::Unreadable`].
+pub fn read(path: Option<&Path>) -> Result<String, ConfigError> {
+    let named = path.unwrap_or(Path::new(super::DEFAULT_PATH));
     let unreadable = |source| ConfigError::Unreadable { path: named.to_owned(), source };
     let size = match fs::metadata(named) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_none() => return Ok(Config::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_none() => return Ok(String::new()),
         other => other.map_err(unreadable)?.len(),
     };
     if size > LARGEST {
         return Err(unreadable(io::Error::other("it is larger than 1 MiB")));
     }
-    let text = fs::read_to_string(named).map_err(unreadable)?;
-    parse(&text).map_err(|problems| ConfigError::Wrong { path: named.to_owned(), problems })
+    fs::read_to_string(named).map_err(unreadable)
 }

@@ -34,18 +34,32 @@ pub struct Problems<'t> {
 
 impl<'t> Problems<'t> {
     /// About `text`.
-    pub fn of(text: &'t str) -> Self {
+    #[must_use]
+    pub const fn of(text: &'t str) -> Self {
         Self { text, found: Vec::new() }
     }
 
+    /// The most that are told: a text made to have thousands of them takes no longer than another one.
+    pub const MOST: usize = 100;
+
     /// Adds one at `place`.
     pub fn add(&mut self, place: &Range<usize>, what: impl Into<String>) {
+        if self.found.len() >= Self::MOST {
+            return;
+        }
         let before = self.text.as_bytes().get(..place.start).unwrap_or(self.text.as_bytes());
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         self.found.push(Problem { line, what: what.into() });
     }
 
+    /// Whether there is none.
+    #[must_use]
+    pub const fn none(&self) -> bool {
+        self.found.is_empty()
+    }
+
     /// All of them, by line.
+    #[must_use]
     pub fn into_found(mut self) -> Vec<Problem> {
         self.found.sort_by_key(|problem| problem.line);
         self.found
@@ -120,6 +134,19 @@ pub struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
+    /// The text as a table; none, and a problem, where it is no TOML.
+    pub fn of(text: &'t str, problems: &mut Problems<'_>) -> Option<Self> {
+        match DeTable::parse(text) {
+            Ok(document) => Some(Self::new("the top level of the file", document.span(), document.into_inner())),
+            Err(error) => {
+                let place = error.span().unwrap_or(0..0);
+                // The parser's words may quote the file, and end up in a terminal.
+                problems.add(&place, format!("not valid TOML: {}", error.message().escape_debug()));
+                None
+            }
+        }
+    }
+
     /// The table `table`, called `name`.
     pub fn new(name: &'static str, place: Range<usize>, table: DeTable<'t>) -> Self {
         let values = table.into_iter().map(|(key, value)| (key.get_ref().to_string(), (key.span(), value))).collect();
@@ -294,10 +321,34 @@ impl<'t> Table<'t> {
         tables
     }
 
+    /// Takes out `key`, whatever it holds, and says why it must not be there.
+    pub fn refuse(&mut self, problems: &mut Problems<'_>, key: &str, why: &str) {
+        if let Some((place, _)) = self.values.remove(key) {
+            problems.add(&place, format!("{key} in {} is refused: {why}", self.name));
+        }
+    }
+
+    /// Ends the reading with all that is left: keys that the program does not know, each with a text or a list of texts.
+    pub fn named_texts(self, problems: &mut Problems<'_>) -> Vec<(Range<usize>, String, Vec<String>)> {
+        let texts = |value: &DeValue<'t>| match value {
+            DeValue::String(text) => Some(vec![text.to_string()]),
+            DeValue::Array(items) => items.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect(),
+            _ => None,
+        };
+        let mut all = Vec::new();
+        for (key, (place, value)) in self.values {
+            match texts(value.get_ref()) {
+                Some(values) => all.push((place, key, values)),
+                None => problems.add(&place, format!("{key:?} in {} must be a text or a list of texts", self.name)),
+            }
+        }
+        all
+    }
+
     /// Ends the reading: what no one asked for is unknown.
     pub fn finish(self, problems: &mut Problems<'_>) {
         let known: Vec<&str> = self.asked.iter().map(|asked| asked.key).chain(self.tables.iter().copied()).collect();
-        for (key, (place, _)) in &self.values {
+        for (key, (place, _)) in self.values.iter().take(Problems::MOST) {
             let near = nearest(key, &known)
                 .map_or_else(|| format!("known are {}", known.join(", ")), |near| format!("did you mean {near}?"));
             problems.add(place, format!("unknown key {key:?} in {}; {near}", self.name));

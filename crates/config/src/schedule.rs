@@ -27,6 +27,19 @@ impl Moment {
         let part = |number: i8| u16::try_from(number).unwrap_or(0);
         Self { day, minute: part(now.hour()) * 60 + part(now.minute()) }
     }
+
+    /// The moment so many minutes before this one.
+    #[must_use]
+    pub fn earlier(self, minutes: u16) -> Self {
+        let of_week = u32::from(self.day) * u32::from(MINUTES_A_DAY) + u32::from(self.minute);
+        let week = 7 * u32::from(MINUTES_A_DAY);
+        let then = (of_week + week - u32::from(minutes) % week) % week;
+        let day = then / u32::from(MINUTES_A_DAY);
+        Self {
+            day: u8::try_from(day).unwrap_or(0),
+            minute: u16::try_from(then % u32::from(MINUTES_A_DAY)).unwrap_or(0),
+        }
+    }
 }
 
 /// A weekly window. A window that ends before it begins continues past midnight into the next day.

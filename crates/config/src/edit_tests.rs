@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-const PACKAGED: &str = include_str!("../../../../packaging/longrun.toml");
+const PACKAGED: &str = include_str!("../../../packaging/longrun.toml");
 
 fn change(section: &str, key: &str, value: Option<ConfigValue>) -> Change {
     Change { section: Section::read(section).unwrap(), key: key.to_owned(), value }

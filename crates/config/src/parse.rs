@@ -1,5 +1,6 @@
 //! Parses text into a [`Config`]. Pure.
 
+use super::fleet::is_group_name;
 use super::table::{Asked, Problem, Problems, Table};
 use super::{Config, LogLevel, Matcher, PassMode, ServiceSettings, VolumeChange, VolumeRule, VolumeSettings};
 use longrun_layout::Bytes;
@@ -10,6 +11,7 @@ use toml::de::DeTable;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const DAY: Duration = Duration::from_secs(86_400);
+const FLEET: [&str; 3] = ["off", "rest", "go-on"];
 const PASSES: [&str; 3] = ["off", "efficient", "full"];
 const PACES: [&str; 3] = ["invisible", "balanced", "fast"];
 
@@ -18,20 +20,18 @@ const PACES: [&str; 3] = ["invisible", "balanced", "fast"];
 /// # Errors
 /// Everything that is wrong with it, by line; never empty.
 pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+    parse_over(text, &VolumeSettings::default())
+}
+
+/// As [`parse`]; what the text does not say of `[defaults]` is as in `base`.
+///
+/// # Errors
+/// As those of [`parse`].
+pub fn parse_over(text: &str, base: &VolumeSettings) -> Result<Config, Vec<Problem>> {
     let mut problems = Problems::of(text);
-    let document = match DeTable::parse(text) {
-        Ok(document) => document,
-        Err(error) => {
-            let place = error.span().unwrap_or(0..0);
-            // The parser's words may quote the file, and end up in a terminal.
-            problems.add(&place, format!("not valid TOML: {}", error.message().escape_debug()));
-            return Err(problems.into_found());
-        }
-    };
-    let place = document.span();
-    let mut root = Table::new("the top level of the file", place, document.into_inner());
+    let Some(mut root) = Table::of(text, &mut problems) else { return Err(problems.into_found()) };
     let service = service(root.table(&mut problems, "service", "[service]"), &mut problems);
-    let defaults = defaults(root.table(&mut problems, "defaults", "[defaults]"), &mut problems);
+    let defaults = defaults(root.table(&mut problems, "defaults", "[defaults]"), base, &mut problems);
     let tables = root.tables(&mut problems, "volume", "[[volume]]");
     let rules = tables.into_iter().filter_map(|table| rule(table, &defaults, &mut problems)).collect();
     root.finish(&mut problems);
@@ -72,6 +72,9 @@ fn service_values(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Service
         log_level: table
             .choice(problems, "log_level", &format!("one of {levels}"), &LogLevel::ALL.map(LogLevel::name), level)
             .unwrap_or(base.log_level),
+        fleet: table
+            .choice(problems, "fleet", "\"off\", \"rest\" or \"go-on\"", &FLEET, |text| text.parse().ok())
+            .unwrap_or(base.fleet),
     }
 }
 
@@ -84,9 +87,9 @@ fn absolute(text: &str) -> Option<PathBuf> {
     (Path::new(text).is_absolute() && !text.contains('\0')).then(|| PathBuf::from(text))
 }
 
-fn defaults(mut table: Table<'_>, problems: &mut Problems<'_>) -> VolumeSettings {
+fn defaults(mut table: Table<'_>, base: &VolumeSettings, problems: &mut Problems<'_>) -> VolumeSettings {
     let place = table.place.clone();
-    let settings = change(&mut table, problems).applied_to(VolumeSettings::default());
+    let settings = change(&mut table, problems).applied_to(base.clone());
     table.finish(problems);
     check_fit(&settings, &place, problems);
     settings
@@ -116,10 +119,12 @@ fn rule(mut table: Table<'_>, defaults: &VolumeSettings, problems: &mut Problems
     }
 }
 
-fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
+/// The settings of a volume that a table names: the keys of `[defaults]` and `[[volume]]`. The caller ends the reading.
+pub fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
     let (least, most) = (Bytes(MIB), Bytes(GIB));
     let any = Bytes(i64::MAX as u64);
     let some = |text: &str| (!text.is_empty() && !text.contains('\0')).then(|| text.to_owned());
+    let group = |text: &str| (text.is_empty() || is_group_name(text)).then(|| text.to_owned());
     VolumeChange {
         enabled: table.boolean(problems, "enabled"),
         prevention: table.boolean(problems, "prevention"),
@@ -153,11 +158,18 @@ fn change(table: &mut Table<'_>, problems: &mut Problems<'_>) -> VolumeChange {
         scan_interval: table.duration(problems, "scan_interval", Duration::ZERO, DAY * 366),
         scan_largest: table.size(problems, "scan_largest", Bytes(0), any),
         heat: table.boolean(problems, "heat"),
+        storage_group: table.text(
+            problems,
+            "storage_group",
+            "1 to 128 letters, digits, \"-\" and \"_\", or empty",
+            group,
+        ),
+        window_spread: table.duration(problems, "window_spread", Duration::ZERO, DAY),
     }
 }
 
 /// Values that are right by themselves must also fit together.
-fn check_fit(settings: &VolumeSettings, place: &std::ops::Range<usize>, problems: &mut Problems<'_>) {
+pub fn check_fit(settings: &VolumeSettings, place: &std::ops::Range<usize>, problems: &mut Problems<'_>) {
     if settings.fragmented_runway > settings.first_runway || settings.first_runway > settings.longest_runway {
         problems.add(place, "fragmented_runway, first_runway and longest_runway must not decrease in this order");
         return;

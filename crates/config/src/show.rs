@@ -44,6 +44,7 @@ fn service(text: &mut String, settings: &ServiceSettings) {
     put(text, "readable_by_all", settings.readable_by_all.to_string());
     put(text, "settle_after", string(&show_duration(settings.settle_after)));
     put(text, "log_level", string(settings.log_level.name()));
+    put(text, "fleet", string(settings.fleet.name()));
 }
 
 fn change(text: &mut String, change: &VolumeChange) {
@@ -85,6 +86,8 @@ fn change(text: &mut String, change: &VolumeChange) {
     some("scan_interval", change.scan_interval.map(duration));
     some("scan_largest", change.scan_largest.map(size));
     some("heat", change.heat.map(truth));
+    some("storage_group", change.storage_group.as_ref().map(|name| string(name)));
+    some("window_spread", change.window_spread.map(duration));
 }
 
 /// A TOML list of strings.

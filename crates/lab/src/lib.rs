@@ -10,6 +10,7 @@ mod booting;
 pub mod cleanup;
 mod crash;
 pub mod disk;
+pub mod fleet;
 mod frozen;
 mod full;
 mod furnish;
@@ -43,6 +44,7 @@ pub use ageing::{AgeingSettings, Course, Curve, Maintenance, ageing, ageing_repo
 pub use bench::{BenchSettings, Phase, bench, scan};
 pub use booting::{BootCampaign, boots};
 pub use crash::{CrashRun, CrashSettings, Cut, crash};
+pub use fleet::{FleetReport, FleetSettings, fleet};
 pub use frozen::Frozen;
 pub use full::{Filling, FullReport, Got, fill_beside};
 pub use furnish::{furnish, snapshots};

@@ -1,6 +1,7 @@
 //! `longrun-lab`: the laboratory from the command line.
 
 mod ageing_command;
+mod fleet_command;
 mod hostile_command;
 mod kernels_command;
 mod on_disks;
@@ -11,6 +12,7 @@ mod unmounted_command;
 use ageing_command::{AgeingArguments, run_ageing};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fleet_command::{FleetArguments, run_fleet};
 use hostile_command::{HostileArguments, HostileUserArguments, run_hostile};
 use kernels_command::{KernelsArguments, run_kernels};
 use longrun_ageing::Recipe;
@@ -213,6 +215,8 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Run agents of a fleet at real brokers, with faults of all kinds: never do more hosts of a group work than may.
+    Fleet(FleetArguments),
     /// Run the service and repeated passes against a hostile unprivileged user and volumes that do not respond.
     Hostile(HostileArguments),
     /// Act as that user; started by the laboratory itself.
@@ -369,6 +373,7 @@ fn run() -> Result<()> {
         }
         Command::Scale(arguments) => run_scale(&arguments)?,
         Command::PlanManyFiles(arguments) => arguments.run()?,
+        Command::Fleet(arguments) => run_fleet(arguments)?,
         Command::Hostile(arguments) => run_hostile(arguments)?,
         Command::HostileUser(arguments) => arguments.run()?,
         Command::Kills { runs, seed, mebibytes } => {

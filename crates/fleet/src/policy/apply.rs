@@ -1,0 +1,246 @@
+//! `policy apply`, `show`, `resume` and `rollback`: what administrators write at the broker.
+//!
+//! Owns the order: the document is written before the record that names it, and the record changes by compare-and-set, so that
+//! two administrators do not roll out at the same time. An interrupted roll-out stays with its canaries.
+
+use super::watch::Before;
+use super::{Document, Look, Rollout, Stage, Verdict, Watch};
+use crate::broker::{Broker, BrokerError, Put};
+use crate::lease::{Moment, Revision};
+use crate::names::{Name, POLICY, ROLLOUT_KEY, STATE, WATCH_KEY, document_key};
+use crate::state::HostState;
+use futures_util::future::join_all;
+use longrun_config::Problem;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// More versions than this in a row without a roll-out are not looked through.
+const MOST_UNUSED: u64 = 1000;
+
+/// So many hosts are looked at at the same time.
+const AT_A_TIME: usize = 64;
+
+/// Why a policy was not rolled out.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// About the broker.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// The document is wrong.
+    #[error("the policy is refused:\n{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Wrong(Vec<Problem>),
+    /// There is a roll-out that has not ended.
+    #[error(
+        "version {0} is being rolled out; go on with `longrun fleet policy resume`, or take it back with `policy rollback`"
+    )]
+    UnderWay(u64),
+    /// There is none.
+    #[error("no roll-out is under way")]
+    NotUnderWay,
+    /// There is nothing to take back.
+    #[error("no policy is rolled out")]
+    NoPolicy,
+    /// Another administrator was faster.
+    #[error("another administrator changed the roll-out at the same moment; look at `longrun fleet policy show`")]
+    Outdated,
+    /// There are no hosts to try it.
+    #[error(
+        "no host takes a policy: none tells its state with `[service] fleet` set to rest or go-on; --all-at-once rolls out without a trial"
+    )]
+    NoHosts,
+    /// It was taken back.
+    #[error("version {version} was taken back: {why}")]
+    TakenBack {
+        /// The version.
+        version: u64,
+        /// Why.
+        why: String,
+    },
+}
+
+/// How a roll-out goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The share of hosts that try it, in per cent.
+    pub share: u8,
+    /// For how long.
+    pub watch: Duration,
+    /// Within which canaries must confirm it, and never be silent for longer.
+    pub patience: Duration,
+    /// Between looks.
+    pub pause: Duration,
+}
+
+/// The record of the roll-out, if there is one.
+///
+/// # Errors
+/// [`PolicyError`].
+pub async fn rollout(broker: &Broker) -> Result<(Option<Rollout>, Revision), PolicyError> {
+    let found = broker.get(POLICY, ROLLOUT_KEY).await?;
+    if found.value.is_empty() {
+        return Ok((None, found.revision));
+    }
+    let rollout = serde_json::from_slice(&found.value)
+        .map_err(|error| BrokerError::Refused(format!("the record of the roll-out is not understood: {error}")))?;
+    Ok((Some(rollout), found.revision))
+}
+
+/// The document of a version.
+///
+/// # Errors
+/// [`PolicyError`].
+pub async fn document(broker: &Broker, version: u64) -> Result<Document, PolicyError> {
+    let found = broker.get(POLICY, &document_key(version)).await?;
+    Document::parse(&String::from_utf8_lossy(&found.value)).map_err(PolicyError::Wrong)
+}
+
+/// What all hosts told last.
+///
+/// # Errors
+/// [`PolicyError`].
+pub async fn states(broker: &Broker) -> Result<BTreeMap<Name, (HostState, Revision)>, PolicyError> {
+    let all = broker.list(STATE).await?.into_iter();
+    Ok(all
+        .filter_map(|(host, found)| {
+            let state = serde_json::from_slice(&found.value).ok()?;
+            Some((host.parse().ok()?, (state, found.revision)))
+        })
+        .collect())
+}
+
+/// Writes a document and begins its roll-out; with `plan`, canaries try it first and are watched until it is for all.
+///
+/// # Errors
+/// [`PolicyError`].
+pub async fn apply(broker: &Broker, text: &str, plan: Option<&Plan>) -> Result<u64, PolicyError> {
+    Document::parse(text).map_err(PolicyError::Wrong)?;
+    let (before, revision) = rollout(broker).await?;
+    if let Some(Rollout { stage: Stage::Canary, version, .. }) = before {
+        return Err(PolicyError::UnderWay(version));
+    }
+    let states = states(broker).await?;
+    let hosts: BTreeSet<Name> =
+        states.iter().filter(|(_, (state, _))| takes_policy(state)).map(|(host, _)| host.clone()).collect();
+    if plan.is_some() && hosts.is_empty() {
+        return Err(PolicyError::NoHosts);
+    }
+    let version = new_document(broker, text, before.as_ref().map_or(0, |rollout| rollout.version)).await?;
+    let stage = if plan.is_some() { Stage::Canary } else { Stage::All };
+    let share = plan.map_or(100, |plan| plan.share);
+    let previous = before.as_ref().and_then(Rollout::settled);
+    let mut rollout = Rollout { version, previous, stage, share, canaries: BTreeSet::new(), reason: None };
+    let Some(plan) = plan else {
+        write(broker, &rollout, revision).await?;
+        return Ok(version);
+    };
+    rollout.choose(&hosts);
+    let canaries = hosts.into_iter().filter(|host| rollout.is_canary(host));
+    let alerts = |host: &Name| states.get(host).map(|(state, _)| state.alerts.clone()).unwrap_or_default();
+    let known = Before(canaries.map(|host| (host.clone(), alerts(&host))).collect());
+    let value = serde_json::to_vec(&known).map_err(|error| BrokerError::Refused(error.to_string()))?;
+    broker.put_anyhow(POLICY, WATCH_KEY, value).await?;
+    let revision = write(broker, &rollout, revision).await?;
+    watch(broker, rollout, revision, known, plan).await
+}
+
+/// Goes on with the roll-out that was interrupted.
+///
+/// # Errors
+/// [`PolicyError`].
+pub async fn resume(broker: &Broker, plan: &Plan) -> Result<u64, PolicyError> {
+    let (Some(rollout), revision) = rollout(broker).await? else { return Err(PolicyError::NotUnderWay) };
+    if rollout.stage != Stage::Canary {
+        return Err(PolicyError::NotUnderWay);
+    }
+    let found = broker.get(POLICY, WATCH_KEY).await?;
+    let known = serde_json::from_slice(&found.value)
+        .map_err(|error| BrokerError::Refused(format!("what canaries told before is not understood: {error}")))?;
+    watch(broker, rollout, revision, known, plan).await
+}
+
+/// All hosts return to the version before.
+///
+/// # Errors
+/// [`PolicyError`].
+pub async fn rollback(broker: &Broker, why: &str) -> Result<Rollout, PolicyError> {
+    let (Some(rollout), revision) = rollout(broker).await? else { return Err(PolicyError::NoPolicy) };
+    if rollout.stage == Stage::Stopped {
+        return Err(PolicyError::NoPolicy);
+    }
+    let rollout = Rollout { stage: Stage::Stopped, reason: Some(why.to_owned()), ..rollout };
+    write(broker, &rollout, revision).await?;
+    Ok(rollout)
+}
+
+async fn watch(
+    broker: &Broker,
+    mut rollout: Rollout,
+    revision: Revision,
+    known: Before,
+    plan: &Plan,
+) -> Result<u64, PolicyError> {
+    let begin = Moment::now();
+    let version = rollout.version;
+    tracing::info!("version {version} is tried by {} hosts", known.0.len());
+    let canaries: Vec<Name> = known.0.keys().cloned().collect();
+    let mut watch = Watch::new(version, known, plan.watch, plan.patience);
+    loop {
+        // A broker that does not answer for a moment stops nothing; canaries that are silent do.
+        if let Ok(looks) = looks(broker, &canaries).await {
+            match watch.look(Moment::now().since(begin), &looks) {
+                Verdict::Wait => {}
+                Verdict::Spread => {
+                    rollout.stage = Stage::All;
+                    write(broker, &rollout, revision).await?;
+                    return Ok(version);
+                }
+                Verdict::Stop(why) => {
+                    rollout.stage = Stage::Stopped;
+                    rollout.reason = Some(why.clone());
+                    write(broker, &rollout, revision).await?;
+                    return Err(PolicyError::TakenBack { version, why });
+                }
+            }
+        }
+        tokio::time::sleep(plan.pause).await;
+    }
+}
+
+/// What the canaries told last. There may be thousands: several are asked at the same time.
+async fn looks(broker: &Broker, canaries: &[Name]) -> Result<BTreeMap<Name, Look>, BrokerError> {
+    let mut looks = BTreeMap::new();
+    for some in canaries.chunks(AT_A_TIME) {
+        let found = join_all(some.iter().map(|host| broker.get(STATE, host.as_str()))).await;
+        for (host, found) in some.iter().zip(found) {
+            let found = found?;
+            let state: HostState = serde_json::from_slice(&found.value).unwrap_or_default();
+            let HostState { policy: version, policy_trouble: refused, alerts, .. } = state;
+            looks.insert(host.clone(), Look { revision: found.revision.0, version, refused, alerts });
+        }
+    }
+    Ok(looks)
+}
+
+fn takes_policy(state: &HostState) -> bool {
+    !state.mode.is_empty() && state.mode != "off"
+}
+
+/// Writes the document under the next version that was never used.
+async fn new_document(broker: &Broker, text: &str, last: u64) -> Result<u64, PolicyError> {
+    for version in last + 1..last + MOST_UNUSED {
+        if let Put::Written(_) =
+            broker.put(POLICY, &document_key(version), Revision(0), text.as_bytes().to_vec()).await?
+        {
+            return Ok(version);
+        }
+    }
+    Err(PolicyError::Outdated)
+}
+
+async fn write(broker: &Broker, rollout: &Rollout, revision: Revision) -> Result<Revision, PolicyError> {
+    let value = serde_json::to_vec(rollout).map_err(|error| BrokerError::Refused(error.to_string()))?;
+    match broker.put(POLICY, ROLLOUT_KEY, revision, value).await? {
+        Put::Written(revision) => Ok(revision),
+        Put::Outdated => Err(PolicyError::Outdated),
+    }
+}

@@ -1,0 +1,169 @@
+//! `leases` and `groups`: what the broker holds of leases, for administrators, and setting the limits of a group.
+
+use crate::broker::{Broker, BrokerError, Put};
+use crate::lease::{GroupLimits, GroupsRecord, Record, Revision, Spent};
+use crate::names::{GROUPS_KEY, LEASES, Name, POLICY};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// A slot as it is recorded. Its holder may have died since: then others take it after a term.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeaseShown {
+    /// The storage group.
+    pub group: String,
+    /// The number of the slot.
+    pub slot: usize,
+    /// Whether it is held.
+    pub held: bool,
+    /// Who holds it, or held it last.
+    pub host: String,
+    /// How often the bucket was written until this record.
+    pub revision: Revision,
+}
+
+/// A storage group: its limits, and its use.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct GroupShown {
+    /// Its name.
+    pub group: String,
+    /// What the administrator set.
+    #[serde(flatten)]
+    pub limits: GroupLimits,
+    /// The hosts that hold a slot.
+    pub holders: Vec<String>,
+    /// What was moved, and on which day, where there is a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved: Option<Spent>,
+}
+
+/// All slots that the broker knows.
+///
+/// # Errors
+/// [`BrokerError`].
+pub async fn leases(broker: &Broker) -> Result<Vec<LeaseShown>, BrokerError> {
+    let all = broker.list(LEASES).await?;
+    let shown = all.iter().filter_map(|(key, found)| {
+        let (group, slot) = key.split_once('.')?;
+        let Record { owner, held, .. } = found.record()?;
+        let slot = slot.parse().ok()?;
+        Some(LeaseShown { group: group.to_owned(), slot, held, host: owner.host.into(), revision: found.revision })
+    });
+    Ok(shown.collect())
+}
+
+/// All groups that have limits or slots.
+///
+/// # Errors
+/// [`BrokerError`].
+pub async fn groups(broker: &Broker) -> Result<Vec<GroupShown>, BrokerError> {
+    let mut shown: BTreeMap<String, GroupShown> = BTreeMap::new();
+    for (group, limits) in limits(broker).await?.0 {
+        shown.insert(group.clone(), GroupShown { group, limits, ..GroupShown::default() });
+    }
+    for (key, found) in broker.list(LEASES).await? {
+        let Some((group, what)) = key.split_once('.') else { continue };
+        let entry = shown.entry(group.to_owned());
+        let entry = entry.or_insert_with(|| GroupShown { group: group.to_owned(), ..GroupShown::default() });
+        if what == "budget" {
+            entry.moved = serde_json::from_slice(&found.value).ok();
+        } else if let Some(Record { owner, held: true, .. }) = found.record() {
+            entry.holders.push(owner.host.into());
+        }
+    }
+    Ok(shown.into_values().collect())
+}
+
+/// Sets the limits of a group, or with none of them takes it off the list, by `change`.
+///
+/// # Errors
+/// [`BrokerError`]; the record is not understood, or another administrator changed it at the same moment.
+pub async fn set_limits(broker: &Broker, group: &Name, limits: GroupLimits) -> Result<(), BrokerError> {
+    let (mut record, revision) = self::limits(broker).await?;
+    if limits == GroupLimits::default() {
+        record.remove(group.as_str());
+    } else {
+        record.insert(group.as_str().to_owned(), limits);
+    }
+    let value = serde_json::to_vec(&record).map_err(|error| BrokerError::Refused(error.to_string()))?;
+    match broker.put(POLICY, GROUPS_KEY, revision, value).await? {
+        Put::Written(_) => Ok(()),
+        Put::Outdated => Err(BrokerError::Refused("the limits were changed at the same moment; try again".to_owned())),
+    }
+}
+
+async fn limits(broker: &Broker) -> Result<(GroupsRecord, Revision), BrokerError> {
+    let found = broker.get(POLICY, GROUPS_KEY).await?;
+    if found.value.is_empty() {
+        return Ok((GroupsRecord::new(), found.revision));
+    }
+    let record = serde_json::from_slice(&found.value)
+        .map_err(|error| BrokerError::Refused(format!("the limits of the groups are not understood: {error}")))?;
+    Ok((record, found.revision))
+}
+
+/// Leases as a table.
+#[must_use]
+pub fn lease_table(leases: &[LeaseShown]) -> String {
+    let rows = leases.iter().map(|lease| {
+        let state = if lease.held { "held by" } else { "free, last held by" };
+        [lease.group.clone(), lease.slot.to_string(), format!("{state} {}", lease.host)]
+    });
+    table(["GROUP", "SLOT", "HOST"], rows)
+}
+
+/// Groups as a table.
+#[must_use]
+pub fn group_table(groups: &[GroupShown]) -> String {
+    let rows = groups.iter().map(|group| {
+        let or_default = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+        let limits = &group.limits;
+        [
+            group.group.clone(),
+            or_default(limits.slots.map(|slots| slots.to_string())),
+            or_default(group.moved.map(|moved| moved.bytes.to_string())),
+            or_default(limits.bytes_per_day.map(|bytes| bytes.to_string())),
+            or_default(limits.latency_limit_us.map(|limit| limit.to_string())),
+            group.holders.join(", "),
+        ]
+    });
+    table(["GROUP", "SLOTS", "MOVED TODAY", "BYTES A DAY", "LATENCY LIMIT (us)", "HOLDERS"], rows)
+}
+
+/// Rows under their heads.
+pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
+    let mut widths = [0; N];
+    for row in &rows {
+        widths.iter_mut().zip(row).for_each(|(width, cell)| *width = cell.chars().count().max(*width));
+    }
+    rows.iter().fold(String::new(), |mut text, row| {
+        let line = row.iter().zip(widths).fold(String::new(), |mut line, (cell, width)| {
+            _ = write!(line, "{cell:<width$}  ");
+            line
+        });
+        text.push_str(line.trim_end());
+        text.push('\n');
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_columns() {
+        let shown = |group: &str, held| LeaseShown {
+            group: group.to_owned(),
+            slot: 0,
+            held,
+            host: "db-1".to_owned(),
+            revision: Revision(1),
+        };
+        assert_eq!(
+            lease_table(&[shown("san", true), shown("long-name", false)]),
+            "GROUP      SLOT  HOST\nsan        0     held by db-1\nlong-name  0     free, last held by db-1\n"
+        );
+    }
+}

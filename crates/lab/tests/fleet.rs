@@ -1,0 +1,112 @@
+//! Story: hosts share storage. Each has an agent, which is killed, stopped and cut off; brokers die and lose data. The long form is
+//! `longrun-lab fleet`.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may fail loudly")]
+
+use longrun_lab::fleet::{FleetStage, fleet_binary};
+use longrun_lab::{FleetSettings, fleet};
+use std::process::Command;
+use std::sync::Once;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Builds the agent first: a test of another crate does not.
+fn build() {
+    static BUILD: Once = Once::new();
+    BUILD.call_once(|| {
+        if std::env::var_os("LONGRUN_FLEET_BIN").is_none() {
+            let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+            let status = Command::new(env!("CARGO"))
+                .args(["build", "--quiet", "--locked", "--package", "longrun-fleet", "--profile", profile])
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .unwrap();
+            assert!(status.success(), "longrun-fleet cannot be built");
+        }
+    });
+    fleet_binary().unwrap();
+}
+
+/// Waits, on a machine however busy.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < until, "never: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn check(brokers: usize, seed: u64) {
+    build();
+    let settings = FleetSettings {
+        seed,
+        agents: 10,
+        groups: 2,
+        brokers,
+        term: Duration::from_secs(1),
+        time: Duration::from_secs(24),
+        grants: u64::MAX,
+    };
+    let report = fleet(&settings, &mut |count| eprintln!("{count} grants")).unwrap();
+    eprintln!("{report:#?}");
+    assert!(report.grants > 10 && report.faults.holders_killed > 0, "this proves nothing");
+}
+
+#[test]
+fn never_do_more_hosts_of_a_group_work_than_there_are_slots_whatever_happens_to_agents_and_broker() {
+    check(1, 1);
+}
+
+#[test]
+fn nor_in_a_cluster_of_brokers() {
+    check(3, 2);
+}
+
+#[test]
+fn a_host_gives_way_for_latency_and_for_a_sum_of_bytes_that_is_used_up() {
+    build();
+    let stage = FleetStage::start(2, Duration::from_secs(1)).unwrap();
+    stage
+        .admin(&["groups", "set", "san", "--slots", "1", "--bytes-per-day", "1000", "--latency-limit", "5000"])
+        .unwrap();
+    stage.hosts[0].said(|said| said.always = true);
+    stage.hosts[1].said(|said| said.always = true);
+    wait_until("one works", || stage.working() == 1);
+    let (worker, other) = if stage.hosts[0].is_permitted() { (0, 1) } else { (1, 0) };
+    stage.hosts[worker].said(|said| said.latency_us = Some(9000.0));
+    wait_until("the other one takes over", || stage.hosts[other].is_permitted());
+    assert!(stage.admin(&["leases"]).unwrap().contains(&format!("held by host-{other}")));
+
+    stage.hosts[worker].said(|said| said.latency_us = None);
+    stage.hosts[other].said(|said| said.moved_bytes = 999);
+    let sum = |stage: &FleetStage| stage.json(&["groups", "--json"]).unwrap()[0]["moved"]["bytes"].as_u64();
+    wait_until("the bytes are counted", || sum(&stage) == Some(999));
+    stage.hosts[other].said(|said| said.moved_bytes = 1001);
+    wait_until("nobody works", || sum(&stage) == Some(1001) && stage.working() == 0);
+    thread::sleep(Duration::from_secs(8));
+    assert_eq!(stage.working(), 0, "the sum of the day is used up");
+    stage.admin(&["groups", "set", "san", "--slots", "2", "--bytes-per-day", "9000"]).unwrap();
+    wait_until("both work", || stage.working() == 2);
+    stage.admin(&["groups", "set", "san", "--slots", "0"]).unwrap();
+    wait_until("none may", || stage.working() == 0);
+}
+
+#[test]
+fn without_a_broker_no_permission_is_given_and_the_agent_is_out_of_touch_until_it_is_back() {
+    build();
+    let mut stage = FleetStage::start(1, Duration::from_secs(1)).unwrap();
+    stage.hosts[0].said(|said| said.always = true);
+    wait_until("it works", || stage.working() == 1 && stage.hosts[0].is_in_touch());
+    stage.kill_broker();
+    wait_until("it rests", || stage.working() == 0 && !stage.hosts[0].is_in_touch());
+    stage.revive_broker().unwrap();
+    wait_until("it works again", || stage.working() == 1 && stage.hosts[0].is_in_touch());
+    // The service is off, or needs nothing: the lease goes back.
+    stage.hosts[0].said(|said| said.mode = "off");
+    wait_until("the lease is free", || stage.admin(&["leases"]).unwrap().contains("free"));
+    assert!(stage.hosts[0].is_in_touch());
+    stage.hosts[0].said(|said| said.mode = "go-on");
+    wait_until("it works again", || stage.working() == 1);
+    stage.end_agent(0).unwrap();
+    assert_eq!(stage.working(), 0, "an agent that is ended takes its permission back");
+    assert!(stage.admin(&["leases"]).unwrap().contains("free"), "and gives its lease back");
+}

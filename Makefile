@@ -16,14 +16,14 @@ fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test web-check test-media test-kernels test-boot lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-power torture-images torture-hostile trimming crash fuzz fuzz-api install uninstall deb rpm vendor test-packages site clean
+.PHONY: help build run test web-check test-media test-kernels test-boot lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-power torture-images torture-hostile torture-fleet trimming crash fuzz fuzz-api install uninstall deb rpm repo vendor test-packages test-ansible site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## The release binaries
 	@scripts/prepare.sh build
-	cargo build --release --locked -p longrun-cli -p longrun-web
+	cargo build --release --locked -p longrun-cli -p longrun-web -p longrun-fleet
 
 run: ## The demo (ARGS=--once ends after it), or VOLUME=/mnt/data for a real volume
 	@scripts/prepare.sh run
@@ -49,6 +49,8 @@ test: ## Formatting, lints, file sizes, links, and all tests, those that mount v
 	scripts/check-packaging.sh
 	scripts/check-hardening.sh
 	scripts/check-prometheus.sh
+	scripts/check-repo.sh
+	scripts/check-ansible.sh
 	scripts/check-web.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@echo "All tests, volumes on rotating disks, $(test_threads) at a time:"
@@ -183,6 +185,11 @@ torture-hostile: ## A user without privileges and stuck volumes beside the servi
 	@test -x $(fsx) || cargo install --locked --root $(target_dir)/foreign fsx
 	$(as_root) $(lab) hostile --fsx $(fsx) $(HOSTILE)
 
+torture-fleet: ## 200 agents of a fleet in 10 groups at one broker, then at a cluster of 3, with faults of all kinds, until 10,000 grants each (an hour; FLEET="--agents 50 --grants 1000")
+	@scripts/prepare.sh test
+	cargo build --release --locked -p longrun-fleet -p longrun-lab
+	$(as_root) $(lab) fleet $(FLEET)
+
 trimming: ## Files grow in every way while their runways come and go (ARGS="--appends 300000 --fs all")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-lab
@@ -213,9 +220,10 @@ install: build ## Binary, manual pages, completions under PREFIX (/usr/local), a
 	$(as_root) scripts/install.sh $(dir $(longrun)) "$(DESTDIR)" $(PREFIX) $(UNIT_DIR)
 
 uninstall: ## Stop the service and remove what install put there; the configuration, the history and the journal stay
-	$(if $(DESTDIR),,-$(as_root) systemctl disable --now longrun longrun-web.socket longrun-web-metrics.socket)
+	$(if $(DESTDIR),,-$(as_root) systemctl disable --now longrun longrun-fleet longrun-web.socket longrun-web-metrics.socket)
 	$(as_root) rm -f $(DESTDIR)$(PREFIX)/bin/longrun $(DESTDIR)$(PREFIX)/share/man/man1/longrun.1 $(DESTDIR)$(PREFIX)/share/man/man1/longrun-*.1
 	$(as_root) rm -f $(DESTDIR)$(PREFIX)/bin/longrun-web $(DESTDIR)$(PREFIX)/share/man/man8/longrun-web.8
+	$(as_root) rm -f $(DESTDIR)$(PREFIX)/bin/longrun-fleet $(DESTDIR)$(PREFIX)/share/man/man8/longrun-fleet.8 $(DESTDIR)$(UNIT_DIR)/longrun-fleet.service
 	$(as_root) rm -f $(addprefix $(DESTDIR)$(UNIT_DIR)/,longrun.service longrun-web.service longrun-web.socket longrun-web-metrics.socket)
 	$(as_root) rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions/longrun \
 		fish/vendor_completions.d/longrun.fish zsh/site-functions/_longrun metainfo/org.longrun.longrun.metainfo.xml)
@@ -232,6 +240,10 @@ rpm: ## The RPM packages in target/packages, checked by rpmlint (BINARIES=direct
 	@scripts/prepare.sh rpm
 	BINARIES="$(BINARIES)" scripts/make-packages.sh rpm
 
+repo: ## An apt and a dnf repository in target/repository of what deb and rpm made (KEY=... signs it)
+	@scripts/prepare.sh repo
+	scripts/repo.sh $(target_dir)/packages $(target_dir)/repository $(KEY)
+
 vendor: ## The source with all crates, for builds without network, in target/packages
 	scripts/make-packages.sh vendor
 
@@ -240,6 +252,12 @@ test-packages: ## Build, install, upgrade, remove and purge the Debian package i
 	@scripts/prepare.sh packages
 	BINARIES="$(BINARIES)" scripts/make-packages.sh deb
 	$(as_root) scripts/test-packages.sh $(target_dir)/packages
+
+test-ansible: ## The Ansible role on five booted containers: twice, a rolling upgrade in the middle of work, metrics, removal (BINARIES=directory)
+	@scripts/prepare.sh build
+	@scripts/prepare.sh fleet
+	BINARIES="$(BINARIES)" scripts/make-packages.sh deb
+	$(as_root) scripts/test-ansible.sh $(target_dir)/packages
 
 site: ## The documents as a static site in target/site (installs mdbook when it is missing)
 	@command -v mdbook >/dev/null || cargo install --locked mdbook

@@ -31,6 +31,7 @@ unset RUSTFLAGS CPPFLAGS CXXFLAGS LDFLAGS
 export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_INCREMENTAL=0 LC_ALL=C.UTF-8 TZ=UTC
 packages=(-p longrun-cli)
 [[ -d crates/web ]] && packages+=(-p longrun-web)
+[[ -d crates/fleet ]] && packages+=(-p longrun-fleet)
 offline=()
 [[ -d vendor ]] && offline=(--offline)
 cargo build --release --locked "${offline[@]}" "${packages[@]}"

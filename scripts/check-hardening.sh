@@ -32,6 +32,7 @@ if (($#)); then
 else
     check packaging/longrun.service 44
     check packaging/longrun-web.service 5
+    check packaging/longrun-fleet.service 12
     check packaging/boot/longrun-boot-preload.service 45
     check packaging/boot/longrun-boot-record.service 47
     check packaging/boot/longrun-preload@.service 47

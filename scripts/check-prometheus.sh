@@ -1,6 +1,7 @@
 #!/bin/bash
-# The alert rules parse, fire and stay silent as their tests say; each alert is in a test that expects it and in one that does not. The
-# expressions of the Grafana dashboard parse. Rules and dashboard name only metrics that docs/metrics.md has.
+# The rules parse, record, fire and stay silent as their tests say; each alert is in a test that expects it and in one that does not, what is
+# recorded in one that expects a value. The expressions of the Grafana dashboards parse. Rules and dashboards name only metrics that
+# docs/metrics.md has, and what the rules record.
 # Usage: check-prometheus.sh [DIRECTORY]   (packaging/ by default; the script then also checks that planted mistakes are found)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,7 +35,7 @@ if not found:
     sys.exit("the dashboard has no expression")
 rules = []
 for number, expression in enumerate(found):
-    for variable, value in (("$__rate_interval", "5m"), ("$instance", ".*"), ("$mount", ".*")):
+    for variable, value in (("$__rate_interval", "5m"), ("$instance", ".*"), ("$mount", ".*"), ("$site", ".*"), ("$host", ".*")):
         expression = expression.replace(variable, value)
     rules.append({"record": f"dashboard:expression:{number}", "expr": expression})
 # What lists the values of variables names metrics, too.
@@ -47,18 +48,33 @@ PYTHON
 }
 
 check() {
-    local rules=$1/prometheus/longrun.rules.yml tests=$1/prometheus/longrun.test.yml alert name
-    "$promtool" check rules "$rules" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; return 1; }
-    "$promtool" test rules "$tests" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; return 1; }
-    while read -r alert; do
-        grep -qE "^ +- alertname: $alert\$" "$tests" || { fail "no test in which $alert fires"; return 1; }
-        grep -qE "alertname: $alert, .*exp_alerts: \[\]" "$tests" || { fail "no test in which $alert stays silent"; return 1; }
-    done < <(sed -n 's/^ *- alert: //p' "$rules")
-    dashboard_rules "$1/grafana/longrun.json" >"$scratch/dashboard.yml" || return 1
-    "$promtool" check rules "$scratch/dashboard.yml" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; return 1; }
+    local rules tests=("$1"/prometheus/*.test.yml) dashboard name recorded
+    for rules in "$1"/prometheus/*.rules.yml; do
+        "$promtool" check rules "$rules" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; return 1; }
+    done
+    "$promtool" test rules "${tests[@]}" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; return 1; }
     while read -r name; do
-        grep -q "\`$name\`" docs/metrics.md || { fail "$name is in the rules or the dashboard, and not in docs/metrics.md"; return 1; }
-    done < <({ sed -n 's/^ *expr: //p' "$rules"; cat "$scratch/dashboard.yml"; } | grep -oE 'longrun_[a-z_]+' | sort -u)
+        grep -qE "^ +- alertname: $name\$" "${tests[@]}" || { fail "no test in which $name fires"; return 1; }
+        grep -qE "alertname: $name, .*exp_alerts: \[\]" "${tests[@]}" || { fail "no test in which $name stays silent"; return 1; }
+    done < <(sed -n 's/^ *- alert: //p' "$1"/prometheus/*.rules.yml)
+    recorded=$(sed -n 's/^ *- record: //p' "$1"/prometheus/*.rules.yml)
+    for name in $recorded; do
+        grep -qE "labels: '$name\{.*value:" "${tests[@]}" || { fail "no test in which $name has a value"; return 1; }
+    done
+    : >"$scratch/expressions"
+    for dashboard in "$1"/grafana/*.json; do
+        dashboard_rules "$dashboard" >"$scratch/dashboard.yml" || return 1
+        "$promtool" check rules "$scratch/dashboard.yml" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; return 1; }
+        # JSON of Python has quotes with backslashes, and all in one line.
+        sed 's/"record"/\n&/g' "$scratch/dashboard.yml" | grep -o '"expr".*' >>"$scratch/expressions"
+    done
+    sed -n 's/^ *expr: //p' "$1"/prometheus/*.rules.yml >>"$scratch/expressions"
+    while read -r name; do
+        grep -qxF "$name" <<<"$recorded" || { fail "$name is in rules or a dashboard, and no rule records it"; return 1; }
+    done < <(grep -oE '(host|site):longrun_[a-z_]+(:[a-z0-9]+)?' "$scratch/expressions" | sort -u)
+    while read -r name; do
+        grep -q "\`$name\`" docs/metrics.md || { fail "$name is in the rules or a dashboard, and not in docs/metrics.md"; return 1; }
+    done < <(sed -E 's/(host|site):longrun_[a-z_]+//g' "$scratch/expressions" | grep -oE 'longrun_[a-z_]+' | sort -u)
 }
 
 if (($#)); then
@@ -82,4 +98,9 @@ plant grafana/longrun.json 's/sum by (reason) (/sum by (reason) ((/'
 plant prometheus/longrun.rules.yml 's/expr: longrun_healthy == 0/expr: longrun_wellness == 0/'
 plant prometheus/longrun.rules.yml 's/expr: up{job="longrun"} == 0/expr: absent(up{job="longrun"})/'
 plant prometheus/longrun.test.yml '/name: a trouble raises/,/^$/d'
-echo "check-prometheus: rules, their tests and the dashboard are sound; 6 planted mistakes were found"
+plant grafana/longrun-fleet.json 's/site:longrun_requests_saved:increase1d/site:longrun_requests_saved:increase2d/'
+plant grafana/longrun-fleet.json 's/longrun_uptime_seconds/longrun_uptime_hours/'
+plant prometheus/longrun-fleet.rules.yml 's/longrun_pass_fragments_total/longrun_pass_pieces_total/'
+plant prometheus/longrun-fleet.rules.yml 's/ or 0 \* up{job="longrun"}//'
+plant prometheus/longrun-fleet-days.test.yml '/expr: site:longrun_fragments_slipped/,/value: 72/d'
+echo "check-prometheus: rules, their tests and the dashboards are sound; 11 planted mistakes were found"

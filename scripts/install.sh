@@ -22,7 +22,9 @@ chmod 644 "$share"/man/man1/longrun*.1 "$share/bash-completion/completions/longr
 
 install -D -m 755 "$binaries/longrun-web" "$root$3/bin/longrun-web"
 install -D -m 644 packaging/longrun-web.8 "$share/man/man8/longrun-web.8"
-for unit in longrun.service longrun-web.service longrun-web.socket longrun-web-metrics.socket; do
+install -D -m 755 "$binaries/longrun-fleet" "$root$3/bin/longrun-fleet"
+install -D -m 644 packaging/longrun-fleet.8 "$share/man/man8/longrun-fleet.8"
+for unit in longrun.service longrun-fleet.service longrun-web.service longrun-web.socket longrun-web-metrics.socket; do
     sed "s|/usr/local/bin|$3/bin|" "packaging/$unit" | install -D -m 644 /dev/stdin "$root$4/$unit"
 done
 # The same files that are compiled into longrun-web, as a page of Cockpit.
@@ -30,6 +32,10 @@ install -D -m 644 -t "$share/cockpit/longrun" packaging/cockpit/manifest.json we
 install -D -m 644 packaging/longrun.toml "$share/doc/longrun/longrun.toml"
 # An administrator's file is never overwritten.
 [[ -e $root/etc/longrun/longrun.toml ]] || install -D -m 644 packaging/longrun.toml "$root/etc/longrun/longrun.toml"
-install -D -m 644 packaging/prometheus/longrun.rules.yml "$share/longrun/prometheus/longrun.rules.yml"
-install -D -m 644 packaging/grafana/longrun.json "$share/longrun/grafana/longrun.json"
+install -D -m 644 -t "$share/longrun/prometheus" packaging/prometheus/*.rules.yml
+install -D -m 644 -t "$share/longrun/grafana" packaging/grafana/*.json
+# The role finds the rules beside itself, here as in the source.
+find packaging/ansible -type f -printf '%P\n' | while read -r file; do
+    install -D -m 644 "packaging/ansible/$file" "$share/longrun/ansible/$file"
+done
 install -D -m 644 packaging/longrun.metainfo.xml "$share/metainfo/org.longrun.longrun.metainfo.xml"

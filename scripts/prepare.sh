@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure that the commands which the build, the demo and the tests call are there; installs what is missing with apt.
-# Usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages|boot|boot-machine
+# Usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|repo|packages|fleet|boot|boot-machine
 set -euo pipefail
 
 fail() {
@@ -21,8 +21,10 @@ case "${1:-}" in
             bpftrace:bpftrace addpart:util-linux fsfreeze:util-linux strace:strace
             mkntfs:ntfs-3g ntfsresize:ntfs-3g qemu-storage-daemon:qemu-system-common qemu-img:qemu-utils
             sfdisk:fdisk sgdisk:gdisk systemd-analyze:systemd python3:python3
-            chromium:chromium node:nodejs npm:npm
-            /usr/lib/cockpit/cockpit-ws:cockpit-ws cockpit-bridge:cockpit-bridge)
+            chromium:chromium node:nodejs npm:npm nats-server:nats-server
+            /usr/lib/cockpit/cockpit-ws:cockpit-ws cockpit-bridge:cockpit-bridge
+            dpkg-scanpackages:dpkg-dev apt-ftparchive:apt-utils gpg:gpg rpmbuild:rpm createrepo_c:createrepo-c dnf:dnf
+            ansible-playbook:ansible-core)
         ;;
     guests)
         needed+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod strip:binutils
@@ -46,6 +48,12 @@ case "${1:-}" in
         needed+=(dpkg-buildpackage:dpkg-dev dh_auto_build:debhelper lintian:lintian appstreamcli:appstream xz:xz-utils)
         ;;
     rpm) needed+=(rpmbuild:rpm rpmlint:rpmlint debugedit:debugedit eu-strip:elfutils appstreamcli:appstream) ;;
+    repo) needed+=(dpkg-scanpackages:dpkg-dev apt-ftparchive:apt-utils gpg:gpg rpmsign:rpm createrepo_c:createrepo-c) ;;
+    fleet)
+        needed+=(dpkg-buildpackage:dpkg-dev dh_auto_build:debhelper lintian:lintian debootstrap:debootstrap
+            systemd-nspawn:systemd-container mkfs.xfs:xfsprogs losetup:mount ip:iproute2 ssh:openssh-client
+            apt-ftparchive:apt-utils gpg:gpg rpmsign:rpm createrepo_c:createrepo-c ansible-playbook:ansible-core)
+        ;;
     packages)
         needed+=(dpkg-buildpackage:dpkg-dev dh_auto_build:debhelper lintian:lintian debootstrap:debootstrap
             systemd-nspawn:systemd-container mkfs.xfs:xfsprogs losetup:mount)
@@ -57,7 +65,7 @@ case "${1:-}" in
         needed+=(debootstrap:debootstrap qemu-system-x86_64:qemu-system-x86 strip:binutils mkfs.ext4:e2fsprogs mount:mount
             unshare:util-linux)
         ;;
-    *) fail "usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|packages|boot|boot-machine" ;;
+    *) fail "usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|repo|packages|fleet|boot|boot-machine" ;;
 esac
 
 # An ordinary user's PATH lacks the administrator's commands.

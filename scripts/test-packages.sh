@@ -6,6 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/version.lib.sh
+. scripts/container.lib.sh
 
 fail() {
     echo "test-packages: $*" >&2
@@ -21,18 +22,7 @@ for file in "$package" "$web"; do
     [[ -e $file ]] || fail "$file is missing: make deb makes it"
 done
 
-base=$HOME/.cache/longrun/container-$architecture
-if [[ ! -e $base/complete ]]; then
-    rm -rf "$base"
-    mkdir -p "$base"
-    echo "Making the root of the container, once (a minute or two)"
-    # passwd has groupdel; the rest is what the test itself needs.
-    debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,libelf1,zlib1g,e2fsprogs,passwd,python3 \
-        "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$base/root" >"$base/log" 2>&1 || fail "debootstrap failed; see $base/log"
-    rm -rf "$base"/root/var/cache/apt/archives/*.deb
-    touch "$base/complete"
-fi
-
+container=$(container_root)
 scratch=$(mktemp -d "$HOME/.cache/longrun/packages.XXXXXX")
 loop=
 clean() {
@@ -42,16 +32,13 @@ clean() {
 }
 trap clean EXIT
 
-cp -a "$base/root" "$scratch/root"
+cp -a "$container" "$scratch/root"
 root=$scratch/root
 mkdir -p "$root/test"
 cp "$package" "$root/test/first.deb"
 cp "$web" "$root/test/web.deb"
 
-# The next version: the same files with another number.
-dpkg-deb -R "$package" "$scratch/next"
-sed -i "s/^Version: .*/Version: $version+next/" "$scratch/next/DEBIAN/control"
-dpkg-deb --root-owner-group -Zgzip -z1 -b "$scratch/next" "$root/test/next.deb" >/dev/null
+next_version "$package" "$version+next" "$scratch/next" "$root/test/next.deb"
 
 truncate -s 1G "$scratch/volume"
 loop=$(losetup -f --show "$scratch/volume")
@@ -75,10 +62,8 @@ ln -sf /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.t
 
 # The service needs its capabilities, BPF, and the device of the volume. The container gets a copy of the device's node.
 status=0
-timeout --kill-after=10 480 systemd-nspawn -D "$root" --register=no --keep-unit --private-network --boot --quiet \
-    --capability=all --system-call-filter="bpf perf_event_open fanotify_init fanotify_mark open_by_handle_at name_to_handle_at quotactl quotactl_fd" \
-    --bind="$loop" --property=DeviceAllow="block-loop rw" --setenv=VOLUME="$loop" --console=pipe \
-    >"$scratch/console" 2>&1 </dev/null || status=$?
+timeout --kill-after=10 480 bash -c '. scripts/container.lib.sh; boot_container "$@"' test-packages "$root" --private-network \
+    --bind="$loop" --setenv=VOLUME="$loop" >"$scratch/console" 2>&1 </dev/null || status=$?
 cat "$root/test/log" 2>/dev/null || true
 xfs_repair -n "$loop" >"$scratch/repair" 2>&1 || { cat "$scratch/repair" >&2; fail "the volume is damaged"; }
 grep -qx passed "$root/test/result" 2>/dev/null || {

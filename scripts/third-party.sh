@@ -8,6 +8,7 @@ export LC_ALL=C
 
 packages=(-p longrun-cli)
 [[ -d crates/web ]] && packages+=(-p longrun-web)
+[[ -d crates/fleet ]] && packages+=(-p longrun-fleet)
 # Crates of this workspace are followed by a path in parentheses.
 mapfile -t crates < <(cargo tree --locked "${packages[@]}" --edges normal --prefix none --format '{p}|{l}' |
     sed 's/ (proc-macro)//; s/ (\*)$//' | grep -v ' (/' | sort -u)

@@ -240,25 +240,22 @@ fn loop_a_scan_by_the_service_gives_way_to_others_and_that_is_told() {
     let pace = |s: &Value| of(s, &mount).map(|v| v["governor"]["pace"].clone());
     service.wait(|s| pace(s).is_some_and(|pace| pace == "invisible"));
     let busy = Busy::on(volume.device());
-    let (id, first) = scanned_on_request(&mut service, &mount);
-    // The first question can fall between two requests; the next scan's cannot, since it sees all since then.
-    assert_eq!(service.ask("POST", &format!("/v1/volumes/{id}/analyze")).0, 202);
-    service.wait(|s| of(s, &mount).is_some_and(|v| v["scan"]["at"] != first["scan"]["at"]));
-    let (_, status) = service.ask("GET", "/v1/status");
-    let governor = &of(&status, &mount).unwrap()["governor"];
-    assert!(governor["pauses"].as_u64() > Some(0) && governor["foreign_bytes"].as_u64() > Some(0), "{governor:#}");
-    // While it gives way, which is over at the latest when the scan is.
+    let (id, _) = scanned_on_request(&mut service, &mount);
+    // Which is over at the latest when the scan is. A single scan of so small a volume can fall into a moment in which the other
+    // program does not run: on a machine whose processors are taken away these are long.
     let waiting = (&"other I/O is using the device".into(), &"foreign".into());
+    let mut last = Value::Null;
     let told = (0..400).any(|_| {
         service.ask("POST", &format!("/v1/volumes/{id}/analyze"));
         std::thread::sleep(Duration::from_millis(50));
         let (_, status) = service.ask("GET", "/v1/status");
         let (_, metrics) = service.ask("GET", "/metrics");
-        let governor = &of(&status, &mount).unwrap()["governor"];
-        (&governor["pausing"], &governor["waits_for"]) == waiting
+        last = of(&status, &mount).unwrap()["governor"].clone();
+        (&last["pausing"], &last["waits_for"]) == waiting
             && metrics.as_str().is_some_and(|metrics| metrics.contains("reason=\"foreign\"} 1"))
     });
-    assert!(told, "{governor:#}");
+    assert!(told, "{last:#}");
+    assert!(last["pauses"].as_u64() > Some(0) && last["foreign_bytes"].as_u64() > Some(0), "{last:#}");
     drop(busy);
     service.stop("TERM");
 }

@@ -182,11 +182,12 @@ impl HeatTable {
         if count.checked_mul(RECORD) != Some(from.len()) {
             return Err(damaged("its length contradicts the number of files"));
         }
-        let mut files = BTreeMap::new();
+        let mut records = Vec::with_capacity(count);
         while !from.is_empty() {
-            let (file, heat) = record(&mut from).ok_or_else(short)?;
-            files.insert(file, heat);
+            records.push(record(&mut from).ok_or_else(short)?);
         }
+        // One by one they would fill the nodes of the map by halves.
+        let files = BTreeMap::from_iter(records);
         let figures = files.values().flat_map(|heat: &Heat| [heat.reads, heat.bytes, heat.changes].map(f64::from));
         if files.len() != count || !figures.chain([totals.reads, totals.bytes]).all(|n| n.is_finite() && n >= 0.0) {
             return Err(damaged("its figures are none"));

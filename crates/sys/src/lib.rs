@@ -94,7 +94,7 @@ pub use private_mount::{
 };
 pub use process::{
     end_after, end_with_us, ignore_terminal_stops, is_root, monotonic_nanoseconds, processor_time,
-    raise_open_file_limit, run_before_others, set_nice, since_boot, yield_io_to_others,
+    raise_open_file_limit, run_before_others, set_nice, share_memory_pools, since_boot, yield_io_to_others,
 };
 pub use quota::{Charged, SpaceLimits, forgo_resource_privilege, set_space_limit, space_limits};
 pub use rustix::fs::{FlockOperation, OFlags};

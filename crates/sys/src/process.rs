@@ -48,6 +48,17 @@ pub fn end_with_us(command: &mut Command) {
     }
 }
 
+/// Has all threads of this process share two pools of memory, where the C library gives each its own otherwise (eight for each
+/// processor). Each keeps the most that its threads ever needed: where work goes from thread to thread, the process grows until
+/// every pool has met the largest piece of it. To be called before there are other threads.
+pub fn share_memory_pools() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: two plain integers; what the call does not know or cannot do it leaves as it is.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
+}
+
 /// Lets the calling thread run before all ordinary ones. For a thread that sleeps nearly always. Needs CAP_SYS_NICE.
 ///
 /// # Errors

@@ -111,6 +111,7 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     if let Err(Errno::NOSYS | Errno::PERM) = longrun_sys::open_trusted_directory(Path::new("/")) {
         return Err(DaemonError::NoOpenat2);
     }
+    longrun_sys::share_memory_pools();
     let log = logging::start(config.service.log_level);
     let state = config.service.state_directory.clone();
     let _lock = exclusive::lock(&state)?;

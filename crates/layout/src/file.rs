@@ -65,6 +65,8 @@ pub enum Pin {
     Directory,
     /// It has an attribute of a kind that is not known, so that moving it could contradict something.
     UnknownAttribute,
+    /// It could not be moved when that was tried.
+    Refused,
 }
 
 impl Pin {
@@ -90,6 +92,7 @@ impl Pin {
             Self::Unwanted => "marked as not to be defragmented",
             Self::Directory => "a directory, which stays where it is while the volume is mounted",
             Self::UnknownAttribute => "has an attribute of an unknown kind",
+            Self::Refused => "could not be moved when that was tried",
         }
     }
 }

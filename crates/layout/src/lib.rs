@@ -25,4 +25,4 @@ pub use fragmentation::{Fragmentation, FragmentedFile, FreeSpace, count_fragment
 pub use order::in_order;
 pub use run::{LogicalRange, PackedRun, Run};
 pub use units::{BlockSize, Blocks, Bytes, InodeNumber, LogicalBlock, PhysicalBlock};
-pub use volume::{Region, VolumeLayout};
+pub use volume::{Region, VolumeLayout, WithheldFiles};

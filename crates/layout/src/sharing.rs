@@ -98,6 +98,12 @@ mod tests {
         let figures = layout.fragmentation();
         assert_eq!((figures.excess_fragments, figures.pinned_excess_fragments), (3, 0));
         assert!(!layout.obstacles().iter().any(|o| o.intersection(&Extent::new(100, 5)).is_some()));
+        let (mut withheld, group) = (layout.clone(), [0, 2, 3].map(FileIndex));
+        let were = withheld.withhold_files(&group);
+        assert!(withheld.files().filter(|f| f.is_movable()).map(|f| f.index.0).eq([1]));
+        assert!(withheld.obstacles().iter().any(|o| o.contains(&Extent::new(100, 5))));
+        withheld.readmit_files(were);
+        assert_eq!(withheld, layout);
     }
 
     #[test]

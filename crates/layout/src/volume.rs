@@ -41,6 +41,10 @@ pub struct VolumeLayout {
     pub(crate) table: Option<FileIndex>,
 }
 
+/// What was before [`VolumeLayout::withhold_files`].
+#[derive(Debug)]
+pub struct WithheldFiles(Vec<Extent>, Sharing);
+
 impl VolumeLayout {
     /// The file-system block size.
     #[must_use]
@@ -142,6 +146,19 @@ impl VolumeLayout {
             self.sharing.dissolve(*index);
         }
         self.obstacles = obstacles.iter().collect();
+    }
+
+    /// Makes files immovable until [`Self::readmit_files`].
+    pub fn withhold_files(&mut self, files: &[FileIndex]) -> WithheldFiles {
+        let were = WithheldFiles(self.obstacles.clone(), self.sharing.clone());
+        self.pin(files, Pin::Refused);
+        were
+    }
+
+    /// Reverses [`Self::withhold_files`], the last thing that was done to the layout.
+    pub fn readmit_files(&mut self, were: WithheldFiles) {
+        (self.obstacles, self.sharing) = (were.0, were.1);
+        self.files.iter_mut().for_each(|record| record.pin = record.pin.filter(|pin| *pin != Pin::Refused));
     }
 
     /// The files whose maps are inconsistent, in themselves, with each other, or with the free space.

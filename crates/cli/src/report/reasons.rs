@@ -26,6 +26,7 @@ pub const fn word(reason: SkipReason) -> &'static str {
             Pin::Unwanted => "unwanted",
             Pin::Directory => "directory",
             Pin::UnknownAttribute => "unknown-attribute",
+            Pin::Refused => "refused",
         },
         SkipReason::Vanished => "vanished",
         SkipReason::Changed => "changed",

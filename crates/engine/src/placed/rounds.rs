@@ -9,7 +9,7 @@ use crate::pacer::{Halt, Pacer};
 use crate::report::{PassError, Report, Stop, Tally};
 use crate::settings::Settings;
 use crate::{PassEnd, Placed, Round, RoundEnd, Scoped, VolumeError};
-use longrun_layout::{Blocks, Bytes, ExtentSet, FileView, Fragmentation, VolumeLayout};
+use longrun_layout::{Blocks, Bytes, ExtentSet, FileIndex, FileView, Fragmentation, VolumeLayout, WithheldFiles};
 use longrun_planner::{Goal, Mode, Policy};
 use std::collections::BTreeSet;
 
@@ -95,6 +95,7 @@ impl Pass<'_> {
                 written: self.pacer.written,
                 out_of_reach: self.out_of_reach.total(),
             };
+            let in_the_way = self.withhold_hopeless(layout.planned_mut());
             let mut withheld = self.volume.unavailable()?;
             withheld.extend(self.out_of_reach.iter());
             let mut withheld = layout.planned_mut().withhold(&withheld);
@@ -128,6 +129,7 @@ impl Pass<'_> {
             };
             goal = goal.or_else(|| Some(Goal::efficient(layout.planned(), self.saves)));
             layout.planned_mut().readmit(&withheld);
+            in_the_way.into_iter().for_each(|files| layout.planned_mut().readmit_files(files));
             // A scan takes what we hold for obstacles.
             self.give_back()?;
             if is_idle {
@@ -192,6 +194,15 @@ impl Pass<'_> {
             by_round,
         };
         Ok((report, layout.into_whole()))
+    }
+
+    /// Files that cannot be moved keep their places, and so does who moves with them: a plan that counts on these ends with those who
+    /// wait for them.
+    fn withhold_hopeless(&self, layout: &mut VolumeLayout) -> Option<WithheldFiles> {
+        let hopeless = layout.files().filter(|file| self.hopeless.contains(&file.id()));
+        let hopeless = hopeless.flat_map(|file| [&[file.index], layout.followers(file.index)].concat());
+        let hopeless: Vec<FileIndex> = hopeless.collect();
+        (!hopeless.is_empty()).then(|| layout.withhold_files(&hopeless))
     }
 
     /// The record of a round that left the volume like this.

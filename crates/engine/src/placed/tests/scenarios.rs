@@ -2,16 +2,16 @@
 
 use super::meddler::{Meddled, Moment};
 use super::support::{FixedPlan, Impatient, fragments};
-use crate::placed::optimize_with;
+use crate::placed::{PlanSource, optimize_with};
 use crate::settings::Rule;
 use crate::sim::{Faults, SimVolume};
 use crate::{Observer, Permission, Report, ScanProgress, Settings, Skipped, Stop, Turn};
 use crate::{Placed, Progress, SkipReason};
 use longrun_layout::{
     BlockSize, Blocks, Bytes, Extent, FileId, FileIndex, FileMove, InodeNumber, LayoutBuilder, LogicalBlock,
-    NO_DIRECTORY, PhysicalBlock, Run,
+    NO_DIRECTORY, PhysicalBlock, Run, VolumeLayout,
 };
-use longrun_planner::{Batch, PlannedMove, Step, Why};
+use longrun_planner::{Batch, PlannedMove, Policy, Step, Why};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
@@ -258,6 +258,33 @@ fn a_file_that_cannot_be_moved_to_its_end_is_brought_back() {
     };
     assert_eq!(broken_off(None), [Run::new(0, 10, 12)]);
     assert_eq!(broken_off(Some(Rule::Settle)), [Run::new(0, 100, 4), Run::new(4, 14, 8)]);
+}
+
+/// A plan for the first round only, which notes what may be moved in each.
+struct Noting {
+    first: FixedPlan,
+    movable: RefCell<Vec<Vec<bool>>>,
+}
+
+impl PlanSource for Noting {
+    fn plan<'l>(&self, layout: &'l VolumeLayout, policy: Policy) -> Box<dyn Iterator<Item = Batch> + Send + 'l> {
+        let mut movable = self.movable.borrow_mut();
+        movable.push(layout.files().map(|file| file.is_movable()).collect());
+        if movable.len() > 1 { Box::new(std::iter::empty()) } else { self.first.plan(layout, policy) }
+    }
+}
+
+#[test]
+fn no_later_round_counts_on_the_place_of_a_file_that_cannot_be_moved() {
+    let torn: [&[Run]; 2] = [&[Run::new(0, 10, 4), Run::new(4, 40, 4)], &[Run::new(0, 60, 4), Run::new(4, 80, 4)]];
+    let mut meddled = Meddled::new(volume(&torn), |moment, _| {
+        (moment == Moment::BeforeExchange(1)).then_some(SkipReason::NotExchangeable)
+    });
+    let first = plan(&[(0, 0, 10, 100, 4), (0, 4, 40, 104, 4), (1, 0, 60, 120, 4), (1, 4, 80, 124, 4)]);
+    let noting = Noting { first, movable: RefCell::default() };
+    let report = optimize_with(&mut meddled, &Settings { rounds: 3, ..settings() }, &mut Impatient::default(), &noting);
+    assert_eq!(report.unwrap().skipped, [skipped(SkipReason::NotExchangeable, 1)]);
+    assert!(noting.movable.borrow().iter().eq([&[true, true], &[false, true]]), "{:?}", noting.movable);
 }
 
 /// A whole file is split for a while, after another one was to be joined but had been rewritten.

@@ -4,11 +4,10 @@
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{
-    ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
-};
+use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HOST, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use longrun_api::ROLE_HEADER;
 use longrun_api::model::Problem;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,8 +23,6 @@ const LARGEST_ANSWER: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// So many requests are under way at a time: the service gives one user 16 connections.
 const AT_A_TIME: usize = 12;
-
-const ROLE: HeaderName = HeaderName::from_static("longrun-role");
 
 /// The answer to a browser.
 pub type Answer = Response<Full<Bytes>>;
@@ -85,7 +82,7 @@ impl Daemon {
             }
         }
         if self.read_only {
-            passed = passed.header(ROLE, HeaderValue::from_static("viewer"));
+            passed = passed.header(ROLE_HEADER, HeaderValue::from_static("viewer"));
         }
         let _place = self.room.acquire().await;
         let answer = match passed.body(Full::new(body.to_bytes())) {

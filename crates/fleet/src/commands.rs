@@ -247,7 +247,7 @@ async fn policy(command: PolicyCommand, config_path: &Path) -> Result<(), Admini
         PolicyCommand::Show { json } => {
             let broker = connected(config_path).await?;
             let shown = PolicyShown::read(&broker).await?;
-            Ok(crate::print(json, &shown, &(rollout_text(&shown.rollout) + &shown.document.says))?)
+            Ok(crate::print(json, &shown, &format!("{}{}", shown.says, shown.document.says))?)
         }
         PolicyCommand::Rollback { reason } => {
             let broker = connected(config_path).await?;

@@ -1,4 +1,4 @@
-//! Passes requests on to the socket of the service, as its peer.
+//! Passes requests on to the socket of the service, or of a fleet's console, as its peer.
 //!
 //! Owns which parts of a request and of its answer are passed, and the limits on both.
 
@@ -15,21 +15,37 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// The longest body of a request, in bytes.
-const LARGEST_REQUEST: usize = 64 << 10;
-/// The longest answer of the service, in bytes.
+/// The longest answer, in bytes.
 const LARGEST_ANSWER: usize = 16 << 20;
 /// The longest time for a request and its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So many requests are under way at a time: the service gives one user 16 connections.
+/// So many requests are under way at a time: whoever answers gives one user 16 connections.
 const AT_A_TIME: usize = 12;
 
 /// The answer to a browser.
 pub type Answer = Response<Full<Bytes>>;
 
-/// The way to the service.
+/// Whoever answers, as users know it.
+#[derive(Debug)]
+pub struct Answerer {
+    /// What it is called.
+    name: &'static str,
+    /// How it is started.
+    start: &'static str,
+    /// The longest body of a request that it takes, in bytes.
+    largest: usize,
+}
+
+/// The service.
+pub const SERVICE: Answerer = Answerer { name: "the service", start: "systemctl start longrun", largest: 64 << 10 };
+/// The console of a fleet, which takes documents of 64 KiB.
+pub const FLEET: Answerer =
+    Answerer { name: "the fleet's console", start: "systemctl start longrun-fleet-console", largest: 256 << 10 };
+
+/// The way to a socket.
 #[derive(Debug)]
 pub struct Daemon {
+    answerer: Answerer,
     socket: PathBuf,
     read_only: bool,
     room: Semaphore,
@@ -39,21 +55,27 @@ pub struct Daemon {
 #[derive(Debug, thiserror::Error)]
 enum PassError {
     /// connecting failed
-    #[error("the service cannot be reached: {0}")]
+    #[error("{0}")]
     NotRunning(std::io::Error),
     /// the exchange failed
-    #[error("the service gave no valid answer: {0}")]
+    #[error("{0}")]
     Garbled(String),
 }
 
 impl Daemon {
-    /// At `socket`; `read_only` passes on nothing that changes something, and gives up the permission for it.
+    /// To `answerer` at `socket`; `read_only` passes on nothing that changes something, and gives up the permission for it.
     #[must_use]
-    pub fn new(socket: PathBuf, read_only: bool) -> Self {
-        Self { socket, read_only, room: Semaphore::new(AT_A_TIME) }
+    pub fn new(answerer: Answerer, socket: PathBuf, read_only: bool) -> Self {
+        Self { answerer, socket, read_only, room: Semaphore::new(AT_A_TIME) }
     }
 
-    /// The answer of the service to `request`, or what is wrong.
+    /// Whether there is a socket: it may be that nobody answers at it.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.socket.exists()
+    }
+
+    /// The answer to `request`, or what is wrong.
     pub async fn pass(&self, request: Request<Incoming>) -> Answer {
         let reads = request.method() == Method::GET;
         if !reads && !matches!(*request.method(), Method::POST | Method::PUT | Method::DELETE) {
@@ -64,14 +86,17 @@ impl Daemon {
         }
         match timeout(PATIENCE, self.exchange(request)).await {
             Ok(answer) => answer,
-            Err(_) => problem(StatusCode::GATEWAY_TIMEOUT, "the service has not answered in 30 s", "try again later"),
+            Err(_) => {
+                let error = format!("{} has not answered in {} s", self.answerer.name, PATIENCE.as_secs());
+                problem(StatusCode::GATEWAY_TIMEOUT, &error, "try again later")
+            }
         }
     }
 
     async fn exchange(&self, request: Request<Incoming>) -> Answer {
         let (parts, body) = request.into_parts();
-        let Ok(body) = Limited::new(body, LARGEST_REQUEST).collect().await else {
-            let error = format!("the body is incomplete, or longer than {LARGEST_REQUEST} bytes");
+        let Ok(body) = Limited::new(body, self.answerer.largest).collect().await else {
+            let error = format!("the body is incomplete, or longer than {} bytes", self.answerer.largest);
             return problem(StatusCode::PAYLOAD_TOO_LARGE, &error, "send less");
         };
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
@@ -89,17 +114,19 @@ impl Daemon {
             Ok(passed) => self.ask(passed).await,
             Err(error) => Err(PassError::Garbled(error.to_string())),
         };
-        answer.unwrap_or_else(|error| match error {
-            PassError::NotRunning(ref source) if source.kind() == std::io::ErrorKind::PermissionDenied => problem(
-                StatusCode::BAD_GATEWAY,
-                &error.to_string(),
-                "check the permissions of the directory of the socket",
-            ),
-            PassError::NotRunning(_) => {
-                problem(StatusCode::BAD_GATEWAY, &error.to_string(), "start it with `systemctl start longrun`")
+        answer.unwrap_or_else(|error| self.no_answer(&error))
+    }
+
+    fn no_answer(&self, error: &PassError) -> Answer {
+        let Answerer { name, start, .. } = self.answerer;
+        let (what, hint) = match error {
+            PassError::NotRunning(source) if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                ("cannot be reached", "check the permissions of the directory of the socket".to_owned())
             }
-            PassError::Garbled(_) => problem(StatusCode::BAD_GATEWAY, &error.to_string(), "restart the service"),
-        })
+            PassError::NotRunning(_) => ("cannot be reached", format!("start it with `{start}`")),
+            PassError::Garbled(_) => ("gave no valid answer", "restart it".to_owned()),
+        };
+        problem(StatusCode::BAD_GATEWAY, &format!("{name} {what}: {error}"), &hint)
     }
 
     async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Answer, PassError> {

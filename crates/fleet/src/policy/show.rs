@@ -14,6 +14,8 @@ pub struct PolicyShown {
     /// How far it is.
     #[serde(flatten)]
     pub rollout: Rollout,
+    /// The same in plain English.
+    pub says: String,
     /// The document of its version.
     pub document: DocumentShown,
 }
@@ -26,7 +28,7 @@ impl PolicyShown {
     pub async fn read(broker: &Broker) -> Result<Self, PolicyError> {
         let rollout = apply::rollout(broker).await?.0.ok_or(PolicyError::NoPolicy)?;
         let document = DocumentShown::read(broker, rollout.version).await?;
-        Ok(Self { rollout, document })
+        Ok(Self { says: rollout_text(&rollout), rollout, document })
     }
 }
 

@@ -38,14 +38,14 @@ function row(one) {
   ];
 }
 
-/** What is drawn again only when it has changed: a focus or a selection in it stays. @template T @param {(of: T) => any[]} draw */
+/** What is drawn again only when it has changed, and each minute for the times in it: a focus or a selection in it stays. @template T @param {(of: T) => any[]} draw */
 function redrawn(draw) {
   const root = h("div");
   let drawn = "";
   return {
     root,
     update(/** @type {T} */ of) {
-      const now = JSON.stringify(of);
+      const now = JSON.stringify([of, Math.floor(Date.now() / 60000)]);
       if (now !== drawn) fill(root, ...draw(of));
       drawn = now;
     },
@@ -80,15 +80,14 @@ function hosts() {
   };
 }
 
-/** Groups, and who holds which slot until when. @param {[Fleet["groups"], Fleet["leases"]]} fleet */
+/** Groups, and who holds which slot until when. @param {[Fleet["groups"], (import("./types").FleetLease & {over: boolean})[]]} fleet */
 function storage([groups, leases]) {
   if (!groups.length) return [empty("No storage group has limits or leases.", "`longrun fleet groups set` gives limits; hosts take leases of groups that they find.")];
   const held = (/** @type {string} */ group) => leases.filter((one) => one.group === group && one.held);
-  /** @param {import("./types").FleetLease} one */
-  function lease({ slot, host, until }) {
-    const over = until !== null && Date.parse(until) < Date.now();
+  /** @param {typeof leases[0]} one */
+  function lease({ slot, host, until, over }) {
     return h("li", {}, h("strong", {}, host), ` (slot ${slot})`, until && h("br"),
-      until && h("small", { class: over ? "bad" : null }, over ? `was not renewed in time: ended ${ago(until)}` : `until ${new Date(until).toLocaleTimeString()}, and longer if it is renewed`));
+      until && h("small", { class: over ? "bad" : null }, `${over ? "was not renewed in time: ended" : "if it is not renewed, until"} ${new Date(until).toLocaleTimeString()}`));
   }
   const today = Math.floor(Date.now() / 86400e3);
   return [table("Storage groups", ["Group", "#Slots", "Leases", "#Moved today", "#Bytes a day", "#Latency limit"], groups.map((one) => [
@@ -101,7 +100,7 @@ function storage([groups, leases]) {
 function sums({ hosts: number, day, month, all, without_benefit: without, unknown }) {
   const line = (/** @type {string} */ what, /** @type {(sums: FleetTotals) => string} */ of) => [what, of(day), of(month), of(all)];
   return [h("p", {}, `${counted(number, "host")} told their figures.`),
-    table("Benefit", ["", "#Last day", "#Last 30 days", "#All time"], [
+    table("Benefit", ["What", "#Last day", "#Last 30 days", "#All time"], [
       line("Excess fragments prevented", (one) => count(one.prevented)), line("Excess fragments mended", (one) => count(one.mended)),
       line("Excess fragments removed by passes", (one) => count(one.by_passes)), line("Device requests saved at most, each time all these files are read", (one) => count(one.requests_saved)),
       line("Moved for it", (one) => bytes(one.moved_bytes)), line("Unused preallocation given back", (one) => bytes(one.given_back_bytes))]),
@@ -123,7 +122,9 @@ export const fleet = {
     root.append(standing, body);
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     let timer;
-    let [over, said] = [false, ""];
+    let said = "";
+    /** Which asking is the latest: an earlier one, or one of a page that is gone, has nothing to say. */
+    let turn = 0;
     /** Says how the broker stands; the same is not said twice. @param {string} text @param {string} look */
     function tell(text, look) {
       if (text !== said) fill(standing, h("p", { class: look }, text));
@@ -131,31 +132,34 @@ export const fleet = {
     }
     async function poll() {
       clearTimeout(timer);
+      turn += 1;
+      const mine = turn;
       try {
         const [of, leases, storageGroups, report, shown] = await Promise.all(["hosts", "leases", "groups", "report"].map((what) => get(`/fleet/v1/${what}`)).concat(orNone("/fleet/v1/policy")));
         const session = await get("/fleet/v1/session");
-        if (over) return;
+        if (mine !== turn) return;
         /** @type {Fleet} */
         const all = { session, hosts: of, leases, groups: storageGroups, report, policy: shown };
         list.update(all.hosts);
-        groups.update([all.groups, all.leases]);
+        groups.update([all.groups, all.leases.map((one) => ({ ...one, over: one.until !== null && Date.parse(one.until) < Date.now() }))]);
         benefits.update(all.report);
         rules.update(all);
         body.hidden = false;
         tell(`The broker at ${session.server} answers.`, "fine");
       } catch (problem) {
-        if (over) return;
-        await lost(problem instanceof Refusal ? problem : new Refusal(0, String(problem), "reload the page"));
+        const text = await lost(problem instanceof Refusal ? problem : new Refusal(0, String(problem), "reload the page"));
+        if (mine !== turn) return;
+        tell(text, "alert");
       }
-      if (!over) timer = setTimeout(poll, document.hidden ? HIDDEN_EVERY_MS : EVERY_MS);
+      timer = setTimeout(poll, document.hidden ? HIDDEN_EVERY_MS : EVERY_MS);
     }
-    /** @param {Refusal} refusal */
+    /** What is wrong, and since when. @param {Refusal} refusal */
     async function lost({ status, message, hint }) {
       const last = status === 503 ? (await get("/fleet/v1/session").catch(() => null))?.answered : null;
       const old = body.hidden ? "" : " What is shown below is from then.";
-      tell(last ? `${message}. It answered last on ${time(last)}.${old}` : `${message}${hint ? `; ${hint}` : ""}.${old}`, "alert");
+      return `${message}${last ? `. It answered last on ${time(last)}` : hint && `; ${hint}`}.${old}`;
     }
     poll();
-    return { end() { over = true; clearTimeout(timer); } };
+    return { end() { turn += 1; clearTimeout(timer); } };
   },
 };

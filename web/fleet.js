@@ -70,7 +70,7 @@ function hosts() {
     const first = found.sort((a, b) => bad(b) - bad(a) || a.host.localeCompare(b.host)).slice(0, SHOWN);
     const [needy, silent] = [all.filter(bad).length, all.filter((one) => one.silent).length];
     const rest = found.length > first.length ? ` ${count(found.length - first.length)} more are found and not shown.` : "";
-    say(told, `${counted(all.length, "host")}: ${needy ? `${count(needy)} need attention` : "none needs attention"}, ${silent ? `${count(silent)} silent` : "none is silent"}.${rest}`);
+    say(told, `${counted(all.length, "host")}: ${needy === 1 ? "1 needs attention" : needy ? `${count(needy)} need attention` : "none needs attention"}, ${silent ? `${count(silent)} silent` : "none is silent"}.${rest}`);
     list.update(first);
   }
   for (const element of [words, only]) element.addEventListener("input", draw);
@@ -107,9 +107,6 @@ function sums({ hosts: number, day, month, all, without_benefit: without, unknow
     without.length > 0 && h("p", {}, `No benefit in 30 days: ${without.join(", ")}.`), unknown.length > 0 && h("p", {}, `Nothing is known of: ${unknown.join(", ")}.`)];
 }
 
-/** What an answer is, where it may be missing. @param {string} path */
-const orNone = (path) => get(path).catch((problem) => { if (problem instanceof Refusal && problem.status === 404) return null; throw problem; });
-
 /** @type {import("./types").Page} */
 export const fleet = {
   name: "fleet",
@@ -135,7 +132,7 @@ export const fleet = {
       turn += 1;
       const mine = turn;
       try {
-        const [of, leases, storageGroups, report, shown] = await Promise.all(["hosts", "leases", "groups", "report"].map((what) => get(`/fleet/v1/${what}`)).concat(orNone("/fleet/v1/policy")));
+        const [of, leases, storageGroups, report, shown] = await Promise.all(["hosts", "leases", "groups", "report", "policy"].map((what) => get(`/fleet/v1/${what}`)));
         const session = await get("/fleet/v1/session");
         if (mine !== turn) return;
         /** @type {Fleet} */

@@ -246,7 +246,7 @@ async fn policy(command: PolicyCommand, config_path: &Path) -> Result<(), Admini
         }
         PolicyCommand::Show { json } => {
             let broker = connected(config_path).await?;
-            let shown = PolicyShown::read(&broker).await?;
+            let shown = PolicyShown::read(&broker).await?.ok_or(PolicyError::NoPolicy)?;
             Ok(crate::print(json, &shown, &format!("{}{}", shown.says, shown.document.says))?)
         }
         PolicyCommand::Rollback { reason } => {

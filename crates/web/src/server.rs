@@ -167,10 +167,16 @@ async fn console_answer(site: Arc<Site>, request: Request<Incoming>) -> Answer {
         return site.daemon.pass(request).await;
     }
     if path.starts_with("/fleet/") {
-        return match site.fleet.is_there() {
-            true => site.fleet.pass(request).await,
-            false => problem(StatusCode::NOT_FOUND, "no fleet is shown here", "see `longrun fleet console --help`"),
-        };
+        if site.fleet.is_there() {
+            return site.fleet.pass(request).await;
+        }
+        // Every page asks for it, whether there is a fleet or not: that there is none is no error.
+        if path == "/fleet/v1/session" {
+            let mut none = Response::new(Full::new(Bytes::new()));
+            *none.status_mut() = StatusCode::NO_CONTENT;
+            return none;
+        }
+        return problem(StatusCode::NOT_FOUND, "no fleet is shown here", "see `longrun fleet console --help`");
     }
     match files::find(path) {
         Some(page) if request.method() == Method::GET => show(StatusCode::OK, page),

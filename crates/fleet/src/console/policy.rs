@@ -70,7 +70,7 @@ pub(super) fn watching(desk: &Desk) -> Option<u64> {
     watching.as_ref().filter(|(_, task)| !task.is_finished()).map(|(version, _)| *version)
 }
 
-pub(super) async fn show(State(desk): State<Arc<Desk>>, sender: Sender) -> Answer<PolicyShown> {
+pub(super) async fn show(State(desk): State<Arc<Desk>>, sender: Sender) -> Answer<Option<PolicyShown>> {
     admit(&desk, &sender, Role::Viewer)?;
     in_time(&desk, PolicyShown::read(&desk.broker)).await.map(Json)
 }

@@ -21,14 +21,14 @@ pub struct PolicyShown {
 }
 
 impl PolicyShown {
-    /// What the broker has.
+    /// What the broker has; none: no policy is rolled out.
     ///
     /// # Errors
-    /// [`PolicyError`]; there is none.
-    pub async fn read(broker: &Broker) -> Result<Self, PolicyError> {
-        let rollout = apply::rollout(broker).await?.0.ok_or(PolicyError::NoPolicy)?;
+    /// [`PolicyError`].
+    pub async fn read(broker: &Broker) -> Result<Option<Self>, PolicyError> {
+        let Some(rollout) = apply::rollout(broker).await?.0 else { return Ok(None) };
         let document = DocumentShown::read(broker, rollout.version).await?;
-        Ok(Self { says: rollout_text(&rollout), rollout, document })
+        Ok(Some(Self { says: rollout_text(&rollout), rollout, document }))
     }
 }
 

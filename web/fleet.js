@@ -5,10 +5,12 @@ import { policy } from "./fleet_policy.js";
 import { get, Refusal } from "./transport.js";
 import { ago, bytes, count, counted, time } from "./units.js";
 
-/** @typedef {import("./types").Fleet} Fleet @typedef {import("./types").FleetHost} FleetHost @typedef {import("./types").FleetTotals} FleetTotals */
+/** @typedef {import("./types").FleetHost} FleetHost @typedef {import("./types").FleetTotals} FleetTotals */
 
 const EVERY_MS = 5000;
 const HIDDEN_EVERY_MS = 30000;
+/** Hosts tell their state once a minute, and there may be megabytes of it. */
+const HOSTS_EVERY_MS = 20000;
 /** More rows than this are not drawn: a filter finds the others. */
 const SHOWN = 200;
 
@@ -80,7 +82,7 @@ function hosts() {
   };
 }
 
-/** Groups, and who holds which slot until when. @param {[Fleet["groups"], (import("./types").FleetLease & {over: boolean})[]]} fleet */
+/** Groups, and who holds which slot until when. @param {[import("./types").FleetGroup[], (import("./types").FleetLease & {over: boolean})[]]} fleet */
 function storage([groups, leases]) {
   if (!groups.length) return [empty("No storage group has limits or leases.", "`longrun fleet groups set` gives limits; hosts take leases of groups that they find.")];
   const held = (/** @type {string} */ group) => leases.filter((one) => one.group === group && one.held);
@@ -122,6 +124,8 @@ export const fleet = {
     let said = "";
     /** Which asking is the latest: an earlier one, or one of a page that is gone, has nothing to say. */
     let turn = 0;
+    /** What hosts told, the sums of it, and when they were asked for. @type {[FleetHost[], import("./types").FleetReport, number] | null} */
+    let heard = null;
     /** Says how the broker stands; the same is not said twice. @param {string} text @param {string} look */
     function tell(text, look) {
       if (text !== said) fill(standing, h("p", { class: look }, text));
@@ -132,15 +136,17 @@ export const fleet = {
       turn += 1;
       const mine = turn;
       try {
-        const [of, leases, storageGroups, report, shown] = await Promise.all(["hosts", "leases", "groups", "report", "policy"].map((what) => get(`/fleet/v1/${what}`)));
+        const all = (/** @type {string[]} */ ...what) => Promise.all(what.map((one) => get(`/fleet/v1/${one}`)));
+        const [leases, storageGroups, shown] = await all("leases", "groups", "policy");
+        const began = Date.now();
+        const [of, report] = heard && began - heard[2] < HOSTS_EVERY_MS ? heard : await all("hosts", "report");
         const session = await get("/fleet/v1/session");
         if (mine !== turn) return;
-        /** @type {Fleet} */
-        const all = { session, hosts: of, leases, groups: storageGroups, report, policy: shown };
-        list.update(all.hosts);
-        groups.update([all.groups, all.leases.map((one) => ({ ...one, over: one.until !== null && Date.parse(one.until) < Date.now() }))]);
-        benefits.update(all.report);
-        rules.update(all);
+        if (of !== heard?.[0]) heard = [of, report, began];
+        list.update(of);
+        groups.update([storageGroups, leases.map((/** @type {import("./types").FleetLease} */ one) => ({ ...one, over: one.until !== null && Date.parse(one.until) < Date.now() }))]);
+        benefits.update(report);
+        rules.update({ session, policy: shown });
         body.hidden = false;
         tell(`The broker at ${session.server} answers.`, "fine");
       } catch (problem) {

@@ -3,7 +3,7 @@
 import { confirmed, empty, fill, h, say } from "./dom.js";
 import { post, Refusal } from "./transport.js";
 
-/** @typedef {import("./types").Fleet} Fleet @typedef {import("./types").FleetPolicy} FleetPolicy */
+/** @typedef {import("./types").FleetPolicy} FleetPolicy */
 
 const EMPTY = 'name = ""\n\n[defaults]\n';
 
@@ -112,7 +112,7 @@ export function policy(changed) {
   let drawn = "";
   return {
     root: h("div", {}, standing, told, acts, source, change),
-    /** @param {Fleet} fleet */
+    /** @param {{policy: FleetPolicy | null, session: import("./types").FleetSession}} now */
     update({ policy: shown, session: { role, watching } }) {
       const operator = role === "operator";
       edit.update(shown);

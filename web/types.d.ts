@@ -83,6 +83,3 @@ export interface FleetReport { hosts: number; day: FleetTotals; month: FleetTota
 export interface FleetPolicy {
   version: number; previous: number | null; stage: "canary" | "all" | "stopped"; says: string; document: { version: number; source: string; says: string };
 }
-export interface Fleet {
-  session: FleetSession; hosts: FleetHost[]; groups: FleetGroup[]; leases: FleetLease[]; report: FleetReport; policy: FleetPolicy | null;
-}

@@ -15,8 +15,6 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// The longest answer, in bytes.
-const LARGEST_ANSWER: usize = 16 << 20;
 /// The longest time for a request and its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// So many requests are under way at a time: whoever answers gives one user 16 connections.
@@ -34,13 +32,20 @@ pub struct Answerer {
     start: &'static str,
     /// The longest body of a request that it takes, in bytes.
     largest: usize,
+    /// The longest answer, in bytes.
+    largest_answer: usize,
 }
 
 /// The service.
-pub const SERVICE: Answerer = Answerer { name: "the service", start: "systemctl start longrun", largest: 64 << 10 };
-/// The console of a fleet, which takes documents of 64 KiB.
-pub const FLEET: Answerer =
-    Answerer { name: "the fleet's console", start: "systemctl start longrun-fleet-console", largest: 256 << 10 };
+pub const SERVICE: Answerer =
+    Answerer { name: "the service", start: "systemctl start longrun", largest: 64 << 10, largest_answer: 16 << 20 };
+/// The console of a fleet, which takes documents of 64 KiB, and tells up to 16 KiB of each of thousands of hosts.
+pub const FLEET: Answerer = Answerer {
+    name: "the fleet's console",
+    start: "systemctl start longrun-fleet-console",
+    largest: 256 << 10,
+    largest_answer: 128 << 20,
+};
 
 /// The way to a socket.
 #[derive(Debug)]
@@ -137,7 +142,7 @@ impl Daemon {
         // It ends with `sender`.
         tokio::spawn(connection);
         let (parts, body) = sender.send_request(request).await.map_err(|e| garbled(&e))?.into_parts();
-        let body = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|e| garbled(&e))?;
+        let body = Limited::new(body, self.answerer.largest_answer).collect().await.map_err(|e| garbled(&e))?;
         let mut answer = Response::new(Full::new(body.to_bytes()));
         *answer.status_mut() = parts.status;
         for name in [CONTENT_TYPE, CONTENT_ENCODING, ETAG] {

@@ -63,8 +63,9 @@ web-check: ## The console: types, sizes, checksums, and all its pages in Chromiu
 	scripts/check-web.sh
 	npm ci --prefix web/tests --ignore-scripts --no-audit --no-fund
 	web/tests/node_modules/.bin/tsc -p web/tests/tsconfig.json
-	cargo build --locked -p longrun-cli -p longrun-web
-	$(as_root) env LONGRUN=$(abspath $(target_dir)/debug/longrun) LONGRUN_WEB=$(abspath $(target_dir)/debug/longrun-web) node --test web/tests/*.test.mjs
+	cargo build --locked -p longrun-cli -p longrun-web -p longrun-fleet
+	$(as_root) env LONGRUN=$(abspath $(target_dir)/debug/longrun) LONGRUN_WEB=$(abspath $(target_dir)/debug/longrun-web) \
+		LONGRUN_FLEET=$(abspath $(target_dir)/debug/longrun-fleet) node --test web/tests/*.test.mjs
 
 test-media: ## The tests of engines, mending and prevention once more, volumes on disks that do not rotate
 	@scripts/prepare.sh test
@@ -220,10 +221,10 @@ install: build ## Binary, manual pages, completions under PREFIX (/usr/local), a
 	$(as_root) scripts/install.sh $(dir $(longrun)) "$(DESTDIR)" $(PREFIX) $(UNIT_DIR)
 
 uninstall: ## Stop the service and remove what install put there; the configuration, the history and the journal stay
-	$(if $(DESTDIR),,-$(as_root) systemctl disable --now longrun longrun-fleet longrun-web.socket longrun-web-metrics.socket)
+	$(if $(DESTDIR),,-$(as_root) systemctl disable --now longrun longrun-fleet longrun-fleet-console longrun-web.socket longrun-web-metrics.socket)
 	$(as_root) rm -f $(DESTDIR)$(PREFIX)/bin/longrun $(DESTDIR)$(PREFIX)/share/man/man1/longrun.1 $(DESTDIR)$(PREFIX)/share/man/man1/longrun-*.1
 	$(as_root) rm -f $(DESTDIR)$(PREFIX)/bin/longrun-web $(DESTDIR)$(PREFIX)/share/man/man8/longrun-web.8
-	$(as_root) rm -f $(DESTDIR)$(PREFIX)/bin/longrun-fleet $(DESTDIR)$(PREFIX)/share/man/man8/longrun-fleet.8 $(DESTDIR)$(UNIT_DIR)/longrun-fleet.service
+	$(as_root) rm -f $(DESTDIR)$(PREFIX)/bin/longrun-fleet $(DESTDIR)$(PREFIX)/share/man/man8/longrun-fleet.8 $(addprefix $(DESTDIR)$(UNIT_DIR)/,longrun-fleet.service longrun-fleet-console.service)
 	$(as_root) rm -f $(addprefix $(DESTDIR)$(UNIT_DIR)/,longrun.service longrun-web.service longrun-web.socket longrun-web-metrics.socket)
 	$(as_root) rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions/longrun \
 		fish/vendor_completions.d/longrun.fish zsh/site-functions/_longrun metainfo/org.longrun.longrun.metainfo.xml)

@@ -33,6 +33,8 @@ else
     check packaging/longrun.service 44
     check packaging/longrun-web.service 5
     check packaging/longrun-fleet.service 12
+    # It sees the users of the machine, since it decides by who asks.
+    check packaging/longrun-fleet-console.service 14
     check packaging/boot/longrun-boot-preload.service 45
     check packaging/boot/longrun-boot-record.service 47
     check packaging/boot/longrun-preload@.service 47

@@ -24,7 +24,7 @@ install -D -m 755 "$binaries/longrun-web" "$root$3/bin/longrun-web"
 install -D -m 644 packaging/longrun-web.8 "$share/man/man8/longrun-web.8"
 install -D -m 755 "$binaries/longrun-fleet" "$root$3/bin/longrun-fleet"
 install -D -m 644 packaging/longrun-fleet.8 "$share/man/man8/longrun-fleet.8"
-for unit in longrun.service longrun-fleet.service longrun-web.service longrun-web.socket longrun-web-metrics.socket; do
+for unit in longrun.service longrun-fleet.service longrun-fleet-console.service longrun-web.service longrun-web.socket longrun-web-metrics.socket; do
     sed "s|/usr/local/bin|$3/bin|" "packaging/$unit" | install -D -m 644 /dev/stdin "$root$4/$unit"
 done
 # The same files that are compiled into longrun-web, as a page of Cockpit.

@@ -5,6 +5,7 @@
 import { activity } from "./activity.js";
 import { control } from "./control.js";
 import { fill, h, say } from "./dom.js";
+import { fleet } from "./fleet.js";
 import { history } from "./history.js";
 import { map } from "./map.js";
 import { overview } from "./overview.js";
@@ -17,7 +18,7 @@ const EVERY_MS = 1000;
 const KEPT = 600;
 
 /** @type {import("./types").Page[]} */
-const PAGES = [overview, map, activity, history, control, schedule, settings];
+const pages = [overview, map, activity, history, control, schedule, settings];
 
 /** @type {import("./types").State} */
 const state = { status: null, role: "stranger", past: [] };
@@ -26,12 +27,15 @@ const [nav, banner, main, who] = ["nav", "banner", "main", "who"].map((id) => /*
 
 /** @type {import("./types").Shown | null} */
 let shown = null;
+/** The page needs the service, and what is wrong with that is told. */
+let needed = true;
 
 function show() {
-  const page = PAGES.find((one) => location.hash === `#${one.name}`) ?? overview;
+  const page = pages.find((one) => location.hash === `#${one.name}`) ?? overview;
   shown?.end?.();
+  needed = !page.alone;
   document.title = `${page.title} – Longrun`;
-  fill(nav, ...PAGES.map((one) => h("a", { href: `#${one.name}`, "aria-current": one === page ? "page" : null }, one.title)));
+  fill(nav, ...pages.map((one) => h("a", { href: `#${one.name}`, "aria-current": one === page ? "page" : null }, one.title)));
   const body = h("div");
   const heading = h("h1", { tabindex: "-1" }, page.title);
   fill(main, heading, body);
@@ -41,7 +45,7 @@ function show() {
 
 /** @param {unknown} problem */
 function told(problem) {
-  if (!problem) return fill(banner);
+  if (!problem || !needed) return fill(banner);
   const refusal = problem instanceof Refusal ? problem : new Refusal(0, String(problem), "reload the page");
   const text = `${refusal.message}${refusal.hint ? `: ${refusal.hint}` : ""}`;
   if (banner.textContent !== text) fill(banner, h("p", { class: "alert" }, text));
@@ -75,6 +79,8 @@ async function start() {
     show();
     main.querySelector("h1")?.focus();
   });
+  // Only where a fleet is shown: elsewhere it is not even named.
+  if (await get("/fleet/v1/session").catch(() => null)) pages.push(fleet);
   show();
   await poll();
 }

@@ -1,6 +1,7 @@
-//! The way to the service: through longrun-web, or through Cockpit. Owns what differs between the two, and nothing else.
+//! The way to the service and to a fleet's console: through longrun-web, or through Cockpit. Owns what differs between the two, and nothing else.
 
-const SOCKET = "/run/longrun/longrun.sock";
+/** Who answers what is below a path: the socket, and how it is started. @type {[string, string, string][]} */
+const SOCKETS = [["/fleet/", "/run/longrun-fleet/console.sock", "systemctl start longrun-fleet-console"], ["/", "/run/longrun/longrun.sock", "systemctl start longrun"]];
 const PATIENCE_MS = 35000;
 
 /** An answer that says no, or none at all. */
@@ -53,7 +54,8 @@ function byCockpit(method, path, body, sent) {
     /** @type {Record<string, string>} */
     let headers = {};
     const encoder = new TextEncoder();
-    const http = cockpit().http({ unix: SOCKET, superuser: "try", binary: true });
+    const [, socket, start] = SOCKETS.find(([below]) => path.startsWith(below)) ?? SOCKETS[1];
+    const http = cockpit().http({ unix: socket, superuser: "try", binary: true });
     const done = (/** @type {unknown} */ data) => {
       const find = (/** @type {string} */ name) => Object.entries(headers).find(([key]) => key.toLowerCase() === name)?.[1] ?? null;
       resolve({ status, bytes: data instanceof Uint8Array ? data : encoder.encode(String(data ?? "")), header: find });
@@ -62,7 +64,7 @@ function byCockpit(method, path, body, sent) {
       .response((/** @type {number} */ code, /** @type {Record<string, string>} */ got) => { status = code; headers = got; })
       .then(done, (/** @type {any} */ problem, /** @type {unknown} */ data) => {
         if (status) done(data);
-        else reject(new Refusal(0, `the service does not answer: ${problem?.message ?? problem}`, "systemctl start longrun"));
+        else reject(new Refusal(0, `nobody answers at ${socket}: ${problem?.message ?? problem}`, start));
       });
   });
 }

@@ -28,7 +28,8 @@ export interface Status {
 export type Role = "stranger" | "guest" | "viewer" | "operator";
 export interface State { status: Status | null; role: Role; past: { at: number; status: Status }[] }
 export interface Shown { update?(state: State): void; end?(): void }
-export interface Page { name: string; title: string; show(root: HTMLElement, state: State): Shown }
+/** `alone`: the page shows nothing of the service, and is of use without it. */
+export interface Page { name: string; title: string; alone?: boolean; show(root: HTMLElement, state: State): Shown }
 
 export interface MapScan { number: number; at: string; age_seconds: number }
 export interface MapLevel { level: number; cells: number; cell_blocks: number; cell_bytes: number }
@@ -63,4 +64,22 @@ export interface Job {
   created: string; started: string | null; ended: string | null;
   progress: { phase: string; done_bytes: number; total_bytes: number; fraction: number; eta_seconds: number | null };
   moved_bytes: number; before: JobFigures | null; after: JobFigures | null; summary: string | null;
+}
+
+export interface FleetSession { role: Role; server: string | null; answered: string | null; watching: number | null }
+export interface FleetTotals { prevented: number; mended: number; by_passes: number; moved_bytes: number; requests_saved: number; given_back_bytes: number }
+export interface FleetHost {
+  host: string; enrolled: boolean | null; silent: boolean; policy_wanted: number | null;
+  state: {
+    version: string; at: number; labels: Record<string, string>; activity: string; troubles: string[]; alerts: string[]; mode: string; policy: number | null;
+    policy_trouble: string | null; volumes: { excess_fragments: number | null }[]; month: FleetTotals;
+  } | null;
+}
+export interface FleetGroup {
+  group: string; slots: number | null; bytes_per_day: number | null; latency_limit_us: number | null; holders: string[]; moved?: { day: number; bytes: number };
+}
+export interface FleetLease { group: string; slot: number; held: boolean; host: string; until: string | null }
+export interface FleetReport { hosts: number; day: FleetTotals; month: FleetTotals; all: FleetTotals; without_benefit: string[]; unknown: string[] }
+export interface FleetPolicy {
+  version: number; previous: number | null; stage: "canary" | "all" | "stopped"; says: string; document: { version: number; source: string; says: string };
 }

@@ -14,8 +14,8 @@ const run = (command, ...words) => execFileSync(command, words, { encoding: "utf
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Groups that every Debian has: who is in them is for the tests to say. */
-const OPERATORS = "operator";
-const VIEWERS = "games";
+export const OPERATORS = "operator";
+export const VIEWERS = "games";
 const NOBODY = 65534;
 const groupNumber = (name) => readFileSync("/etc/group", "utf8").split("\n").find((line) => line.startsWith(`${name}:`)).split(":")[2];
 export const GROUPS = { operator: groupNumber(OPERATORS), viewer: groupNumber(VIEWERS), stranger: String(NOBODY) };
@@ -90,10 +90,10 @@ export class Machine {
     return (await ask(this.socket, "GET", "/v1/status")).json;
   }
 
-  /** Sets a key of [defaults] in the configuration. */
-  async set(key, value) {
+  /** Sets a key in the configuration. */
+  async set(key, value, section = "defaults") {
     const state = (await ask(this.socket, "GET", "/v1/config", { headers: { host: "x" } })).headers.etag;
-    const body = JSON.stringify({ changes: [{ section: "defaults", key, value }] });
+    const body = JSON.stringify({ changes: [{ section, key, value }] });
     const changed = await ask(this.socket, "PUT", "/v1/config", { headers: { host: "x", "if-match": state }, body });
     assert.equal(changed.status, 200, changed.text);
   }

@@ -14,3 +14,6 @@ pub use client::{Client, ClientError};
 
 /// The default socket of the service.
 pub const DEFAULT_SOCKET: &str = "/run/longrun/longrun.sock";
+
+/// Who passes on the requests of others gives up permissions by this header: `longrun-role: viewer`.
+pub const ROLE_HEADER: &str = "longrun-role";

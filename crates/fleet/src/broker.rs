@@ -7,21 +7,25 @@ use crate::host_config::HostConfig;
 use crate::lease::{Connection, Found, Moment, Revision};
 use crate::names;
 use async_nats::connection::State;
-use async_nats::header::{HeaderMap, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_SEQUENCE};
+use async_nats::header::{HeaderMap, HeaderValue, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_SEQUENCE, NATS_TIME_STAMP};
 use async_nats::{Client, ConnectOptions, Message, Request};
+use futures_util::future::join_all;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The error code of JetStream: the last sequence of the subject is another.
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
 /// The error code of JetStream: there is a stream of this name with another configuration.
 const NAME_IN_USE: u64 = 10_058;
+/// So many keys are asked for at the same time: there may be thousands.
+pub const AT_A_TIME: usize = 64;
 /// The status of a direct read that found nothing.
 const NOT_FOUND: u16 = 404;
 
@@ -69,6 +73,17 @@ pub enum Put {
     Outdated,
 }
 
+/// A key of a bucket, what it holds, and when that was written, by the clock of the broker.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The key.
+    pub key: String,
+    /// Its value and revision.
+    pub found: Found,
+    /// When it was written, where the broker says that.
+    pub written: Option<Timestamp>,
+}
+
 /// What the broker answers to a writing.
 #[derive(Deserialize)]
 struct Acknowledged {
@@ -114,7 +129,7 @@ struct Contact {
 pub struct Broker {
     client: Client,
     patience: Duration,
-    contact: RefCell<Contact>,
+    contact: Mutex<Contact>,
 }
 
 impl Broker {
@@ -151,7 +166,7 @@ impl Broker {
         }
         let servers: Vec<_> = config.servers().map(str::to_owned).collect();
         let client = options.connect(servers).await.map_err(|error| BrokerError::Connect(error.to_string()))?;
-        Ok(Self { client, patience, contact: RefCell::default() })
+        Ok(Self { client, patience, contact: Mutex::default() })
     }
 
     /// Waits until it is connected.
@@ -175,7 +190,7 @@ impl Broker {
         let info = self.client.try_server_info()?;
         let clustered = info.cluster.is_some();
         let name = (info.server_id, info.client_id);
-        let mut contact = self.contact.borrow_mut();
+        let mut contact = self.contact();
         let number = match &contact.known {
             Some((known, connection)) if *known == name => return Some(*connection),
             Some((_, connection)) => connection.number + 1,
@@ -186,9 +201,13 @@ impl Broker {
         Some(connection)
     }
 
+    fn contact(&self) -> MutexGuard<'_, Contact> {
+        self.contact.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// When the latest request was sent that was answered, while writings are answered too.
     pub fn answered(&self) -> Option<Moment> {
-        self.contact.borrow().answered
+        self.contact().answered
     }
 
     /// Reads a key.
@@ -196,17 +215,23 @@ impl Broker {
     /// # Errors
     /// [`BrokerError`].
     pub async fn get(&self, bucket: &str, key: &str) -> Result<Found, BrokerError> {
+        self.read(bucket, key).await.map(|kept| kept.found)
+    }
+
+    async fn read(&self, bucket: &str, key: &str) -> Result<Kept, BrokerError> {
         let subject = format!("$JS.API.DIRECT.GET.KV_{bucket}.$KV.{bucket}.{key}");
         let message = self.ask(subject, Request::new(), false).await?;
         match message.status.map(|status| status.as_u16()) {
             None => {}
-            Some(NOT_FOUND) => return Ok(Found::default()),
+            Some(NOT_FOUND) => return Ok(Kept { key: key.to_owned(), found: Found::default(), written: None }),
             Some(other) => return Err(BrokerError::Refused(format!("reading {bucket} {key}: status {other}"))),
         }
-        let sequence = message.headers.as_ref().and_then(|headers| headers.get(NATS_SEQUENCE));
-        let revision = sequence.and_then(|sequence| sequence.as_str().parse().ok());
+        let header = |name| message.headers.as_ref().and_then(|headers| headers.get(name)).map(HeaderValue::as_str);
+        let revision = header(NATS_SEQUENCE).and_then(|sequence| sequence.parse().ok());
         let revision = revision.ok_or_else(|| BrokerError::Refused(format!("reading {bucket} {key}: no revision")))?;
-        Ok(Found { revision: Revision(revision), value: message.payload.to_vec() })
+        let written = header(NATS_TIME_STAMP).and_then(|time| time.parse().ok());
+        let found = Found { revision: Revision(revision), value: message.payload.to_vec() };
+        Ok(Kept { key: key.to_owned(), found, written })
     }
 
     /// Writes a key whose revision is `expected` (0: there is none).
@@ -248,7 +273,7 @@ impl Broker {
         let answer = self.client.send_request(subject, request.timeout(Some(self.patience))).await;
         // An answer that came before another connection says nothing about what that one leads to.
         let same = self.connection() == Some(connection);
-        let mut contact = self.contact.borrow_mut();
+        let mut contact = self.contact();
         match answer {
             Ok(message) if same => {
                 contact.mute &= !writes;
@@ -269,7 +294,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`BrokerError`].
-    pub async fn list(&self, bucket: &str) -> Result<Vec<(String, Found)>, BrokerError> {
+    pub async fn list(&self, bucket: &str) -> Result<Vec<Kept>, BrokerError> {
         let prefix = format!("$KV.{bucket}.");
         let mut subjects = BTreeMap::new();
         // The server tells so many at a time.
@@ -283,10 +308,13 @@ impl Broker {
             }
         }
         let mut all = Vec::with_capacity(subjects.len());
-        for key in subjects.keys().filter_map(|subject| subject.strip_prefix(&prefix)) {
-            let found = self.get(bucket, key).await?;
-            if found.revision.0 > 0 && !found.value.is_empty() {
-                all.push((key.to_owned(), found));
+        let keys: Vec<&str> = subjects.keys().filter_map(|subject| subject.strip_prefix(&prefix)).collect();
+        for some in keys.chunks(AT_A_TIME) {
+            for kept in join_all(some.iter().map(|key| self.read(bucket, key))).await {
+                let kept = kept?;
+                if kept.found.revision.0 > 0 && !kept.found.value.is_empty() {
+                    all.push(kept);
+                }
             }
         }
         Ok(all)

@@ -1,18 +1,16 @@
 //! The administrator's commands for hosts, policy and reports.
 
-use clap::{Args, Subcommand};
-use longrun_fleet::accounts::Accounts;
+use clap::Subcommand;
 use longrun_fleet::broker::{Broker, BrokerError};
 use longrun_fleet::enroll::{EnrollError, NewHost, Office};
 use longrun_fleet::host_config::{HostConfig, HostConfigError};
 use longrun_fleet::names::{Name, STATE};
-use longrun_fleet::policy::apply::{self, Plan, PolicyError};
-use longrun_fleet::policy::{Document, document_text, rollout_text};
-use longrun_fleet::report;
+use longrun_fleet::policy::apply::{self, PolicyError};
+use longrun_fleet::policy::{Checked, Document, PolicyShown, Trial, document_text, rollout_text};
+use longrun_fleet::{report, show};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A command.
 #[derive(Debug, Subcommand)]
@@ -83,6 +81,9 @@ pub enum PolicyCommand {
         /// Show the settings of a host with this label only (can be repeated)
         #[arg(long = "label", value_name = "LABEL=VALUE", value_parser = label)]
         labels: Vec<(String, String)>,
+        /// Print JSON: what it says, or what is wrong in which line
+        #[arg(long, conflicts_with = "labels")]
+        json: bool,
     },
     /// Roll out a policy document: canary hosts try it first, and a new alert on one of them takes it back
     Apply {
@@ -108,34 +109,9 @@ pub enum PolicyCommand {
     /// Take the policy back: all hosts return to the version before
     Rollback {
         /// Why, for the record
-        #[arg(long, default_value = "by an administrator")]
+        #[arg(long, default_value = apply::NO_REASON)]
         reason: String,
     },
-}
-
-/// How canaries try a policy.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct Trial {
-    /// Let this share of the hosts try it first
-    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
-    canary: u8,
-    /// For so long
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
-    watch: Duration,
-    /// Take it back when a canary does not have it, or is silent, for so long (hosts tell their state once a minute)
-    #[arg(long, value_name = "DURATION", default_value = "5min", value_parser = duration)]
-    patience: Duration,
-}
-
-impl Trial {
-    fn plan(self) -> Plan {
-        Plan {
-            share: self.canary,
-            watch: self.watch,
-            patience: self.patience,
-            pause: (self.patience.min(self.watch) / 10).clamp(Duration::from_millis(200), Duration::from_secs(10)),
-        }
-    }
 }
 
 /// Why a command failed.
@@ -194,17 +170,17 @@ pub async fn run(command: Administration, config_path: &Path) -> Result<(), Admi
         }
         Administration::Policy(command) => policy(command, config_path).await,
         Administration::Hosts { json } => {
-            let (hosts, _) = fleet(config_path).await?;
+            let (hosts, _) = show::hosts(&connected(config_path).await?, &office).await?;
             Ok(crate::print(json, &hosts, &report::host_table(&hosts))?)
         }
         Administration::Status { json } => {
-            let (hosts, rollout) = fleet(config_path).await?;
+            let (hosts, rollout) = show::hosts(&connected(config_path).await?, &office).await?;
             let summary = report::summary(&hosts);
             let text = report::status_text(&summary, &hosts, rollout.as_ref());
             Ok(crate::print(json, &summary, &text)?)
         }
         Administration::Report { json } => {
-            let (hosts, _) = fleet(config_path).await?;
+            let (hosts, _) = show::hosts(&connected(config_path).await?, &office).await?;
             let report = report::report(&hosts);
             Ok(crate::print(json, &report, &report::report_text(&report))?)
         }
@@ -243,8 +219,15 @@ fn included(file: &Path) -> PathBuf {
 
 async fn policy(command: PolicyCommand, config_path: &Path) -> Result<(), AdministrationError> {
     match command {
-        PolicyCommand::Check { file, labels } => {
-            let document = Document::parse(&read(&file)?).map_err(PolicyError::Wrong)?;
+        PolicyCommand::Check { file, labels, json } => {
+            let text = read(&file)?;
+            if json {
+                crate::print(true, &Checked::of(&text), "")?;
+            }
+            let document = Document::parse(&text).map_err(PolicyError::Wrong)?;
+            if json {
+                return Ok(());
+            }
             if labels.is_empty() {
                 return say(&document_text(&document));
             }
@@ -263,27 +246,15 @@ async fn policy(command: PolicyCommand, config_path: &Path) -> Result<(), Admini
         }
         PolicyCommand::Show { json } => {
             let broker = connected(config_path).await?;
-            let Some(rollout) = apply::rollout(&broker).await?.0 else { return Err(PolicyError::NoPolicy.into()) };
-            let document = apply::document(&broker, rollout.version).await?;
-            Ok(crate::print(json, &rollout, &(rollout_text(&rollout) + &document_text(&document)))?)
+            let shown = PolicyShown::read(&broker).await?.ok_or(PolicyError::NoPolicy)?;
+            Ok(crate::print(json, &shown, &format!("{}{}", shown.says, shown.document.says))?)
         }
         PolicyCommand::Rollback { reason } => {
-            let rollout = apply::rollback(&connected(config_path).await?, &reason).await?;
+            let broker = connected(config_path).await?;
+            let rollout = apply::rollback(&broker, apply::rollout(&broker).await?, &reason).await?;
             say(&rollout_text(&rollout))
         }
     }
-}
-
-/// All hosts, and the roll-out.
-async fn fleet(
-    config_path: &Path,
-) -> Result<(Vec<report::HostShown>, Option<longrun_fleet::policy::Rollout>), AdministrationError> {
-    let broker = connected(config_path).await?;
-    let states = apply::states(&broker).await?.into_iter().map(|(host, (state, _))| (host, state)).collect();
-    let rollout = apply::rollout(&broker).await?.0;
-    let accounts: Option<Accounts> = Office::of(config_path).accounts().ok();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    Ok((report::hosts(&states, accounts.as_ref(), rollout.as_ref(), now), rollout))
 }
 
 async fn connected(config_path: &Path) -> Result<Broker, AdministrationError> {
@@ -308,15 +279,6 @@ fn label(text: &str) -> Result<(String, String), String> {
         Some((label, value)) if !label.is_empty() && !value.is_empty() => Ok((label.to_owned(), value.to_owned())),
         _ => Err("use LABEL=VALUE, as in role=database".to_owned()),
     }
-}
-
-fn share(text: &str) -> Result<u8, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim().parse().ok();
-    number.filter(|share| (0..=100).contains(share)).ok_or_else(|| "use a share such as 10%".to_owned())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    longrun_config::units::parse_duration(text).ok_or_else(|| format!("use {}", longrun_config::units::DURATION))
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Many hosts, one policy, and storage that they share.
 //!
-//! Owns the agent that runs on each host, as a user without privilege, and the administrator's commands. Hosts meet at a NATS
-//! server with JetStream; the root daemon never talks to it: the agent tells it, over its socket, what is permitted and until when.
+//! Owns the agent that runs on each host, as a user without privilege, the administrator's commands, and what serves the fleet to
+//! the console. Hosts meet at a NATS server with JetStream; the root daemon never talks to it: the agent tells it, over its socket,
+//! what is permitted and until when.
 
 pub mod accounts;
 pub mod agent;
 pub mod broker;
+pub mod console;
 pub mod daemon;
 pub mod enroll;
 pub mod host_config;

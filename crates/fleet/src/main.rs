@@ -7,7 +7,7 @@ use longrun_fleet::broker::{Broker, BrokerError};
 use longrun_fleet::host_config::{self, HostConfig, HostConfigError};
 use longrun_fleet::lease::{GroupLimits, Term};
 use longrun_fleet::names::Name;
-use longrun_fleet::{agent, show};
+use longrun_fleet::{agent, console, show};
 use serde::Serialize;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -49,6 +49,8 @@ enum Command {
         #[command(subcommand)]
         action: Option<GroupsAction>,
     },
+    /// Serve the fleet to the console of longrun-web on this machine
+    Console(console::Options),
     /// Make the buckets of the fleet at the server, where they are missing
     MakeBuckets {
         /// Keep them on so many servers of a cluster
@@ -96,6 +98,8 @@ enum CommandError {
     #[error(transparent)]
     Broker(#[from] BrokerError),
     #[error(transparent)]
+    Console(#[from] console::ConsoleError),
+    #[error(transparent)]
     Administration(#[from] commands::AdministrationError),
     #[error("the output cannot be written: {0}")]
     Output(#[from] io::Error),
@@ -124,7 +128,8 @@ async fn run(Arguments { config, command }: Arguments) -> Result<(), CommandErro
         Command::Administration(command) => return Ok(commands::run(command, &config).await?),
         other => other,
     };
-    let config = HostConfig::read(&config)?;
+    let config_path = config;
+    let config = HostConfig::read(&config_path)?;
     match command {
         Command::Agent(AgentArguments { term }) => {
             let term = Some(term).filter(|term| (0.5..=3600.0).contains(term)).ok_or(CommandError::Term)?;
@@ -142,6 +147,7 @@ async fn run(Arguments { config, command }: Arguments) -> Result<(), CommandErro
             let limits = GroupLimits { slots, bytes_per_day, latency_limit_us: latency_limit };
             show::set_limits(&connect(&config).await?, &group, limits).await?;
         }
+        Command::Console(options) => console::run(&config, &config_path, options).await?,
         Command::MakeBuckets { replicas } => connect(&config).await?.make_buckets(replicas.into()).await?,
         Command::Administration(_) => {}
     }

@@ -1,8 +1,13 @@
-//! `leases` and `groups`: what the broker holds of leases, for administrators, and setting the limits of a group.
+//! `hosts`, `leases` and `groups`: what the broker holds, for administrators, and setting the limits of a group.
 
-use crate::broker::{Broker, BrokerError, Put};
+use crate::broker::{Broker, BrokerError, Kept, Put};
+use crate::enroll::Office;
 use crate::lease::{GroupLimits, GroupsRecord, Record, Revision, Spent};
 use crate::names::{GROUPS_KEY, LEASES, Name, POLICY};
+use crate::policy::Rollout;
+use crate::policy::apply::{self, PolicyError};
+use crate::report::{self, HostShown};
+use jiff::{SignedDuration, Timestamp, Unit};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,6 +25,8 @@ pub struct LeaseShown {
     pub host: String,
     /// How often the bucket was written until this record.
     pub revision: Revision,
+    /// Where it is held: until when, by the clock of the broker, if the holder does not renew it.
+    pub until: Option<Timestamp>,
 }
 
 /// A storage group: its limits, and its use.
@@ -43,11 +50,14 @@ pub struct GroupShown {
 /// [`BrokerError`].
 pub async fn leases(broker: &Broker) -> Result<Vec<LeaseShown>, BrokerError> {
     let all = broker.list(LEASES).await?;
-    let shown = all.iter().filter_map(|(key, found)| {
+    let shown = all.iter().filter_map(|Kept { key, found, written }| {
         let (group, slot) = key.split_once('.')?;
-        let Record { owner, held, .. } = found.record()?;
+        let Record { owner, held, term_ms, .. } = found.record()?;
         let slot = slot.parse().ok()?;
-        Some(LeaseShown { group: group.to_owned(), slot, held, host: owner.host.into(), revision: found.revision })
+        let term = SignedDuration::from_millis(term_ms.try_into().ok()?);
+        let until = written.filter(|_| held).and_then(|written| written.checked_add(term).ok());
+        let host = owner.host.into();
+        Some(LeaseShown { group: group.to_owned(), slot, held, host, revision: found.revision, until })
     });
     Ok(shown.collect())
 }
@@ -61,7 +71,7 @@ pub async fn groups(broker: &Broker) -> Result<Vec<GroupShown>, BrokerError> {
     for (group, limits) in limits(broker).await?.0 {
         shown.insert(group.clone(), GroupShown { group, limits, ..GroupShown::default() });
     }
-    for (key, found) in broker.list(LEASES).await? {
+    for Kept { key, found, .. } in broker.list(LEASES).await? {
         let Some((group, what)) = key.split_once('.') else { continue };
         let entry = shown.entry(group.to_owned());
         let entry = entry.or_insert_with(|| GroupShown { group: group.to_owned(), ..GroupShown::default() });
@@ -72,6 +82,18 @@ pub async fn groups(broker: &Broker) -> Result<Vec<GroupShown>, BrokerError> {
         }
     }
     Ok(shown.into_values().collect())
+}
+
+/// All hosts with what they told last, and the roll-out of the policy. Which are enrolled is known where the accounts of
+/// `office` can be read.
+///
+/// # Errors
+/// [`PolicyError`].
+pub async fn hosts(broker: &Broker, office: &Office) -> Result<(Vec<HostShown>, Option<Rollout>), PolicyError> {
+    let states = apply::states(broker).await?.into_iter().map(|(host, (state, _))| (host, state)).collect();
+    let rollout = apply::rollout(broker).await?.0;
+    let now = Timestamp::now().as_second().try_into().unwrap_or(0);
+    Ok((report::hosts(&states, office.accounts().ok().as_ref(), rollout.as_ref(), now), rollout))
 }
 
 /// Sets the limits of a group, or with none of them takes it off the list, by `change`.
@@ -107,9 +129,11 @@ async fn limits(broker: &Broker) -> Result<(GroupsRecord, Revision), BrokerError
 pub fn lease_table(leases: &[LeaseShown]) -> String {
     let rows = leases.iter().map(|lease| {
         let state = if lease.held { "held by" } else { "free, last held by" };
-        [lease.group.clone(), lease.slot.to_string(), format!("{state} {}", lease.host)]
+        let until =
+            lease.until.and_then(|until| until.round(Unit::Second).ok()).map_or_else(String::new, |t| t.to_string());
+        [lease.group.clone(), lease.slot.to_string(), format!("{state} {}", lease.host), until]
     });
-    table(["GROUP", "SLOT", "HOST"], rows)
+    table(["GROUP", "SLOT", "HOST", "UNTIL, UNLESS RENEWED"], rows)
 }
 
 /// Groups as a table.
@@ -160,10 +184,13 @@ mod tests {
             held,
             host: "db-1".to_owned(),
             revision: Revision(1),
+            until: held.then(|| "2026-01-31T12:00:30.7Z".parse().unwrap()),
         };
         assert_eq!(
             lease_table(&[shown("san", true), shown("long-name", false)]),
-            "GROUP      SLOT  HOST\nsan        0     held by db-1\nlong-name  0     free, last held by db-1\n"
+            "GROUP      SLOT  HOST                     UNTIL, UNLESS RENEWED\n\
+             san        0     held by db-1             2026-01-31T12:00:31Z\n\
+             long-name  0     free, last held by db-1\n"
         );
     }
 }

@@ -159,7 +159,7 @@ async fn a_host_reads_policy_and_writes_its_own_state_and_leases_and_nothing_els
 async fn everything(administrator: &Broker) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for bucket in [POLICY, STATE, LEASES] {
-        all.extend(administrator.list(bucket).await.unwrap().into_iter().map(|(key, found)| (key, found.value)));
+        all.extend(administrator.list(bucket).await.unwrap().into_iter().map(|kept| (kept.key, kept.found.value)));
     }
     all
 }

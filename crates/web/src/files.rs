@@ -42,6 +42,8 @@ static PAGES: &[Page] = pages![
     SCRIPT "settings.js",
     SCRIPT "config.js",
     SCRIPT "windows.js",
+    SCRIPT "fleet.js",
+    SCRIPT "fleet_policy.js",
 ];
 
 /// What who has no session sees.

@@ -1,8 +1,8 @@
 //! `longrun-web`: the console in a browser, without privilege.
 //!
-//! Owns the command line. Serves the files of `web/`, passes on requests below `/v1/` to the socket of the service, and
-//! serves metrics over TCP where asked. Never decides who may do what: the service does, by the user and the groups of this
-//! process.
+//! Owns the command line. Serves the files of `web/`, passes on requests below `/v1/` to the socket of the service and
+//! those below `/fleet/` to that of a fleet's console, and serves metrics over TCP where asked. Never decides who may do what:
+//! those who answer do, by the user and the groups of this process.
 
 mod door;
 mod files;
@@ -29,6 +29,9 @@ struct Args {
     /// Connect to the service on this socket
     #[arg(long, value_name = "PATH", default_value = "/run/longrun/longrun.sock")]
     socket: PathBuf,
+    /// Show the fleet where `longrun fleet console` listens on this socket
+    #[arg(long, value_name = "PATH", default_value = "/run/longrun-fleet/console.sock")]
+    fleet_socket: PathBuf,
     /// Show everything and change nothing, whatever this user may do
     #[arg(long)]
     read_only: bool,
@@ -59,7 +62,8 @@ fn main() -> ExitCode {
     };
     let site = server::Site {
         door: door::Door::default(),
-        daemon: pass::Daemon::new(args.socket, args.read_only),
+        daemon: pass::Daemon::new(pass::SERVICE, args.socket, args.read_only),
+        fleet: pass::Daemon::new(pass::FLEET, args.fleet_socket, args.read_only),
         names: args.host,
         address: listeners.console_address,
     };

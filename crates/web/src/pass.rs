@@ -1,14 +1,13 @@
-//! Passes requests on to the socket of the service, as its peer.
+//! Passes requests on to the socket of the service, or of a fleet's console, as its peer.
 //!
 //! Owns which parts of a request and of its answer are passed, and the limits on both.
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{
-    ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
-};
+use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HOST, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use longrun_api::ROLE_HEADER;
 use longrun_api::model::Problem;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,23 +15,42 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// The longest body of a request, in bytes.
-const LARGEST_REQUEST: usize = 64 << 10;
-/// The longest answer of the service, in bytes.
-const LARGEST_ANSWER: usize = 16 << 20;
 /// The longest time for a request and its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So many requests are under way at a time: the service gives one user 16 connections.
+/// So many requests are under way at a time: whoever answers gives one user 16 connections.
 const AT_A_TIME: usize = 12;
-
-const ROLE: HeaderName = HeaderName::from_static("longrun-role");
 
 /// The answer to a browser.
 pub type Answer = Response<Full<Bytes>>;
 
-/// The way to the service.
+/// Whoever answers, as users know it.
+#[derive(Debug)]
+pub struct Answerer {
+    /// What it is called.
+    name: &'static str,
+    /// How it is started.
+    start: &'static str,
+    /// The longest body of a request that it takes, in bytes.
+    largest: usize,
+    /// The longest answer, in bytes.
+    largest_answer: usize,
+}
+
+/// The service.
+pub const SERVICE: Answerer =
+    Answerer { name: "the service", start: "systemctl start longrun", largest: 64 << 10, largest_answer: 16 << 20 };
+/// The console of a fleet, which takes documents of 64 KiB, and tells up to 16 KiB of each of thousands of hosts.
+pub const FLEET: Answerer = Answerer {
+    name: "the fleet's console",
+    start: "systemctl start longrun-fleet-console",
+    largest: 256 << 10,
+    largest_answer: 128 << 20,
+};
+
+/// The way to a socket.
 #[derive(Debug)]
 pub struct Daemon {
+    answerer: Answerer,
     socket: PathBuf,
     read_only: bool,
     room: Semaphore,
@@ -42,21 +60,27 @@ pub struct Daemon {
 #[derive(Debug, thiserror::Error)]
 enum PassError {
     /// connecting failed
-    #[error("the service cannot be reached: {0}")]
+    #[error("{0}")]
     NotRunning(std::io::Error),
     /// the exchange failed
-    #[error("the service gave no valid answer: {0}")]
+    #[error("{0}")]
     Garbled(String),
 }
 
 impl Daemon {
-    /// At `socket`; `read_only` passes on nothing that changes something, and gives up the permission for it.
+    /// To `answerer` at `socket`; `read_only` passes on nothing that changes something, and gives up the permission for it.
     #[must_use]
-    pub fn new(socket: PathBuf, read_only: bool) -> Self {
-        Self { socket, read_only, room: Semaphore::new(AT_A_TIME) }
+    pub fn new(answerer: Answerer, socket: PathBuf, read_only: bool) -> Self {
+        Self { answerer, socket, read_only, room: Semaphore::new(AT_A_TIME) }
     }
 
-    /// The answer of the service to `request`, or what is wrong.
+    /// Whether there is a socket: it may be that nobody answers at it.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.socket.exists()
+    }
+
+    /// The answer to `request`, or what is wrong.
     pub async fn pass(&self, request: Request<Incoming>) -> Answer {
         let reads = request.method() == Method::GET;
         if !reads && !matches!(*request.method(), Method::POST | Method::PUT | Method::DELETE) {
@@ -67,14 +91,17 @@ impl Daemon {
         }
         match timeout(PATIENCE, self.exchange(request)).await {
             Ok(answer) => answer,
-            Err(_) => problem(StatusCode::GATEWAY_TIMEOUT, "the service has not answered in 30 s", "try again later"),
+            Err(_) => {
+                let error = format!("{} has not answered in {} s", self.answerer.name, PATIENCE.as_secs());
+                problem(StatusCode::GATEWAY_TIMEOUT, &error, "try again later")
+            }
         }
     }
 
     async fn exchange(&self, request: Request<Incoming>) -> Answer {
         let (parts, body) = request.into_parts();
-        let Ok(body) = Limited::new(body, LARGEST_REQUEST).collect().await else {
-            let error = format!("the body is incomplete, or longer than {LARGEST_REQUEST} bytes");
+        let Ok(body) = Limited::new(body, self.answerer.largest).collect().await else {
+            let error = format!("the body is incomplete, or longer than {} bytes", self.answerer.largest);
             return problem(StatusCode::PAYLOAD_TOO_LARGE, &error, "send less");
         };
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
@@ -85,24 +112,26 @@ impl Daemon {
             }
         }
         if self.read_only {
-            passed = passed.header(ROLE, HeaderValue::from_static("viewer"));
+            passed = passed.header(ROLE_HEADER, HeaderValue::from_static("viewer"));
         }
         let _place = self.room.acquire().await;
         let answer = match passed.body(Full::new(body.to_bytes())) {
             Ok(passed) => self.ask(passed).await,
             Err(error) => Err(PassError::Garbled(error.to_string())),
         };
-        answer.unwrap_or_else(|error| match error {
-            PassError::NotRunning(ref source) if source.kind() == std::io::ErrorKind::PermissionDenied => problem(
-                StatusCode::BAD_GATEWAY,
-                &error.to_string(),
-                "check the permissions of the directory of the socket",
-            ),
-            PassError::NotRunning(_) => {
-                problem(StatusCode::BAD_GATEWAY, &error.to_string(), "start it with `systemctl start longrun`")
+        answer.unwrap_or_else(|error| self.no_answer(&error))
+    }
+
+    fn no_answer(&self, error: &PassError) -> Answer {
+        let Answerer { name, start, .. } = self.answerer;
+        let (what, hint) = match error {
+            PassError::NotRunning(source) if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                ("cannot be reached", "check the permissions of the directory of the socket".to_owned())
             }
-            PassError::Garbled(_) => problem(StatusCode::BAD_GATEWAY, &error.to_string(), "restart the service"),
-        })
+            PassError::NotRunning(_) => ("cannot be reached", format!("start it with `{start}`")),
+            PassError::Garbled(_) => ("gave no valid answer", "restart it".to_owned()),
+        };
+        problem(StatusCode::BAD_GATEWAY, &format!("{name} {what}: {error}"), &hint)
     }
 
     async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Answer, PassError> {
@@ -113,7 +142,7 @@ impl Daemon {
         // It ends with `sender`.
         tokio::spawn(connection);
         let (parts, body) = sender.send_request(request).await.map_err(|e| garbled(&e))?.into_parts();
-        let body = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|e| garbled(&e))?;
+        let body = Limited::new(body, self.answerer.largest_answer).collect().await.map_err(|e| garbled(&e))?;
         let mut answer = Response::new(Full::new(body.to_bytes()));
         *answer.status_mut() = parts.status;
         for name in [CONTENT_TYPE, CONTENT_ENCODING, ETAG] {

@@ -56,6 +56,8 @@ pub struct Site {
     pub door: Door,
     /// The service.
     pub daemon: Daemon,
+    /// The console of a fleet.
+    pub fleet: Daemon,
     /// Host names beside those of this machine.
     pub names: Vec<String>,
     /// Where the console is.
@@ -163,6 +165,18 @@ async fn console_answer(site: Arc<Site>, request: Request<Incoming>) -> Answer {
     }
     if path.starts_with("/v1/") {
         return site.daemon.pass(request).await;
+    }
+    if path.starts_with("/fleet/") {
+        if site.fleet.is_there() {
+            return site.fleet.pass(request).await;
+        }
+        // Every page asks for it, whether there is a fleet or not: that there is none is no error.
+        if path == "/fleet/v1/session" {
+            let mut none = Response::new(Full::new(Bytes::new()));
+            *none.status_mut() = StatusCode::NO_CONTENT;
+            return none;
+        }
+        return problem(StatusCode::NOT_FOUND, "no fleet is shown here", "see `longrun fleet console --help`");
     }
     match files::find(path) {
         Some(page) if request.method() == Method::GET => show(StatusCode::OK, page),

@@ -9,6 +9,9 @@ use hyper::header::{HOST, HeaderMap, HeaderName, ORIGIN};
 /// Names of this machine for itself. The port is not looked at: that of an SSH tunnel differs.
 const LOCAL: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
+/// What is below these is for our own pages only.
+const API: [&str; 2] = ["/v1/", "/fleet/"];
+
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Why a request is refused.
@@ -46,7 +49,7 @@ pub fn check(method: &Method, path: &str, headers: &HeaderMap, names: &[String])
         }
     }
     let site = only(headers, &FETCH_SITE)?;
-    if path.starts_with("/v1/") && site.is_some_and(|site| site != "same-origin" && site != "none") {
+    if API.iter().any(|api| path.starts_with(api)) && site.is_some_and(|site| site != "same-origin" && site != "none") {
         return Err(Distrust::Origin);
     }
     Ok(())
@@ -131,7 +134,9 @@ mod tests {
         assert_eq!(post(&[host]), Err(Distrust::Origin));
         for site in ["cross-site", "same-site"] {
             let headers = [host, ("sec-fetch-site", site)];
-            assert_eq!(asked(Method::GET, "/v1/status", &headers), Err(Distrust::Origin));
+            for path in ["/v1/status", "/fleet/v1/hosts"] {
+                assert_eq!(asked(Method::GET, path, &headers), Err(Distrust::Origin), "{path}");
+            }
             assert_eq!(asked(Method::GET, "/", &headers), Ok(()), "a link from elsewhere opens the page");
         }
     }

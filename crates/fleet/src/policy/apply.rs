@@ -5,7 +5,7 @@
 
 use super::watch::Before;
 use super::{Document, Look, Rollout, Stage, Verdict, Watch};
-use crate::broker::{Broker, BrokerError, Put};
+use crate::broker::{AT_A_TIME, Broker, BrokerError, Kept, Put};
 use crate::lease::{Moment, Revision};
 use crate::names::{Name, POLICY, ROLLOUT_KEY, STATE, WATCH_KEY, document_key};
 use crate::state::HostState;
@@ -17,8 +17,8 @@ use std::time::Duration;
 /// More versions than this in a row without a roll-out are not looked through.
 const MOST_UNUSED: u64 = 1000;
 
-/// So many hosts are looked at at the same time.
-const AT_A_TIME: usize = 64;
+/// Why a policy is taken back, where nothing else is said.
+pub const NO_REASON: &str = "by an administrator";
 
 /// Why a policy was not rolled out.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,9 @@ pub enum PolicyError {
     /// There is nothing to take back.
     #[error("no policy is rolled out")]
     NoPolicy,
+    /// There is no such version.
+    #[error("there is no document of version {0}")]
+    NoDocument(u64),
     /// Another administrator was faster.
     #[error("another administrator changed the roll-out at the same moment; look at `longrun fleet policy show`")]
     Outdated,
@@ -71,11 +74,30 @@ pub struct Plan {
     pub pause: Duration,
 }
 
+/// The record of the roll-out, if there is one, and its revision, which a change replaces.
+pub type Current = (Option<Rollout>, Revision);
+
+/// A roll-out that has begun.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    rollout: Rollout,
+    revision: Revision,
+    known: Before,
+}
+
+impl Begun {
+    /// The version that is rolled out.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.rollout.version
+    }
+}
+
 /// The record of the roll-out, if there is one.
 ///
 /// # Errors
 /// [`PolicyError`].
-pub async fn rollout(broker: &Broker) -> Result<(Option<Rollout>, Revision), PolicyError> {
+pub async fn rollout(broker: &Broker) -> Result<Current, PolicyError> {
     let found = broker.get(POLICY, ROLLOUT_KEY).await?;
     if found.value.is_empty() {
         return Ok((None, found.revision));
@@ -90,8 +112,19 @@ pub async fn rollout(broker: &Broker) -> Result<(Option<Rollout>, Revision), Pol
 /// # Errors
 /// [`PolicyError`].
 pub async fn document(broker: &Broker, version: u64) -> Result<Document, PolicyError> {
+    Document::parse(&source(broker, version).await?).map_err(PolicyError::Wrong)
+}
+
+/// The text of the document of a version.
+///
+/// # Errors
+/// [`PolicyError`].
+pub async fn source(broker: &Broker, version: u64) -> Result<String, PolicyError> {
     let found = broker.get(POLICY, &document_key(version)).await?;
-    Document::parse(&String::from_utf8_lossy(&found.value)).map_err(PolicyError::Wrong)
+    if found.value.is_empty() {
+        return Err(PolicyError::NoDocument(version));
+    }
+    Ok(String::from_utf8_lossy(&found.value).into_owned())
 }
 
 /// What all hosts told last.
@@ -101,9 +134,9 @@ pub async fn document(broker: &Broker, version: u64) -> Result<Document, PolicyE
 pub async fn states(broker: &Broker) -> Result<BTreeMap<Name, (HostState, Revision)>, PolicyError> {
     let all = broker.list(STATE).await?.into_iter();
     Ok(all
-        .filter_map(|(host, found)| {
+        .filter_map(|Kept { key, found, .. }| {
             let state = serde_json::from_slice(&found.value).ok()?;
-            Some((host.parse().ok()?, (state, found.revision)))
+            Some((key.parse().ok()?, (state, found.revision)))
         })
         .collect())
 }
@@ -113,8 +146,24 @@ pub async fn states(broker: &Broker) -> Result<BTreeMap<Name, (HostState, Revisi
 /// # Errors
 /// [`PolicyError`].
 pub async fn apply(broker: &Broker, text: &str, plan: Option<&Plan>) -> Result<u64, PolicyError> {
+    let begun = begin(broker, rollout(broker).await?, text, plan).await?;
+    match plan {
+        Some(plan) => watch(broker, begun, plan).await,
+        None => Ok(begun.version()),
+    }
+}
+
+/// Writes a document and begins its roll-out instead of the current one; what has canaries is then to be watched.
+///
+/// # Errors
+/// [`PolicyError`].
+pub async fn begin(
+    broker: &Broker,
+    (before, revision): Current,
+    text: &str,
+    plan: Option<&Plan>,
+) -> Result<Begun, PolicyError> {
     Document::parse(text).map_err(PolicyError::Wrong)?;
-    let (before, revision) = rollout(broker).await?;
     if let Some(Rollout { stage: Stage::Canary, version, .. }) = before {
         return Err(PolicyError::UnderWay(version));
     }
@@ -129,18 +178,17 @@ pub async fn apply(broker: &Broker, text: &str, plan: Option<&Plan>) -> Result<u
     let share = plan.map_or(100, |plan| plan.share);
     let previous = before.as_ref().and_then(Rollout::settled);
     let mut rollout = Rollout { version, previous, stage, share, canaries: BTreeSet::new(), reason: None };
-    let Some(plan) = plan else {
-        write(broker, &rollout, revision).await?;
-        return Ok(version);
-    };
-    rollout.choose(&hosts);
-    let canaries = hosts.into_iter().filter(|host| rollout.is_canary(host));
-    let alerts = |host: &Name| states.get(host).map(|(state, _)| state.alerts.clone()).unwrap_or_default();
-    let known = Before(canaries.map(|host| (host.clone(), alerts(&host))).collect());
-    let value = serde_json::to_vec(&known).map_err(|error| BrokerError::Refused(error.to_string()))?;
-    broker.put_anyhow(POLICY, WATCH_KEY, value).await?;
+    let mut known = Before::default();
+    if plan.is_some() {
+        rollout.choose(&hosts);
+        let canaries = hosts.into_iter().filter(|host| rollout.is_canary(host));
+        let alerts = |host: &Name| states.get(host).map(|(state, _)| state.alerts.clone()).unwrap_or_default();
+        known = Before(canaries.map(|host| (host.clone(), alerts(&host))).collect());
+        let value = serde_json::to_vec(&known).map_err(|error| BrokerError::Refused(error.to_string()))?;
+        broker.put_anyhow(POLICY, WATCH_KEY, value).await?;
+    }
     let revision = write(broker, &rollout, revision).await?;
-    watch(broker, rollout, revision, known, plan).await
+    Ok(Begun { rollout, revision, known })
 }
 
 /// Goes on with the roll-out that was interrupted.
@@ -148,37 +196,42 @@ pub async fn apply(broker: &Broker, text: &str, plan: Option<&Plan>) -> Result<u
 /// # Errors
 /// [`PolicyError`].
 pub async fn resume(broker: &Broker, plan: &Plan) -> Result<u64, PolicyError> {
-    let (Some(rollout), revision) = rollout(broker).await? else { return Err(PolicyError::NotUnderWay) };
-    if rollout.stage != Stage::Canary {
-        return Err(PolicyError::NotUnderWay);
-    }
-    let found = broker.get(POLICY, WATCH_KEY).await?;
-    let known = serde_json::from_slice(&found.value)
-        .map_err(|error| BrokerError::Refused(format!("what canaries told before is not understood: {error}")))?;
-    watch(broker, rollout, revision, known, plan).await
+    watch(broker, interrupted(broker, rollout(broker).await?).await?, plan).await
 }
 
-/// All hosts return to the version before.
+/// The current roll-out, as far as it was watched.
 ///
 /// # Errors
 /// [`PolicyError`].
-pub async fn rollback(broker: &Broker, why: &str) -> Result<Rollout, PolicyError> {
-    let (Some(rollout), revision) = rollout(broker).await? else { return Err(PolicyError::NoPolicy) };
-    if rollout.stage == Stage::Stopped {
+pub async fn interrupted(broker: &Broker, (rollout, revision): Current) -> Result<Begun, PolicyError> {
+    let Some(rollout) = rollout.filter(|rollout| rollout.stage == Stage::Canary) else {
+        return Err(PolicyError::NotUnderWay);
+    };
+    let found = broker.get(POLICY, WATCH_KEY).await?;
+    let known = serde_json::from_slice(&found.value)
+        .map_err(|error| BrokerError::Refused(format!("what canaries told before is not understood: {error}")))?;
+    Ok(Begun { rollout, revision, known })
+}
+
+/// All hosts return to the version before the current one.
+///
+/// # Errors
+/// [`PolicyError`].
+pub async fn rollback(broker: &Broker, (rollout, revision): Current, why: &str) -> Result<Rollout, PolicyError> {
+    let Some(rollout) = rollout.filter(|rollout| rollout.stage != Stage::Stopped) else {
         return Err(PolicyError::NoPolicy);
-    }
+    };
     let rollout = Rollout { stage: Stage::Stopped, reason: Some(why.to_owned()), ..rollout };
     write(broker, &rollout, revision).await?;
     Ok(rollout)
 }
 
-async fn watch(
-    broker: &Broker,
-    mut rollout: Rollout,
-    revision: Revision,
-    known: Before,
-    plan: &Plan,
-) -> Result<u64, PolicyError> {
+/// Watches the canaries until the version is for all.
+///
+/// # Errors
+/// [`PolicyError`].
+pub async fn watch(broker: &Broker, begun: Begun, plan: &Plan) -> Result<u64, PolicyError> {
+    let Begun { mut rollout, revision, known } = begun;
     let begin = Moment::now();
     let version = rollout.version;
     tracing::info!("version {version} is tried by {} hosts", known.0.len());

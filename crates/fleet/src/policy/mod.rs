@@ -8,9 +8,11 @@ mod document;
 pub mod in_force;
 mod rollout;
 mod show;
+mod trial;
 mod watch;
 
 pub use document::{Document, MOST_BYTES, MOST_LABELS, MOST_PATTERNS, MOST_RULES, Rule};
 pub use rollout::{Rollout, Stage};
-pub use show::{document_text, rollout_text};
+pub use show::{Checked, DocumentShown, PolicyShown, ProblemShown, document_text, rollout_text};
+pub use trial::Trial;
 pub use watch::{Before, Look, Verdict, Watch};

@@ -1,9 +1,91 @@
-//! Policy in plain English.
+//! Policy for administrators: in plain English, and as JSON.
 
+use super::apply::{self, PolicyError};
 use super::{Document, Rollout, Stage};
+use crate::broker::Broker;
 use crate::text::printable;
 use longrun_config::show_volume;
+use serde::Serialize;
 use std::fmt::Write as _;
+
+/// The roll-out, and the document that is rolled out.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyShown {
+    /// How far it is.
+    #[serde(flatten)]
+    pub rollout: Rollout,
+    /// The same in plain English.
+    pub says: String,
+    /// The document of its version.
+    pub document: DocumentShown,
+}
+
+impl PolicyShown {
+    /// What the broker has; none: no policy is rolled out.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub async fn read(broker: &Broker) -> Result<Option<Self>, PolicyError> {
+        let Some(rollout) = apply::rollout(broker).await?.0 else { return Ok(None) };
+        let document = DocumentShown::read(broker, rollout.version).await?;
+        Ok(Some(Self { says: rollout_text(&rollout), rollout, document }))
+    }
+}
+
+/// A document.
+#[derive(Clone, Debug, Serialize)]
+pub struct DocumentShown {
+    /// Its version.
+    pub version: u64,
+    /// As it was written.
+    pub source: String,
+    /// What it says, in plain English.
+    pub says: String,
+}
+
+impl DocumentShown {
+    /// The document of a version.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub async fn read(broker: &Broker, version: u64) -> Result<Self, PolicyError> {
+        let source = apply::source(broker, version).await?;
+        let says = document_text(&Document::parse(&source).map_err(PolicyError::Wrong)?);
+        Ok(Self { version, source, says })
+    }
+}
+
+/// What is wrong in a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProblemShown {
+    /// The line, from 1.
+    pub line: usize,
+    /// What, and what is allowed.
+    pub what: String,
+}
+
+/// What a check of a document found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// What is wrong; none: it can be rolled out.
+    pub problems: Vec<ProblemShown>,
+    /// What it says, in plain English, when nothing is wrong.
+    pub says: Option<String>,
+}
+
+impl Checked {
+    /// Checks a document.
+    #[must_use]
+    pub fn of(source: &str) -> Self {
+        match Document::parse(source) {
+            Ok(document) => Self { problems: Vec::new(), says: Some(document_text(&document)) },
+            Err(problems) => {
+                let shown = |problem: longrun_config::Problem| ProblemShown { line: problem.line, what: problem.what };
+                Self { problems: problems.into_iter().map(shown).collect(), says: None }
+            }
+        }
+    }
+}
 
 /// What a document says.
 #[must_use]

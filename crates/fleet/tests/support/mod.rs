@@ -101,6 +101,26 @@ impl Server {
         config
     }
 
+    /// It does nothing more, and its connections stay.
+    pub fn hold(&self) {
+        self.signal("-STOP");
+    }
+
+    /// It works again.
+    pub fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    /// It is gone.
+    pub fn end(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+    }
+
     /// Has the server read its accounts anew, twice: after the first time, 2.9 does not know the imports of new accounts.
     pub async fn reload(&self) {
         self.reload_once().await;
@@ -111,8 +131,7 @@ impl Server {
         let done =
             || std::fs::read_to_string(self.directory.path().join("log")).unwrap().matches("Reloaded server").count();
         let before = done();
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+        self.signal("-HUP");
         for _ in 0..200 {
             if done() > before {
                 return;

@@ -2,8 +2,7 @@
 //!
 //! Owns who may permit work and set the policy: the members of the group `longrun-fleet`, and operators.
 
-use super::peer::Groups;
-use super::routes::{Failure, Sender, admit, role};
+use super::routes::{Failure, Sender, admit, groups, role};
 use crate::hub::{Hub, PolicyError};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -26,10 +25,9 @@ pub fn router() -> Router<Arc<Hub>> {
 
 /// Lets in operators and the agent of the fleet.
 fn admit_agent(hub: &Hub, sender: &Sender) -> Result<(), Failure> {
-    let groups = Groups::of(&hub.config().service);
     match role(hub, sender) {
         Role::Operator => Ok(()),
-        Role::Viewer if sender.0.0.is_agent(groups) && !sender.1.0.is_lowered() => Ok(()),
+        Role::Viewer if sender.0.0.is_agent(groups(hub)) && !sender.1.0.is_lowered() => Ok(()),
         _ => Err(Failure::new(
             StatusCode::FORBIDDEN,
             "permission denied",

@@ -1,6 +1,6 @@
 //! The HTTP API on a Unix socket. What serves it over TCP is a process of its own, `longrun-web`.
 //!
-//! Owns permissions and the limits on connections. One thread serves all connections and answers from memory; reports
+//! Owns which role each request needs; who has it, and the limits on connections, are in `longrun-serve`. One thread serves all connections and answers from memory; reports
 //! and scans get threads of their own.
 
 mod config;
@@ -11,8 +11,6 @@ mod jobs;
 mod maps;
 mod metrics;
 mod openapi;
-mod peer;
-mod room;
 mod routes;
 mod server;
 

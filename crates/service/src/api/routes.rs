@@ -1,24 +1,26 @@
 //! The requests of the API, and their answers.
 
 use super::exposition::Format;
-use super::peer::{Groups, Peer};
 use super::{config, fleet, heat, jobs, maps, metrics};
 use crate::hub::{Hub, Refusal, Request};
-use axum::body::Body;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
-use axum::middleware::{self, Next};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use jiff::Timestamp;
 use longrun_api::model::{Accepted, Events, LoadSeries, Pause, Problem, Role, Session, Status, Volume};
 use longrun_ledger::{LedgerError, Period, Reader};
+pub use longrun_serve::{Failure, Sender};
+use longrun_serve::{Groups, Highest, whole};
 use serde::Deserialize;
 use std::sync::Arc;
 
 /// No request needs more.
 const LARGEST_BODY: usize = 64 << 10;
+/// The agent of the fleet is in this group.
+const AGENTS: &str = "longrun-fleet";
 /// A week, in minutes.
 const LONGEST_PAUSE: u32 = 7 * 24 * 60;
 
@@ -46,39 +48,9 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .merge(fleet::router())
         .fallback(nothing)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn(whole))
+        .layer(middleware::from_fn(|request, next| whole(LARGEST_BODY, request, next)))
         .with_state(hub)
 }
-
-/// Reads the body of every request to its end, on routes that have no use for it too: a connection that is closed on an unread
-/// body makes clients lose the answer.
-async fn whole(request: axum::extract::Request, next: Next) -> Response {
-    let (mut parts, body) = request.into_parts();
-    let Ok(body) = axum::body::to_bytes(body, LARGEST_BODY).await else {
-        let error = format!("the body is incomplete, or longer than {LARGEST_BODY} bytes");
-        return Failure::new(StatusCode::PAYLOAD_TOO_LARGE, error, "see GET /v1/openapi.json").into_response();
-    };
-    let lowered = parts.headers.get(ROLE).is_some_and(|role| role == "viewer");
-    parts.extensions.insert(if lowered { Highest(Role::Viewer) } else { Highest(Role::Operator) });
-    next.run(axum::extract::Request::from_parts(parts, Body::from(body))).await
-}
-
-/// A sender that passes on the requests of others gives up permissions by this header: `longrun-role: viewer`.
-const ROLE: HeaderName = HeaderName::from_static("longrun-role");
-
-/// The highest role that the sender wants to have.
-#[derive(Clone, Copy, Debug)]
-pub struct Highest(Role);
-
-impl Highest {
-    /// Whether the sender gives up permissions.
-    pub fn is_lowered(self) -> bool {
-        self.0 < Role::Operator
-    }
-}
-
-/// Who sends a request.
-pub type Sender = (Extension<Peer>, Extension<Highest>);
 
 /// Whether root itself sends the request, and has not given up what root may do.
 pub(super) fn is_root(hub: &Hub, sender: &Sender) -> bool {
@@ -87,24 +59,14 @@ pub(super) fn is_root(hub: &Hub, sender: &Sender) -> bool {
 
 type Answer<T> = Result<Json<T>, Failure>;
 
-/// An error answer: what failed, and what to do.
-pub struct Failure(StatusCode, Problem);
-
-impl Failure {
-    pub(super) fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self(status, Problem { error: error.into(), hint: hint.into() })
-    }
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        (self.0, Json(self.1)).into_response()
-    }
+/// Who may do what.
+pub(super) fn groups(hub: &Hub) -> Groups {
+    let settings = &hub.config().service;
+    Groups::named(settings.group.as_deref(), &settings.viewers, Some(AGENTS)).open_to_all(settings.readable_by_all)
 }
 
 pub(super) fn role(hub: &Hub, (Extension(peer), Extension(Highest(highest))): &Sender) -> Role {
-    let settings = &hub.config().service;
-    peer.role(settings, Groups::of(settings)).min(*highest)
+    peer.role(groups(hub)).min(*highest)
 }
 
 /// Lets in who has at least the role `least`.

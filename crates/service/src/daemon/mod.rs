@@ -18,6 +18,7 @@ use crate::threads::{self, Threads};
 use crate::volumes::MountTable;
 use longrun_prevention::sensor::Choice;
 use longrun_prevention::{Options, Prevention, PreventionError, Totals};
+use longrun_serve::SocketError;
 use longrun_sys::{Errno, MOUNT_TABLE};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -85,6 +86,15 @@ pub enum DaemonError {
     },
 }
 
+impl From<SocketError> for DaemonError {
+    fn from(error: SocketError) -> Self {
+        match error {
+            SocketError::Running { by } => Self::Running { by },
+            SocketError::Place { path, act, source } => Self::Place { path, act, source },
+        }
+    }
+}
+
 /// Runs the service until a signal ends it.
 ///
 /// # Errors
@@ -115,7 +125,7 @@ pub fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     let log = logging::start(config.service.log_level);
     let state = config.service.state_directory.clone();
     let _lock = exclusive::lock(&state)?;
-    let socket = exclusive::listen(&config.service.socket)?;
+    let socket = longrun_serve::listen(&config.service.socket)?;
     threads::notice_panics();
     // Signals are caught before anything is held that a signal must not leave behind.
     let (requests, inbox) = mpsc::channel();
@@ -175,7 +185,7 @@ fn catch_signals(requests: mpsc::Sender<Request>) -> Result<(), DaemonError> {
     Ok(())
 }
 
-fn start_threads(hub: &Arc<Hub>, socket: &exclusive::Socket) -> Result<(), DaemonError> {
+fn start_threads(hub: &Arc<Hub>, socket: &longrun_serve::Socket) -> Result<(), DaemonError> {
     let no_thread = |source| DaemonError::System { act: "starting a thread", source };
     let table = MountTable::open().map_err(|source| DaemonError::System { act: "opening the mount table", source })?;
     hub.refresh();

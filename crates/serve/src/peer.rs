@@ -1,10 +1,9 @@
 //! The user at the other end of the socket, and the permissions of that user.
 //!
-//! Owns the rule: root and the members of the group `group` are operators and may do everything, the members of the group
-//! `viewers` may read everything, and other users may read status and metrics if the configuration permits it.
+//! Owns the rule: root, the user of this process and the members of the operators' group are operators and may do everything,
+//! the members of the viewers' group may read everything, and other users are guests if the caller permits it.
 
-use super::room::Guest;
-use crate::config::ServiceSettings;
+use crate::room::Guest;
 use longrun_api::model::Role;
 use std::fs;
 use tokio::net::UnixStream;
@@ -18,27 +17,40 @@ pub struct Peer {
     groups: Vec<u32>,
 }
 
-/// The numbers of the groups that give permissions; `None` when a group does not exist.
+/// Who has permissions: numbers of groups and of a user; `None` when there is no such group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
     operators: Option<u32>,
     viewers: Option<u32>,
     agents: Option<u32>,
+    /// Who runs this process has all that it has.
+    own: Option<u32>,
+    /// All other users may read status and metrics.
+    open: bool,
 }
 
-/// The agent of the fleet is in this group.
-const AGENTS: &str = "longrun-fleet";
-
 impl Groups {
-    /// Those that `settings` name, on this machine.
+    /// Those with these names on this machine.
     #[must_use]
-    pub fn of(settings: &ServiceSettings) -> Self {
-        Self::read(&fs::read_to_string("/etc/group").unwrap_or_default(), settings)
+    pub fn named(operators: Option<&str>, viewers: &str, agents: Option<&str>) -> Self {
+        Self::read(&fs::read_to_string("/etc/group").unwrap_or_default(), operators, viewers, agents)
     }
 
-    fn read(table: &str, settings: &ServiceSettings) -> Self {
-        let operators = settings.group.as_deref().and_then(|name| number_in(table, name));
-        Self { operators, viewers: number_in(table, &settings.viewers), agents: number_in(table, AGENTS) }
+    fn read(table: &str, operators: Option<&str>, viewers: &str, agents: Option<&str>) -> Self {
+        let number = |name: Option<&str>| name.and_then(|name| number_in(table, name));
+        Self { operators: number(operators), viewers: number(Some(viewers)), agents: number(agents), ..Self::default() }
+    }
+
+    /// Where all other users are guests.
+    #[must_use]
+    pub const fn open_to_all(self, open: bool) -> Self {
+        Self { open, ..self }
+    }
+
+    /// Where this user is an operator too.
+    #[must_use]
+    pub const fn and_user(self, user: u32) -> Self {
+        Self { own: Some(user), ..self }
     }
 }
 
@@ -53,9 +65,10 @@ impl Peer {
     }
 
     /// For whom a place among the connections is wanted.
-    pub(super) fn guest(&self, settings: &ServiceSettings, groups: Groups) -> Guest {
+    #[must_use]
+    pub fn guest(&self, groups: Groups) -> Guest {
         match self.user {
-            Some(user) if self.role(settings, groups) > Role::Stranger => Guest::User(user),
+            Some(user) if self.role(groups) > Role::Stranger => Guest::User(user),
             _ => Guest::Stranger,
         }
     }
@@ -74,14 +87,15 @@ impl Peer {
 
     /// What they may do.
     #[must_use]
-    pub fn role(&self, settings: &ServiceSettings, groups: Groups) -> Role {
+    pub fn role(&self, groups: Groups) -> Role {
         let is_in = |group: Option<u32>| group.is_some_and(|group| self.groups.contains(&group));
         match self.user {
             None => Role::Stranger,
             Some(0) => Role::Operator,
+            user if user == groups.own => Role::Operator,
             Some(_) if is_in(groups.operators) => Role::Operator,
             Some(_) if is_in(groups.viewers) || self.is_agent(groups) => Role::Viewer,
-            Some(_) if settings.readable_by_all => Role::Guest,
+            Some(_) if groups.open => Role::Guest,
             Some(_) => Role::Stranger,
         }
     }
@@ -100,12 +114,11 @@ mod tests {
 
     #[test]
     fn each_user_has_the_role_of_their_groups_and_others_none() {
-        let groups = Groups { operators: Some(77), viewers: Some(88), agents: Some(99) };
+        let groups = Groups { operators: Some(77), viewers: Some(88), agents: Some(99), own: Some(5), open: false };
         let user = |user, groups: &[u32]| Peer { user: Some(user), groups: groups.to_vec() };
-        let closed = ServiceSettings::default();
-        let open = ServiceSettings { readable_by_all: true, ..ServiceSettings::default() };
         for (peer, closed_role, open_role) in [
             (user(0, &[0]), Role::Operator, Role::Operator),
+            (user(5, &[5]), Role::Operator, Role::Operator),
             (user(1000, &[1000, 77]), Role::Operator, Role::Operator),
             (user(1000, &[88, 77]), Role::Operator, Role::Operator),
             (user(1001, &[88, 1001]), Role::Viewer, Role::Viewer),
@@ -113,13 +126,15 @@ mod tests {
             (user(1002, &[1002]), Role::Stranger, Role::Guest),
             (Peer { user: None, groups: vec![77, 88] }, Role::Stranger, Role::Stranger),
         ] {
-            assert_eq!((peer.role(&closed, groups), peer.role(&open, groups)), (closed_role, open_role), "{peer:?}");
+            assert_eq!((peer.role(groups), peer.role(groups.open_to_all(true))), (closed_role, open_role), "{peer:?}");
             let guest = if closed_role == Role::Stranger { Guest::Stranger } else { Guest::User(peer.user.unwrap()) };
-            assert_eq!(peer.guest(&closed, groups), guest);
+            assert_eq!(peer.guest(groups), guest);
         }
         assert_eq!([user(1, &[99]), user(1, &[77])].map(|peer| peer.is_agent(groups)), [true, false]);
         assert!(!Peer { user: None, groups: vec![99] }.is_agent(groups));
-        assert_eq!(user(1000, &[77, 88]).role(&closed, Groups::default()), Role::Stranger, "groups that do not exist");
+        let nameless = Peer { user: None, groups: Vec::new() };
+        assert_eq!(nameless.role(Groups::default()), Role::Stranger, "no user is not the user of nobody");
+        assert_eq!(user(1000, &[77, 88]).role(Groups::default()), Role::Stranger, "groups that do not exist");
     }
 
     #[test]
@@ -129,11 +144,10 @@ mod tests {
             ["longrun", "long", "broken", "bad", "none"].map(|n| number_in(table, n)),
             [Some(977), Some(5), None, None, None]
         );
-        let settings = ServiceSettings { group: Some("longrun".into()), ..ServiceSettings::default() };
-        assert_eq!(Groups::read(table, &settings), Groups { operators: Some(977), viewers: Some(9), agents: Some(98) });
-        assert_eq!(
-            Groups::read(table, &ServiceSettings::default()),
-            Groups { operators: None, viewers: Some(9), agents: Some(98) }
-        );
+        let read = |operators| Groups::read(table, operators, "longrun-viewers", Some("longrun-fleet"));
+        let all = Groups { operators: Some(977), viewers: Some(9), agents: Some(98), ..Groups::default() };
+        assert_eq!(read(Some("longrun")), all);
+        assert_eq!(read(None), Groups { operators: None, ..all });
+        assert_eq!(Groups::read(table, None, "none", None), Groups::default());
     }
 }

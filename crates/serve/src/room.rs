@@ -3,9 +3,8 @@
 //! Owns the limits. Some places are reserved for root, and no other user can take all of the rest, so the administrator
 //! always gets an answer. A connection without a free place is closed at once, so that it does not delay the next one.
 
-use crate::threads::lock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Places for root.
 const ROOT: usize = 64;
@@ -28,13 +27,17 @@ struct Taken {
     others: BTreeMap<u32, usize>,
 }
 
-/// For whom a place is.
+/// For whom a place among the connections is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guest {
+pub enum Guest {
     /// A user who may ask for something.
     User(u32),
     /// One who may not.
     Stranger,
+}
+
+fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
+    taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A place; free again when this is dropped.

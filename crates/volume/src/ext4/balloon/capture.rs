@@ -260,19 +260,21 @@ impl Session<'_> {
             let Some(landed) = self.allocate(request, group)? else { break };
             match self.landing(&landed, &model)? {
                 Landing::Inside => strays = 0,
-                Landing::Preallocated if self.drained < MOST_DRAINED => {
-                    self.drained += 1;
+                elsewhere => {
                     self.give_back(&landed)?;
-                    continue;
-                }
-                Landing::Preallocated | Landing::Stray => {
-                    self.give_back(&landed)?;
-                    strays += 1;
-                    if strays < MOST_STRAYS {
-                        continue;
+                    if matches!(elsewhere, Landing::Preallocated) && self.drained < MOST_DRAINED {
+                        self.drained += 1;
+                    } else {
+                        strays += 1;
                     }
-                    outcome = Outcome::Strayed;
-                    break;
+                    if strays == MOST_STRAYS {
+                        outcome = Outcome::Strayed;
+                        break;
+                    }
+                    // Each commit makes free what was freed before it, and others allocate: what was read is old.
+                    model.free = self.capturer.free_in(group)?;
+                    missing = within(&missing, &model.free, group);
+                    continue;
                 }
             }
             let before = missing.total();

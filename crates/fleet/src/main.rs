@@ -5,7 +5,7 @@ mod commands;
 use clap::{Args, Parser, Subcommand};
 use longrun_fleet::broker::{Broker, BrokerError};
 use longrun_fleet::host_config::{self, HostConfig, HostConfigError};
-use longrun_fleet::lease::{GroupLimits, Term};
+use longrun_fleet::lease::{GroupLimits, Term, today};
 use longrun_fleet::names::Name;
 use longrun_fleet::{agent, console, show};
 use serde::Serialize;
@@ -141,7 +141,7 @@ async fn run(Arguments { config, command }: Arguments) -> Result<(), CommandErro
         }
         Command::Groups { json, action: None } => {
             let groups = show::groups(&connect(&config).await?).await?;
-            print(json, &groups, &show::group_table(&groups))?;
+            print(json, &groups, &show::group_table(&groups, today()))?;
         }
         Command::Groups { action: Some(GroupsAction::Set { group, slots, bytes_per_day, latency_limit }), .. } => {
             let limits = GroupLimits { slots, bytes_per_day, latency_limit_us: latency_limit };

@@ -136,16 +136,16 @@ pub fn lease_table(leases: &[LeaseShown]) -> String {
     table(["GROUP", "SLOT", "HOST", "UNTIL, UNLESS RENEWED"], rows)
 }
 
-/// Groups as a table.
+/// Groups as a table; `today` in days since 1970 (UTC). What was moved is recorded for the day of the last move.
 #[must_use]
-pub fn group_table(groups: &[GroupShown]) -> String {
+pub fn group_table(groups: &[GroupShown], today: u64) -> String {
     let rows = groups.iter().map(|group| {
         let or_default = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let limits = &group.limits;
         [
             group.group.clone(),
             or_default(limits.slots.map(|slots| slots.to_string())),
-            or_default(group.moved.map(|moved| moved.bytes.to_string())),
+            or_default(group.moved.map(|moved| if moved.day < today { 0 } else { moved.bytes }.to_string())),
             or_default(limits.bytes_per_day.map(|bytes| bytes.to_string())),
             or_default(limits.latency_limit_us.map(|limit| limit.to_string())),
             group.holders.join(", "),
@@ -192,5 +192,14 @@ mod tests {
              san        0     held by db-1             2026-01-31T12:00:31Z\n\
              long-name  0     free, last held by db-1\n"
         );
+    }
+
+    #[test]
+    fn what_was_moved_on_an_earlier_day_is_not_of_today() {
+        let moved = Some(Spent { day: 20_000, bytes: 700 });
+        let group = GroupShown { group: "san".to_owned(), moved, ..GroupShown::default() };
+        let cell = |today| group_table(std::slice::from_ref(&group), today).lines().nth(1).unwrap().to_owned();
+        assert_eq!(cell(20_000).split_whitespace().nth(2), Some("700"));
+        assert_eq!(cell(20_001).split_whitespace().nth(2), Some("0"));
     }
 }

@@ -2,11 +2,10 @@
 
 use crate::broker::{Broker, BrokerError, Put};
 use crate::lease::{
-    Allowance, Answer, Governed, GroupLimits, GroupsRecord, Keeper, Moment, Owner, Request, Spent, Step, Term,
+    Allowance, Answer, Governed, GroupLimits, GroupsRecord, Keeper, Moment, Owner, Request, Spent, Step, Term, today,
 };
 use crate::names::{LEASES, Name, budget_key, slot_key};
 use longrun_api::fleet::StorageGroup;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// So often is the sum of bytes tried to be written, while other hosts write it too.
 const TRIES: u32 = 3;
@@ -146,9 +145,4 @@ async fn ask(request: &Request, group: &Name, broker: &Broker) -> Answer {
         tracing::debug!("{group}: {error}");
         Answer::Silence
     })
-}
-
-/// Days since 1970-01-01 by this host's clock: the only thing that this clock decides.
-fn today() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() / 86_400)
 }

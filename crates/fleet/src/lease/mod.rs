@@ -21,4 +21,4 @@ pub use keeper::{Answer, Connection, Keeper, Request, Step};
 pub use limits::{Allowance, Governed, GroupLimits, GroupsRecord, Spent};
 pub use record::{Found, Owner, Record, Revision};
 pub use slot::Slot;
-pub use time::{Moment, Term};
+pub use time::{Moment, Term, today};

@@ -1,6 +1,12 @@
 //! Moments of this machine's CLOCK_BOOTTIME, and the times that follow from the term of a lease.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Days since 1970-01-01 (UTC) by this host's clock: the only thing that this clock decides.
+#[must_use]
+pub fn today() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() / 86_400)
+}
 
 /// A moment: the time since this machine was started, the time in which it slept included. No clock setting moves it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,6 +6,7 @@ use longrun_fleet::broker::Broker;
 use longrun_fleet::enroll::{NewHost, Office};
 use longrun_fleet::host_config::HostConfig;
 use longrun_fleet::names::Name;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -104,6 +105,9 @@ impl Server {
     /// It does nothing more, and its connections stay.
     pub fn hold(&self) {
         self.signal("-STOP");
+        // A thread that is at work on another processor stops a little later, and may answer until then. The kernel tells the
+        // parent when all of them have.
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED).unwrap();
     }
 
     /// It works again.

@@ -272,8 +272,7 @@ impl Session<'_> {
                         break;
                     }
                     // Each commit makes free what was freed before it, and others allocate: what was read is old.
-                    model.free = self.capturer.free_in(group)?;
-                    missing = within(&missing, &model.free, group);
+                    self.read_again(&mut model, &mut missing)?;
                     continue;
                 }
             }
@@ -290,14 +289,20 @@ impl Session<'_> {
                 }
             }
             if !as_expected {
-                model.free = self.capturer.free_in(group)?;
-                missing = within(&missing, &model.free, group);
+                self.read_again(&mut model, &mut missing)?;
             }
             // Blocks in front of wanted ones are progress too, as long as the group shrinks.
             fruitless = if missing.total() < before || as_expected { 0 } else { fruitless + 1 };
         }
         self.release_surplus(surplus)?;
         Ok(outcome)
+    }
+
+    /// Reads what is free in the group once more; of `missing`, what is not is given up.
+    fn read_again(&self, model: &mut GroupModel, missing: &mut ExtentSet) -> Result<(), VolumeError> {
+        model.free = self.capturer.free_in(model.group)?;
+        *missing = within(missing, &model.free, model.group);
+        Ok(())
     }
 
     /// Gives back what is not wanted, and reads what the donor that is being filled still holds: goals are counted from that. From

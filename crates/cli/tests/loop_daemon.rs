@@ -8,6 +8,8 @@ mod busy;
 mod common;
 #[path = "loop_daemon/dice.rs"]
 mod dice;
+#[path = "common/growing.rs"]
+mod growing;
 #[path = "loop_daemon/inputs.rs"]
 mod inputs;
 #[path = "loop_daemon/maps.rs"]

@@ -3,18 +3,21 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails loudly, in its helpers too")]
 
 mod common;
+#[path = "common/growing.rs"]
+mod growing;
 #[path = "common/service.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod service;
 
 use common::{check, longrun};
+use growing::grow_beside_each_other;
 use longrun_lab::oracle::{compare, dump};
 use longrun_lab::{LoopVolume, VolumeSpec};
 use serde_json::{Value, json};
 use service::{PATIENCE, Service, daemon, of, only, send};
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -61,24 +64,6 @@ fn permit(service: &Service, time: Duration) {
     let permission = json!({"in_touch_until": at(LONG), "groups": {"san": at(time)}});
     let (code, answer) = put(service, "/v1/fleet/permission", &permission);
     assert_eq!(code, 202, "{answer:#}");
-}
-
-/// Files that grow in turn past the cache: they fragment.
-fn grow_beside_each_other(mount: &Path, name: &str) {
-    const CHUNK: usize = 64 << 10;
-    let mut options = File::options();
-    // O_DIRECT.
-    options.create(true).write(true).truncate(true).custom_flags(0o40000);
-    let files: Vec<File> = (0..8).map(|number| options.open(mount.join(format!("{name}-{number}"))).unwrap()).collect();
-    let mut space = vec![0u8; CHUNK + 4096];
-    let shift = space.as_ptr().align_offset(4096);
-    for round in 0..256u64 {
-        for (number, file) in (0..).zip(&files) {
-            let block = &mut space[shift..shift + CHUNK];
-            block.fill(u8::try_from(round % 31).unwrap() + number);
-            file.write_all_at(block, round * CHUNK as u64).unwrap();
-        }
-    }
 }
 
 fn mended(status: &Value, mount: &Path) -> u64 {

@@ -2,12 +2,13 @@
 //! end of the service, for as long as the volume was frozen.
 
 use super::common::{check, longrun};
+use super::growing::grow_beside_each_other;
 use super::service::{PATIENCE, Service, ask, daemon, of, only};
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
 use longrun_sys::Shutdown;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -42,25 +43,6 @@ fn hangs(process: u32, name: &str) -> bool {
     })
 }
 
-/// Files that grow in turn past the cache: the worst case, and the same each time.
-fn grow_beside_each_other(mount: &Path) -> Vec<File> {
-    const CHUNK: usize = 64 << 10;
-    let mut options = File::options();
-    // O_DIRECT.
-    options.create(true).write(true).truncate(true).custom_flags(0o40000);
-    let files: Vec<File> = (0..8).map(|number| options.open(mount.join(format!("grow-{number}"))).unwrap()).collect();
-    let mut space = vec![0u8; CHUNK + 4096];
-    let shift = space.as_ptr().align_offset(4096);
-    for round in 0..256u64 {
-        for (number, file) in (0..).zip(&files) {
-            let block = &mut space[shift..shift + CHUNK];
-            block.fill(u8::try_from(round % 31).unwrap() + number);
-            file.write_all_at(block, round * CHUNK as u64).unwrap();
-        }
-    }
-    files
-}
-
 fn contents(mount: &Path) -> Vec<Vec<u8>> {
     (0..8).map(|number| fs::read(mount.join(format!("grow-{number}"))).unwrap()).collect()
 }
@@ -83,7 +65,7 @@ fn loop_a_frozen_volume_holds_up_neither_the_others_nor_a_reload_nor_the_end() {
         fs::write(first.path("longrun.toml"), resting).unwrap();
         first.signal("HUP");
         first.wait(|s| s["mending"]["rests"] == true && of(s, &mounts[0]).is_some_and(|v| v["prevention"] == true));
-        let mut files = grow_beside_each_other(&mounts[0]);
+        let mut files = grow_beside_each_other(&mounts[0], "grow");
         let content = contents(&mounts[0]);
         let kept = files.split_off(4);
         drop(files);

@@ -1,6 +1,7 @@
 //! Values as text for people: sizes, counts, durations, and names without control characters.
 
 use longrun_layout::Bytes;
+pub use longrun_layout::grouped as count;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -57,19 +58,6 @@ pub fn size(bytes: Bytes) -> String {
         _ if value < 99.95 => format!("{value:.1} {name}"),
         _ => format!("{value:.0} {name}"),
     }
-}
-
-/// A count with its thousands set apart: `1,234,567`.
-pub fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut shown = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            shown.push(',');
-        }
-        shown.push(digit);
-    }
-    shown
 }
 
 /// A count and its noun: `1 file`, `2 files`.

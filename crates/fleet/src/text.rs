@@ -1,5 +1,6 @@
 //! Values as text for people. What hosts tell of themselves cannot drive a terminal.
 
+pub use longrun_layout::grouped as count;
 use std::fmt::Write as _;
 
 /// The text with all characters escaped that are not plainly visible.
@@ -29,19 +30,6 @@ pub fn size(bytes: u64) -> String {
         shown = format!("{value:.1} {unit}");
     }
     shown
-}
-
-/// A count with its thousands set apart: `1,234,567`.
-#[must_use]
-pub fn count(number: u64) -> String {
-    let digits = number.to_string();
-    digits.chars().enumerate().fold(String::new(), |mut shown, (at, digit)| {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            shown.push(',');
-        }
-        shown.push(digit);
-        shown
-    })
 }
 
 #[cfg(test)]

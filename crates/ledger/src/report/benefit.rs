@@ -2,6 +2,7 @@
 
 use super::{Benefit, GaugeShown, Tallies};
 use crate::Counter;
+use longrun_layout::grouped;
 
 /// The benefit, from the counters and from the scans of each volume.
 pub fn of<'a>(totals: &Tallies, scans: impl Iterator<Item = &'a [GaugeShown]>) -> Benefit {
@@ -68,19 +69,6 @@ fn percent(per_mille: u64) -> String {
 
 fn fragments(count: u64) -> &'static str {
     if count == 1 { "fragment" } else { "fragments" }
-}
-
-/// With commas between thousands.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut shown = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            shown.push(',');
-        }
-        shown.push(digit);
-    }
-    shown
 }
 
 #[cfg(test)]

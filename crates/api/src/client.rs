@@ -1,16 +1,14 @@
 //! The client of a running service, for `status` and `top`.
 
 use crate::model::Problem;
-use http_body_util::{BodyExt as _, Full, Limited};
+use crate::{ExchangeError, exchange};
+use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::TokioIo;
-use serde::Serialize;
+use hyper::{Method, Request, Response};
 use serde::de::DeserializeOwned;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::net::UnixStream;
 
 /// The largest answer that is accepted, in bytes.
 const LARGEST: usize = 32 << 20;
@@ -81,47 +79,26 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn ask(&self, method: &Method, path: &str) -> Result<Vec<u8>, ClientError> {
-        self.exchange_in_time(method, path, Bytes::new())
-    }
-
-    /// Sends a request with `body` as JSON, and returns the bytes of the answer.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn send(&self, method: &Method, path: &str, body: &impl Serialize) -> Result<Vec<u8>, ClientError> {
-        let body = serde_json::to_vec(body).map_err(|error| self.garbled(error.to_string()))?;
-        self.exchange_in_time(method, path, body.into())
-    }
-
-    fn exchange_in_time(&self, method: &Method, path: &str, body: Bytes) -> Result<Vec<u8>, ClientError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| self.garbled(error.to_string()))?;
-        let answer =
-            runtime.block_on(async { tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await });
-        let (status, body) = answer.map_err(|_| self.garbled("it took too long".to_owned()))??;
-        if status.is_success() {
-            return Ok(body);
+        let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, self.exchange(method, path)).await });
+        let answer = answer.map_err(|_| self.garbled("it took too long".to_owned()))??;
+        if answer.status().is_success() {
+            return Ok(answer.into_body().to_vec());
         }
-        match serde_json::from_slice::<Problem>(&body) {
+        match serde_json::from_slice::<Problem>(answer.body()) {
             Ok(Problem { error, hint }) => Err(ClientError::Refused { error, hint }),
-            Err(_) => Err(self.garbled(format!("status {status}"))),
+            Err(_) => Err(self.garbled(format!("status {}", answer.status()))),
         }
     }
 
-    async fn exchange(&self, method: &Method, path: &str, body: Bytes) -> Result<(StatusCode, Vec<u8>), ClientError> {
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|source| ClientError::NotRunning { path: self.socket.clone(), source })?;
-        let garbled = |error: &dyn std::fmt::Display| self.garbled(error.to_string());
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| garbled(&e))?;
-        tokio::spawn(connection);
+    async fn exchange(&self, method: &Method, path: &str) -> Result<Response<Bytes>, ClientError> {
         let request = Request::builder().method(method).uri(path).header("host", "longrun");
-        let request = request.body(Full::new(body)).map_err(|e| garbled(&e))?;
-        let response = sender.send_request(request).await.map_err(|e| garbled(&e))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), LARGEST).collect().await.map_err(|e| garbled(&e))?;
-        Ok((status, body.to_bytes().to_vec()))
+        let request = request.body(Full::default()).map_err(|error| self.garbled(error.to_string()))?;
+        exchange(&self.socket, request, LARGEST).await.map_err(|error| match error {
+            ExchangeError::NotRunning(source) => ClientError::NotRunning { path: self.socket.clone(), source },
+            ExchangeError::Garbled(detail) => self.garbled(detail),
+        })
     }
 
     fn garbled(&self, detail: String) -> ClientError {

@@ -4,6 +4,7 @@
 
 mod client;
 pub mod config;
+mod exchange;
 pub mod fleet;
 pub mod heat;
 pub mod jobs;
@@ -11,6 +12,7 @@ pub mod map;
 pub mod model;
 
 pub use client::{Client, ClientError};
+pub use exchange::{ExchangeError, exchange};
 
 /// The default socket of the service.
 pub const DEFAULT_SOCKET: &str = "/run/longrun/longrun.sock";

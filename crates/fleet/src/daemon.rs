@@ -2,18 +2,17 @@
 //!
 //! Owns the requests and their time limit. What is said to it ends when it says that it ends: this process may be gone by then.
 
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::{Method, Request, Response};
 use longrun_api::fleet::{Fleet, Permission};
 use longrun_api::model::Problem;
+use longrun_api::{ExchangeError, exchange};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::net::UnixStream;
 
 /// The longest answer that is accepted, in bytes.
 const LARGEST: usize = 4 << 20;
@@ -100,31 +99,23 @@ impl Daemon {
 
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, DaemonError> {
         let answer = tokio::time::timeout(self.patience, self.exchange(method, path, body)).await;
-        let (status, body) = answer.map_err(|_| DaemonError::Garbled("it took too long".to_owned()))??;
-        if status.is_success() {
-            return Ok(body);
+        let answer = answer.map_err(|_| DaemonError::Garbled("it took too long".to_owned()))??;
+        if answer.status().is_success() {
+            return Ok(answer.into_body());
         }
-        Err(match serde_json::from_slice::<Problem>(&body) {
+        Err(match serde_json::from_slice::<Problem>(answer.body()) {
             Ok(Problem { error, hint }) => DaemonError::Refused { error, hint },
-            Err(_) => DaemonError::Garbled(format!("status {status}")),
+            Err(_) => DaemonError::Garbled(format!("status {}", answer.status())),
         })
     }
 
-    async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<(StatusCode, Bytes), DaemonError> {
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|source| DaemonError::NotRunning { path: self.socket.clone(), source })?;
-        let garbled = |error: &dyn std::fmt::Display| DaemonError::Garbled(error.to_string());
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| garbled(&e))?;
-        // It ends with `sender`.
-        tokio::spawn(connection);
+    async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<Response<Bytes>, DaemonError> {
         let request = Request::builder().method(method).uri(path).header("host", "longrun");
         let request = request.header("content-type", "application/json").body(Full::new(body));
-        let request = request.map_err(|e| garbled(&e))?;
-        let response = sender.send_request(request).await.map_err(|e| garbled(&e))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), LARGEST).collect().await.map_err(|e| garbled(&e))?;
-        Ok((status, body.to_bytes()))
+        let request = request.map_err(|error| DaemonError::Garbled(error.to_string()))?;
+        exchange(&self.socket, request, LARGEST).await.map_err(|error| match error {
+            ExchangeError::NotRunning(source) => DaemonError::NotRunning { path: self.socket.clone(), source },
+            ExchangeError::Garbled(detail) => DaemonError::Garbled(detail),
+        })
     }
 }

@@ -6,18 +6,16 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HOST, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use longrun_api::ROLE_HEADER;
 use longrun_api::model::Problem;
+use longrun_api::{ExchangeError, ROLE_HEADER, exchange};
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// The longest time for a request and its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So many requests are under way at a time: whoever answers gives one user 16 connections.
+/// At most so many requests are under way at a time: the service and the fleet's console give each user 16 connections.
 const AT_A_TIME: usize = 12;
 
 /// The answer to a browser.
@@ -54,17 +52,6 @@ pub struct Daemon {
     socket: PathBuf,
     read_only: bool,
     room: Semaphore,
-}
-
-/// Why the service has given no answer.
-#[derive(Debug, thiserror::Error)]
-enum PassError {
-    /// connecting failed
-    #[error("{0}")]
-    NotRunning(std::io::Error),
-    /// the exchange failed
-    #[error("{0}")]
-    Garbled(String),
 }
 
 impl Daemon {
@@ -117,33 +104,26 @@ impl Daemon {
         let _place = self.room.acquire().await;
         let answer = match passed.body(Full::new(body.to_bytes())) {
             Ok(passed) => self.ask(passed).await,
-            Err(error) => Err(PassError::Garbled(error.to_string())),
+            Err(error) => Err(ExchangeError::Garbled(error.to_string())),
         };
         answer.unwrap_or_else(|error| self.no_answer(&error))
     }
 
-    fn no_answer(&self, error: &PassError) -> Answer {
+    fn no_answer(&self, error: &ExchangeError) -> Answer {
         let Answerer { name, start, .. } = self.answerer;
         let (what, hint) = match error {
-            PassError::NotRunning(source) if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            ExchangeError::NotRunning(source) if source.kind() == std::io::ErrorKind::PermissionDenied => {
                 ("cannot be reached", "check the permissions of the directory of the socket".to_owned())
             }
-            PassError::NotRunning(_) => ("cannot be reached", format!("start it with `{start}`")),
-            PassError::Garbled(_) => ("gave no valid answer", "restart it".to_owned()),
+            ExchangeError::NotRunning(_) => ("cannot be reached", format!("start it with `{start}`")),
+            ExchangeError::Garbled(_) => ("gave no valid answer", "restart it".to_owned()),
         };
         problem(StatusCode::BAD_GATEWAY, &format!("{name} {what}: {error}"), &hint)
     }
 
-    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Answer, PassError> {
-        let garbled = |error: &dyn std::fmt::Display| PassError::Garbled(error.to_string());
-        let stream = UnixStream::connect(&self.socket).await.map_err(PassError::NotRunning)?;
-        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|e| garbled(&e))?;
-        // It ends with `sender`.
-        tokio::spawn(connection);
-        let (parts, body) = sender.send_request(request).await.map_err(|e| garbled(&e))?.into_parts();
-        let body = Limited::new(body, self.answerer.largest_answer).collect().await.map_err(|e| garbled(&e))?;
-        let mut answer = Response::new(Full::new(body.to_bytes()));
+    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Answer, ExchangeError> {
+        let (parts, body) = exchange(&self.socket, request, self.answerer.largest_answer).await?.into_parts();
+        let mut answer = Response::new(Full::new(body));
         *answer.status_mut() = parts.status;
         for name in [CONTENT_TYPE, CONTENT_ENCODING, ETAG] {
             if let Some(value) = parts.headers.get(&name) {

@@ -105,7 +105,7 @@ impl Agent {
         let fleet = self.daemon.fleet().await;
         self.log_once(&fleet);
         self.take_in(fleet.ok().as_ref());
-        self.exchange().await;
+        self.read_limits().await;
         let (broker, limits) = (&self.broker, &self.limits);
         join_all(self.groups.iter_mut().map(|(name, group)| group.account(name, broker, limits))).await;
         for (name, group) in &mut self.groups {
@@ -123,11 +123,6 @@ impl Agent {
         wait.clamp(self.term.full() / 32, self.term.pause())
     }
 
-    /// The place for all that is exchanged with the broker beside leases, each for itself at the pace that it needs.
-    async fn exchange(&mut self) {
-        self.read_limits().await;
-    }
-
     /// What the administrator set for the groups; it also shows that the broker is in reach.
     async fn read_limits(&mut self) {
         let now = Moment::now();
@@ -138,12 +133,8 @@ impl Agent {
         }
         let Ok(found) = self.broker.get(names::POLICY, names::GROUPS_KEY).await else { return };
         self.limits_read = Some(now);
-        if found.value.is_empty() {
-            self.limits.clear();
-            return;
-        }
-        match serde_json::from_slice(&found.value) {
-            Ok(limits) => self.limits = limits,
+        match found.read::<GroupsRecord>() {
+            Ok(limits) => self.limits = limits.unwrap_or_default(),
             // Those before go on to hold.
             Err(error) => tracing::warn!("the limits of the storage groups at the broker are not understood: {error}"),
         }

@@ -25,7 +25,7 @@ const WRONG_LAST_SEQUENCE: u64 = 10_071;
 /// The error code of JetStream: there is a stream of this name with another configuration.
 const NAME_IN_USE: u64 = 10_058;
 /// So many keys are asked for at the same time: there may be thousands.
-pub const AT_A_TIME: usize = 64;
+const AT_A_TIME: usize = 64;
 /// The status of a direct read that found nothing.
 const NOT_FOUND: u16 = 404;
 
@@ -218,6 +218,20 @@ impl Broker {
         self.read(bucket, key).await.map(|kept| kept.found)
     }
 
+    /// Reads keys, several at the same time; the answers are in their order.
+    ///
+    /// # Errors
+    /// [`BrokerError`], where one of them is not answered.
+    pub async fn get_all(&self, bucket: &str, keys: &[&str]) -> Result<Vec<Kept>, BrokerError> {
+        let mut all = Vec::with_capacity(keys.len());
+        for some in keys.chunks(AT_A_TIME) {
+            for kept in join_all(some.iter().map(|key| self.read(bucket, key))).await {
+                all.push(kept?);
+            }
+        }
+        Ok(all)
+    }
+
     async fn read(&self, bucket: &str, key: &str) -> Result<Kept, BrokerError> {
         let subject = format!("$JS.API.DIRECT.GET.KV_{bucket}.$KV.{bucket}.{key}");
         let message = self.ask(subject, Request::new(), false).await?;
@@ -307,24 +321,17 @@ impl Broker {
                 break;
             }
         }
-        let mut all = Vec::with_capacity(subjects.len());
         let keys: Vec<&str> = subjects.keys().filter_map(|subject| subject.strip_prefix(&prefix)).collect();
-        for some in keys.chunks(AT_A_TIME) {
-            for kept in join_all(some.iter().map(|key| self.read(bucket, key))).await {
-                let kept = kept?;
-                if kept.found.revision.0 > 0 && !kept.found.value.is_empty() {
-                    all.push(kept);
-                }
-            }
-        }
+        let mut all = self.get_all(bucket, &keys).await?;
+        all.retain(|kept| kept.found.revision.0 > 0 && !kept.found.value.is_empty());
         Ok(all)
     }
 
     /// Makes the buckets of the fleet where they are missing, each kept by so many servers of a cluster, and gives those that
     /// exist the same limits.
     ///
-    /// They are made as streams: a bucket that is made as such takes the header `Nats-Rollup`, with which whoever may write
-    /// one key of it can erase all others.
+    /// They are made as streams. A bucket that is made in the usual way takes the header `Nats-Rollup`: a user who may write one
+    /// key of it can erase all others.
     ///
     /// # Errors
     /// [`BrokerError`].

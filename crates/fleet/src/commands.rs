@@ -220,11 +220,11 @@ fn included(file: &Path) -> PathBuf {
 async fn policy(command: PolicyCommand, config_path: &Path) -> Result<(), AdministrationError> {
     match command {
         PolicyCommand::Check { file, labels, json } => {
-            let text = read(&file)?;
+            let parsed = Document::parse(&read(&file)?);
             if json {
-                crate::print(true, &Checked::of(&text), "")?;
+                crate::print(true, &Checked::of(&parsed), "")?;
             }
-            let document = Document::parse(&text).map_err(PolicyError::Wrong)?;
+            let document = parsed.map_err(PolicyError::Wrong)?;
             if json {
                 return Ok(());
             }

@@ -116,12 +116,10 @@ pub async fn set_limits(broker: &Broker, group: &Name, limits: GroupLimits) -> R
 
 async fn limits(broker: &Broker) -> Result<(GroupsRecord, Revision), BrokerError> {
     let found = broker.get(POLICY, GROUPS_KEY).await?;
-    if found.value.is_empty() {
-        return Ok((GroupsRecord::new(), found.revision));
-    }
-    let record = serde_json::from_slice(&found.value)
+    let record: Option<GroupsRecord> = found
+        .read()
         .map_err(|error| BrokerError::Refused(format!("the limits of the groups are not understood: {error}")))?;
-    Ok((record, found.revision))
+    Ok((record.unwrap_or_default(), found.revision))
 }
 
 /// Leases as a table.

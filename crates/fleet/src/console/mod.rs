@@ -80,7 +80,7 @@ impl Desk {
     }
 }
 
-/// Serves until SIGTERM or SIGINT. A broker that is away is no error: requests are told so.
+/// Serves until SIGTERM or SIGINT. While the broker is away it goes on, and answers requests with that.
 ///
 /// # Errors
 /// [`ConsoleError`].

@@ -5,7 +5,7 @@
 use super::Desk;
 use super::routes::{Answer, admit, in_time};
 use crate::policy::apply::{self, Begun, Current, Plan};
-use crate::policy::{Checked, DocumentShown, MOST_BYTES, PolicyShown, Trial};
+use crate::policy::{Checked, Document, DocumentShown, MOST_BYTES, PolicyShown, Trial};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -90,7 +90,7 @@ pub(super) async fn document(
 pub(super) async fn check(State(desk): State<Arc<Desk>>, sender: Sender, body: Bytes) -> Answer<Checked> {
     admit(&desk, &sender, Role::Operator)?;
     let Check { source } = read(&body, r#"{"source": "name = \"…\""}"#)?;
-    Ok(Json(Checked::of(&source)))
+    Ok(Json(Checked::of(&Document::parse(&source))))
 }
 
 pub(super) async fn begin(

@@ -4,7 +4,7 @@ use super::{Moment, Term};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// More slots than this are an error of whoever wrote the record.
+/// A record with more slots than this is wrong.
 const MOST_SLOTS: u16 = 64;
 /// So many looks in succession with a latency above the limit end a lease.
 const SLOW_LOOKS: u32 = 3;

@@ -2,6 +2,7 @@
 
 use super::{Moment, Term};
 use crate::names::Name;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -23,6 +24,14 @@ pub struct Found {
 }
 
 impl Found {
+    /// The value, which is JSON; none where there is no value.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, serde_json::Error> {
+        if self.value.is_empty() { Ok(None) } else { serde_json::from_slice(&self.value).map(Some) }
+    }
+
     /// The record, where it is one.
     #[must_use]
     pub fn record(&self) -> Option<Record> {

@@ -5,11 +5,10 @@
 
 use super::watch::Before;
 use super::{Document, Look, Rollout, Stage, Verdict, Watch};
-use crate::broker::{AT_A_TIME, Broker, BrokerError, Kept, Put};
-use crate::lease::{Moment, Revision};
+use crate::broker::{Broker, BrokerError, Kept, Put};
+use crate::lease::{Found, Moment, Revision};
 use crate::names::{Name, POLICY, ROLLOUT_KEY, STATE, WATCH_KEY, document_key};
 use crate::state::HostState;
-use futures_util::future::join_all;
 use longrun_config::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -99,20 +98,10 @@ impl Begun {
 /// [`PolicyError`].
 pub async fn rollout(broker: &Broker) -> Result<Current, PolicyError> {
     let found = broker.get(POLICY, ROLLOUT_KEY).await?;
-    if found.value.is_empty() {
-        return Ok((None, found.revision));
-    }
-    let rollout = serde_json::from_slice(&found.value)
+    let rollout = found
+        .read()
         .map_err(|error| BrokerError::Refused(format!("the record of the roll-out is not understood: {error}")))?;
-    Ok((Some(rollout), found.revision))
-}
-
-/// The document of a version.
-///
-/// # Errors
-/// [`PolicyError`].
-pub async fn document(broker: &Broker, version: u64) -> Result<Document, PolicyError> {
-    Document::parse(&source(broker, version).await?).map_err(PolicyError::Wrong)
+    Ok((rollout, found.revision))
 }
 
 /// The text of the document of a version.
@@ -259,19 +248,16 @@ pub async fn watch(broker: &Broker, begun: Begun, plan: &Plan) -> Result<u64, Po
     }
 }
 
-/// What the canaries told last. There may be thousands: several are asked at the same time.
+/// What the canaries told last.
 async fn looks(broker: &Broker, canaries: &[Name]) -> Result<BTreeMap<Name, Look>, BrokerError> {
-    let mut looks = BTreeMap::new();
-    for some in canaries.chunks(AT_A_TIME) {
-        let found = join_all(some.iter().map(|host| broker.get(STATE, host.as_str()))).await;
-        for (host, found) in some.iter().zip(found) {
-            let found = found?;
-            let state: HostState = serde_json::from_slice(&found.value).unwrap_or_default();
-            let HostState { policy: version, policy_trouble: refused, alerts, .. } = state;
-            looks.insert(host.clone(), Look { revision: found.revision.0, version, refused, alerts });
-        }
-    }
-    Ok(looks)
+    let keys: Vec<&str> = canaries.iter().map(Name::as_str).collect();
+    let told = broker.get_all(STATE, &keys).await?;
+    let look = |found: &Found| {
+        let state: HostState = serde_json::from_slice(&found.value).unwrap_or_default();
+        let HostState { policy: version, policy_trouble: refused, alerts, .. } = state;
+        Look { revision: found.revision.0, version, refused, alerts }
+    };
+    Ok(canaries.iter().cloned().zip(told.iter().map(|kept| look(&kept.found))).collect())
 }
 
 fn takes_policy(state: &HostState) -> bool {

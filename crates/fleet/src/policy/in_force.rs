@@ -1,6 +1,6 @@
 //! The agent's part of policy: reads which version is for this host, and gives the service its settings.
 //!
-//! Owns what was given. A broker that has nothing takes nothing back: it may have lost its data.
+//! Owns which version was given. A broker that has nothing takes nothing back: it may have lost its data.
 
 use super::{Document, Rollout};
 use crate::broker::Broker;
@@ -12,7 +12,7 @@ use longrun_api::fleet::{Fleet, Policy};
 /// The policy of this host.
 #[derive(Debug, Default)]
 pub struct InForce {
-    given: Option<Policy>,
+    given: Option<u64>,
     /// Why the version that is for this host is not in force.
     pub trouble: Option<String>,
 }
@@ -46,11 +46,9 @@ impl InForce {
         fleet: &Fleet,
     ) -> Result<(), Option<String>> {
         let found = broker.get(POLICY, ROLLOUT_KEY).await.map_err(|_| None)?;
-        if found.value.is_empty() {
-            return Ok(());
-        }
-        let rollout: Rollout = serde_json::from_slice(&found.value)
-            .map_err(|error| Some(format!("the record of the roll-out is not understood: {error}")))?;
+        let rollout: Option<Rollout> =
+            found.read().map_err(|error| Some(format!("the record of the roll-out is not understood: {error}")))?;
+        let Some(rollout) = rollout else { return Ok(()) };
         let in_force = fleet.policy.as_ref().map(|policy| policy.version);
         let Some(version) = rollout.version_for(&config.host) else {
             if in_force.is_some() {
@@ -60,13 +58,13 @@ impl InForce {
             self.given = None;
             return Ok(());
         };
-        if in_force == Some(version) && self.given.as_ref().is_some_and(|given| given.version == version) {
+        if in_force == Some(version) && self.given == Some(version) {
             return Ok(());
         }
         let policy = Policy { version, settings: settings(broker, version, config).await? };
         daemon.put("/v1/fleet/policy", &policy).await.map_err(permanent)?;
         tracing::info!("policy {version} is in force");
-        self.given = Some(policy);
+        self.given = Some(version);
         Ok(())
     }
 }

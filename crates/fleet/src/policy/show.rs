@@ -4,7 +4,7 @@ use super::apply::{self, PolicyError};
 use super::{Document, Rollout, Stage};
 use crate::broker::Broker;
 use crate::text::printable;
-use longrun_config::show_volume;
+use longrun_config::{Problem, show_volume};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -74,14 +74,14 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Checks a document.
+    /// What parsing a document found.
     #[must_use]
-    pub fn of(source: &str) -> Self {
-        match Document::parse(source) {
-            Ok(document) => Self { problems: Vec::new(), says: Some(document_text(&document)) },
+    pub fn of(parsed: &Result<Document, Vec<Problem>>) -> Self {
+        match parsed {
+            Ok(document) => Self { problems: Vec::new(), says: Some(document_text(document)) },
             Err(problems) => {
-                let shown = |problem: longrun_config::Problem| ProblemShown { line: problem.line, what: problem.what };
-                Self { problems: problems.into_iter().map(shown).collect(), says: None }
+                let shown = |problem: &Problem| ProblemShown { line: problem.line, what: problem.what.clone() };
+                Self { problems: problems.iter().map(shown).collect(), says: None }
             }
         }
     }

@@ -39,7 +39,7 @@ impl<'t> Problems<'t> {
         Self { text, found: Vec::new() }
     }
 
-    /// The most that are told: a text made to have thousands of them takes no longer than another one.
+    /// At most so many are listed: a text that was made to have thousands of errors takes no longer than others.
     pub const MOST: usize = 100;
 
     /// Adds one at `place`.

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long to wait before permission of the fleet is looked for again.
-const NOT_PERMITTED: Duration = Duration::from_millis(500);
+const ASK_FLEET_AGAIN: Duration = Duration::from_millis(500);
 
 /// How much mending gives way, and which share of the time it may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Governor for Governed {
     fn permission(&self, _device: DeviceNumber, next: Bytes) -> Permission {
         // A file that is being mended stops at once: the next host may begin when the permission of this one ends.
         if !self.fleet.permits(&self.point) {
-            return Permission::Wait(NOT_PERMITTED);
+            return Permission::Wait(ASK_FLEET_AGAIN);
         }
         let mut state = lock(&self.state);
         let Manner { pace, duty, least } = state.manner;

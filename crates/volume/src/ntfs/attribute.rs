@@ -196,7 +196,12 @@ impl Attribute {
 
     /// The bytes that it takes in a record.
     pub(super) fn encoded_len(&self) -> usize {
-        let pairs = self.outside.as_ref().map_or(0, |map| map.encoded_len(self.lowest));
+        self.part_len(self.lowest, u64::MAX)
+    }
+
+    /// The bytes that its extent from `vcn` up to `end` takes in a record.
+    pub(super) fn part_len(&self, vcn: u64, end: u64) -> usize {
+        let pairs = self.outside.as_ref().map_or(0, |map| map.encoded_len(vcn, end));
         (self.head.len() + pairs).next_multiple_of(8)
     }
 

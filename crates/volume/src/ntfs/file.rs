@@ -7,6 +7,7 @@ use super::fault::{Read, damaged};
 use super::list::{self, Entry};
 use super::record::{Record, Reference};
 use super::runs::Map;
+use longrun_layout::{Blocks, LogicalBlock, PhysicalBlock};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The stream that holds the list of a file's attributes, among the numbers of its streams.
@@ -15,6 +16,8 @@ pub(super) const LIST: u16 = u16::MAX;
 pub(super) const MFT: u64 = 0;
 /// A part of a stream that takes less of a record is not worth an extent of its own.
 const LEAST_EXTENT: usize = 64;
+/// Of a record that has extents of streams, this part is left free.
+const SLACK: usize = 8;
 /// Attempts to find how long the list gets: each extent makes it longer, and that can make one more.
 const ATTEMPTS: u32 = 16;
 
@@ -36,6 +39,8 @@ pub(super) struct NtfsFile {
     /// In the order in which NTFS has them. A stream that has several extents is one of them, and stands where its first does.
     members: Vec<Member>,
     list: Option<Attribute>,
+    /// The bytes that attributes take in each record when every extent stands where it does on the disk. Known while the file moves.
+    used: Option<Vec<usize>>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +55,14 @@ struct Member {
 impl Member {
     fn new(at: usize, attribute: Attribute) -> Self {
         Self { at, attribute, more: Vec::new() }
+    }
+
+    /// The extents of a stream as they are on the disk: in which of the records each stands, its first cluster, and the one
+    /// behind its last.
+    fn extents(&self, map: &Map) -> impl Iterator<Item = (usize, u64, u64)> {
+        let starts = std::iter::once((self.at, 0)).chain(self.more.iter().copied());
+        let ends = self.more.iter().map(|(_, lowest)| *lowest).chain([map.end()]);
+        starts.zip(ends).map(|((at, start), end)| (at, start, end))
     }
 }
 
@@ -94,7 +107,7 @@ impl NtfsFile {
         let (lists, attributes): (Vec<_>, Vec<_>) = own.into_iter().partition(|a| a.of.kind == kind::ATTRIBUTE_LIST);
         let Some(list) = lists.into_iter().next() else {
             let members = merged(attributes.into_iter().map(|attribute| Member::new(0, attribute)).collect())?;
-            return Ok(Self { records: vec![base], members, list: None });
+            return Ok(Self { records: vec![base], members, list: None, used: None });
         };
         let entries = Entry::parse_all(&match &list.outside {
             None => list.value().to_vec(),
@@ -131,7 +144,7 @@ impl NtfsFile {
         if members.len() != total {
             return damaged(format!("the attribute list of file record {number} is not complete"));
         }
-        Ok(Self { records: all, members: merged(members)?, list: Some(list) })
+        Ok(Self { records: all, members: merged(members)?, list: Some(list), used: None })
     }
 
     /// Its base record's number and sequence number.
@@ -158,15 +171,51 @@ impl NtfsFile {
         self.attribute(&of)?.outside.as_ref()
     }
 
-    /// The same, to be changed.
-    pub(super) fn map_mut(&mut self, stream: u16) -> Option<&mut Map> {
+    /// Says that clusters of the stream of this number lie elsewhere now. Costs what the extents cost that they are of, however many
+    /// there are: a file in thousands of fragments moves by thousands of steps.
+    pub(super) fn put(&mut self, stream: u16, logical: LogicalBlock, target: PhysicalBlock, length: Blocks) {
         if stream == LIST {
-            return self.list.as_mut()?.outside.as_mut();
+            // How long its mapping pairs are is no figure of `used`: it is made anew.
+            self.used = None;
+            if let Some(map) = self.list.as_mut().and_then(|list| list.outside.as_mut()) {
+                map.put(logical, target, length);
+            }
+            return;
         }
-        let of = self.name_of(stream)?;
-        let member =
-            self.members.iter_mut().find(|member| member.attribute.of == of && !member.attribute.is_resident());
-        member?.attribute.outside.as_mut()
+        let Some(of) = self.name_of(stream) else { return };
+        let found = self.members.iter_mut().find(|member| member.attribute.of == of && !member.attribute.is_resident());
+        let Some(member) = found else { return };
+        let (start, end) = (logical.0, logical.0 + length.0);
+        let touched: Vec<(usize, u64, u64)> = match &member.attribute.outside {
+            Some(map) if self.used.is_some() => {
+                member.extents(map).filter(|(_, from, to)| *from < end && *to > start).collect()
+            }
+            _ => Vec::new(),
+        };
+        let lengths = |attribute: &Attribute| {
+            let length = |(at, from, to): &(usize, u64, u64)| (*at, attribute.part_len(*from, *to));
+            touched.iter().map(length).collect::<Vec<_>>()
+        };
+        let before = lengths(&member.attribute);
+        if let Some(map) = member.attribute.outside.as_mut() {
+            map.put(logical, target, length);
+        }
+        let after = lengths(&member.attribute);
+        for ((at, before), (_, after)) in before.into_iter().zip(after) {
+            if let Some(used) = self.used.as_mut().and_then(|used| used.get_mut(at)) {
+                *used = (*used + after).saturating_sub(before);
+            }
+        }
+    }
+
+    /// Whether it can be written with every extent in the record where it is on the disk.
+    pub(super) fn fits_as_it_is(&mut self) -> bool {
+        let Some(list) = &self.list else { return false };
+        if self.used.is_none() {
+            self.used = self.as_they_are(list).map(|slots| slots.iter().map(|slot| slot.used).collect());
+        }
+        let rooms = self.records.iter().map(Record::room);
+        self.used.as_ref().is_some_and(|used| used.iter().zip(rooms).all(|(used, room)| *used <= room))
     }
 
     fn name_of(&self, stream: u16) -> Option<Name> {
@@ -193,7 +242,9 @@ impl NtfsFile {
             let freed = others.iter().map(Record::freed).collect();
             return Some(Composed { records: vec![written(slot, None)], freed, list: None, vacated });
         }
-        if let Some(composed) = self.list.as_ref().and_then(|list| compose_listed(self.as_they_are(list)?, list)) {
+        let fits = |slots: &Vec<Slot>| slots.iter().all(|slot| slot.used <= slot.record.room());
+        let as_they_are = |list: &Attribute| compose_listed(self.as_they_are(list).filter(fits)?, list);
+        if let Some(composed) = self.list.as_ref().and_then(as_they_are) {
             return Some(composed);
         }
         // Every reader must find the records of $MFT before it knows where records lie: they are not distributed anew.
@@ -201,6 +252,18 @@ impl NtfsFile {
             return None;
         }
         let mut spares = Vec::new();
+        let slack = base.room() / SLACK;
+        self.compose_anew(slack, &mut spares, spare).or_else(|| self.compose_anew(0, &mut spares, spare))
+    }
+
+    /// The same with the extents of streams distributed over records anew, `slack` bytes being left free in each: the next moves change
+    /// how long an extent is, and need not distribute all of them once more. `spares` are records that `spare` gave before.
+    fn compose_anew(
+        &self,
+        slack: usize,
+        spares: &mut Vec<Record>,
+        spare: &mut dyn FnMut() -> Option<Record>,
+    ) -> Option<Composed> {
         let mut guess = self.members.iter().map(|member| Entry::length(&member.attribute.of)).sum::<usize>();
         for _ in 0..ATTEMPTS {
             let list = self.list.clone().or_else(|| list::empty().ok())?;
@@ -212,7 +275,7 @@ impl NtfsFile {
                 taken += 1;
                 spares.get(taken - 1).cloned()
             };
-            let slots = self.distribute(&list, guess, &mut next)?;
+            let slots = self.distribute(&list, guess, slack, &mut next)?;
             let length: usize = slots.iter().flat_map(|slot| &slot.content).map(|(_, a)| Entry::length(&a.of)).sum();
             if length <= guess || list.outside.is_some() {
                 return compose_listed(slots, &list);
@@ -227,7 +290,7 @@ impl NtfsFile {
         self.records.iter().map(slot).collect()
     }
 
-    /// Every extent where it is on the disk: what has moved together has fewer pieces than before. `None` when one does not fit.
+    /// Every extent where it is on the disk, whether it fits or not: what has moved together has fewer pieces than before.
     fn as_they_are(&self, list: &Attribute) -> Option<Vec<Slot>> {
         let mut slots = self.slots();
         slots.first_mut()?.used += list.encoded_len();
@@ -236,13 +299,11 @@ impl NtfsFile {
                 slots.get_mut(member.at)?.take(number, member.attribute.clone());
                 continue;
             };
-            let starts = std::iter::once((member.at, 0)).chain(member.more.iter().copied());
-            let ends = member.more.iter().map(|(_, lowest)| *lowest).chain([map.end()]);
-            for ((at, start), end) in starts.zip(ends) {
+            for (at, start, end) in member.extents(map) {
                 slots.get_mut(at)?.take(number, member.attribute.part(start, end)?);
             }
         }
-        slots.iter().all(|slot| slot.used <= slot.record.room()).then_some(slots)
+        Some(slots)
     }
 
     /// Puts every attribute into a record: what is resident stays where it is; streams go into the base record as far
@@ -251,6 +312,7 @@ impl NtfsFile {
         &self,
         list: &Attribute,
         entries: usize,
+        slack: usize,
         spare: &mut dyn FnMut() -> Option<Record>,
     ) -> Option<Vec<Slot>> {
         let mut slots = self.slots();
@@ -283,7 +345,7 @@ impl NtfsFile {
                     slots.push(Slot { record, used: 0, content: Vec::new(), is_new: true });
                 }
                 let slot = slots.get_mut(at)?;
-                match attribute.extent(vcn, slot.left()) {
+                match attribute.extent(vcn, slot.left().saturating_sub(slack)) {
                     Some((part, to)) if to >= end || part.encoded_len() >= LEAST_EXTENT + 0x40 => {
                         slot.take(number, part);
                         vcn = to;

@@ -79,7 +79,7 @@ impl Map {
     /// clusters they map.
     pub(super) fn encode(&self, vcn: u64, room: usize) -> (Vec<u8>, u64) {
         let (mut pairs, mut mapped) = (Vec::new(), 0);
-        for (part, Pair { length, lengths, offset, offsets }) in self.pairs(vcn) {
+        for (part, Pair { length, lengths, offset, offsets }) in self.pairs(vcn, u64::MAX) {
             // One byte stays for the end mark.
             if pairs.len() + 1 + lengths + offsets >= room {
                 break;
@@ -92,17 +92,15 @@ impl Map {
         (pairs, mapped)
     }
 
-    /// The bytes of all mapping pairs of the range from `vcn` on, with their end mark.
-    pub(super) fn encoded_len(&self, vcn: u64) -> usize {
-        self.pairs(vcn).map(|(_, pair)| 1 + pair.lengths + pair.offsets).sum::<usize>() + 1
+    /// The bytes of all mapping pairs of the range from `vcn` up to `end`, with their end mark.
+    pub(super) fn encoded_len(&self, vcn: u64, end: u64) -> usize {
+        self.pairs(vcn, end).map(|(_, pair)| 1 + pair.lengths + pair.offsets).sum::<usize>() + 1
     }
 
-    /// The segments from `vcn` on, each with its mapping pair.
-    fn pairs(&self, vcn: u64) -> impl Iterator<Item = (Segment, Pair)> {
-        let from = self.0.partition_point(|segment| segment.end() <= vcn);
+    /// The segments from `vcn` up to `end`, each with its mapping pair.
+    fn pairs(&self, vcn: u64, end: u64) -> impl Iterator<Item = (Segment, Pair)> {
         let mut before = 0i64;
-        self.0.iter().skip(from).map(move |segment| {
-            let part = segment.part(segment.vcn.max(vcn), segment.end());
+        self.parts(vcn, end).map(move |part| {
             let (length, lengths) = coded(part.length.cast_signed());
             let (offset, offsets) = part.lcn.map_or(([0; 8], 0), |lcn| coded(lcn.cast_signed() - before));
             before = part.lcn.map_or(before, u64::cast_signed);
@@ -110,14 +108,16 @@ impl Map {
         })
     }
 
+    /// What of each segment lies in the range from `vcn` up to `end`.
+    fn parts(&self, vcn: u64, end: u64) -> impl Iterator<Item = Segment> {
+        let from = self.0.partition_point(|segment| segment.end() <= vcn);
+        let within = self.0.iter().skip(from).take_while(move |segment| segment.vcn < end);
+        within.map(move |segment| segment.part(segment.vcn.max(vcn), segment.end().min(end)))
+    }
+
     /// The range from `vcn` up to `end`.
     pub(super) fn part(&self, vcn: u64, end: u64) -> Self {
-        let mut part = Self::default();
-        let from = self.0.partition_point(|segment| segment.end() <= vcn);
-        for segment in self.0.iter().skip(from).take_while(|segment| segment.vcn < end) {
-            part.push(segment.part(segment.vcn.max(vcn), segment.end().min(end)));
-        }
-        part
+        Self(self.parts(vcn, end).collect())
     }
 
     /// Adds what follows; joins it where it goes on.
@@ -165,8 +165,12 @@ impl Map {
     /// Says that the clusters from `logical` on lie at `target` now.
     pub(super) fn put(&mut self, logical: LogicalBlock, target: PhysicalBlock, length: Blocks) {
         let (start, end) = (logical.0, logical.0 + length.0);
+        // With the neighbours, which it may join.
+        let from = self.0.partition_point(|segment| segment.end() < start);
+        let to = self.0.partition_point(|segment| segment.vcn <= end);
+        let Some(touched) = self.0.get(from..to) else { return };
         let mut changed = Self::default();
-        for segment in &self.0 {
+        for segment in touched {
             if segment.vcn < start {
                 changed.push(segment.part(segment.vcn, segment.end().min(start)));
             }
@@ -178,7 +182,7 @@ impl Map {
                 changed.push(segment.part(segment.vcn.max(end), segment.end()));
             }
         }
-        *self = changed;
+        self.0.splice(from..to, changed.0);
     }
 }
 

@@ -13,17 +13,18 @@ use super::record::Record;
 use super::runs::Map;
 use crate::bytes::put;
 use crate::offline::{Copied, CopyError, Held, Journal, Phase, SECTOR, Write, apply, copy, joined};
-use longrun_layout::{Bytes, Extent, ExtentSet};
-use std::cell::RefCell;
+use longrun_layout::{Bytes, Extent, ExtentSet, LogicalBlock, Run};
 use std::collections::BTreeMap;
 
 /// The volume must be checked before it is used.
 pub(super) const DIRTY: u16 = 1;
 
-/// A file that has moved, and the records that say so.
+/// A file that has moved.
 struct Changed {
     file: NtfsFile,
-    composed: Composed,
+    /// The records that say so. None where they will be those that the file has: then they are made when it is committed, once and
+    /// not for each move.
+    composed: Option<Composed>,
     /// Records that were free before.
     spares: Vec<u64>,
 }
@@ -45,7 +46,7 @@ pub(super) struct State {
     mirrored: u64,
     changed: BTreeMap<u64, Changed>,
     /// The file that was asked for last, as it is on the disk: each is asked for several times while it moves.
-    last: RefCell<Option<NtfsFile>>,
+    last: Option<NtfsFile>,
     pub(super) held: Held,
     journal: Journal,
     is_marked: bool,
@@ -86,7 +87,7 @@ impl State {
             mirrored,
             reader,
             changed: BTreeMap::new(),
-            last: RefCell::default(),
+            last: None,
             held: Held::default(),
             journal,
             is_marked,
@@ -122,14 +123,19 @@ impl State {
     }
 
     /// The file as it shall be.
-    pub(super) fn file(&self, number: u64) -> Read<NtfsFile> {
-        if let Some(changed) = self.changed.get(&number) {
-            return Ok(changed.file.clone());
+    pub(super) fn file(&mut self, number: u64) -> Read<&NtfsFile> {
+        if !self.changed.contains_key(&number) {
+            self.last = Some(self.as_on_disk(number)?);
         }
-        let mut last = self.last.borrow_mut();
-        match last.as_ref().filter(|file| file.reference().number == number) {
-            Some(file) => Ok(file.clone()),
-            None => Ok(last.insert(NtfsFile::read(&self.reader, number)?).clone()),
+        let changed = self.changed.get(&number).map(|changed| &changed.file);
+        changed.or(self.last.as_ref()).map_or_else(|| damaged("a file that was read is gone"), Ok)
+    }
+
+    /// The file as it is on the disk.
+    fn as_on_disk(&mut self, number: u64) -> Read<NtfsFile> {
+        match self.last.take().filter(|file| file.reference().number == number) {
+            Some(file) => Ok(file),
+            None => NtfsFile::read(&self.reader, number),
         }
     }
 
@@ -138,18 +144,49 @@ impl State {
         copy(&*self.reader.disk, self.reader.geometry.bytes(1), pieces.iter().copied(), buffer)
     }
 
-    /// Notes that a file lies elsewhere: its clusters at `target`, where they were `copied`, are in use, `sources` are free after the
-    /// next commit. False, and nothing is noted, when its records have no room for that.
+    /// Notes that clusters of a stream lie elsewhere: from `logical` on at `target`, where they were `copied`; those at `sources` are free
+    /// after the next commit. False, and nothing is noted, when the file's records have no room for that.
     pub(super) fn note(
         &mut self,
-        file: NtfsFile,
+        (number, stream): (u64, u16),
+        logical: LogicalBlock,
         target: Extent,
         copied: Vec<Copied>,
-        sources: &[Extent],
+        sources: &[Run],
     ) -> Read<bool> {
-        let number = file.reference().number;
-        let before = self.changed.remove(&number);
-        let kept = before.as_ref().map(|before| before.spares.clone()).unwrap_or_default();
+        let (mut file, before) = match self.changed.remove(&number) {
+            Some(Changed { file, composed, spares }) => (file, Some((composed, spares))),
+            None => (self.as_on_disk(number)?, None),
+        };
+        file.put(stream, logical, target.start, target.length);
+        let (composed, spares) = if file.fits_as_it_is() {
+            (None, Vec::new())
+        } else {
+            let kept = before.as_ref().map_or(&[][..], |(_, spares)| spares);
+            match self.compose(&file, kept) {
+                Ok(Some((composed, spares))) => (Some(composed), spares),
+                refused => {
+                    // What was noted before stays noted: its clusters are marked already.
+                    sources.iter().for_each(|run| file.put(stream, run.logical, run.physical, run.length));
+                    match before {
+                        Some((composed, spares)) => _ = self.changed.insert(number, Changed { file, composed, spares }),
+                        None => self.last = Some(file),
+                    }
+                    return refused.map(|_| false);
+                }
+            }
+        };
+        self.copies.extend(copied);
+        self.set(target, true);
+        let sources: Vec<Extent> = sources.iter().map(Run::extent).collect();
+        sources.iter().for_each(|source| self.set(*source, false));
+        self.held.exchanged(target, &sources);
+        self.changed.insert(number, Changed { file, composed, spares });
+        Ok(true)
+    }
+
+    /// The records of a file, and which of them were free before: those that it `kept` first. `None` when they have no room.
+    fn compose(&self, file: &NtfsFile, kept: &[u64]) -> Read<Option<(Composed, Vec<u64>)>> {
         let is_taken = |number: &u64| self.changed.values().any(|changed| changed.spares.contains(number));
         let mut spares = Vec::new();
         let mut after = system::FIRST_OTHER;
@@ -173,19 +210,7 @@ impl State {
                 }
             }
         });
-        let Some(composed) = composed.filter(|_| fault.is_none()) else {
-            // What was noted before stays noted: its clusters are marked already.
-            before.map(|before| self.changed.insert(number, before));
-            return fault.map_or(Ok(false), Err);
-        };
-        self.copies.extend(copied);
-        self.set(target, true);
-        for source in sources {
-            self.set(*source, false);
-        }
-        self.held.exchanged(target, sources);
-        self.changed.insert(number, Changed { file, composed, spares });
-        Ok(true)
+        fault.map_or(Ok(composed.map(|composed| (composed, spares))), Err)
     }
 
     /// The record of this number, which is not in use.
@@ -207,6 +232,13 @@ impl State {
         if self.changed.is_empty() && !self.clusters.is_changed() && !self.records.is_changed() {
             return Ok(());
         }
+        for (number, changed) in &mut self.changed {
+            let composed = changed.composed.take().or_else(|| changed.file.compose(&mut || None));
+            if composed.is_none() {
+                return damaged(format!("file record {number} has no room for the places of its clusters"));
+            }
+            changed.composed = composed;
+        }
         self.mark()?;
         self.reader.disk.flush()?;
         let witness = self.witness()?;
@@ -218,7 +250,7 @@ impl State {
         let data = Name::unnamed(kind::DATA);
         let moved =
             mft.as_ref().and_then(|mft| mft.attribute(&data)?.outside.clone()).filter(|map| *map != self.reader.mft);
-        for Changed { composed, .. } in changed.values() {
+        for composed in changed.values().filter_map(|changed| changed.composed.as_ref()) {
             for record in &composed.records {
                 self.records.set(Extent::new(record.number, 1), true);
             }
@@ -270,7 +302,7 @@ impl State {
     /// A transaction: the journal, the volume, the journal again.
     fn write(&mut self, copies: &[Copied], writes: &[Write]) -> Read<()> {
         let disk = &*self.reader.disk;
-        *self.last.borrow_mut() = None;
+        self.last = None;
         // Until the journal is durable nothing has changed; from then on it knows what to complete.
         self.has_failed = true;
         let writes = joined(writes);

@@ -5,7 +5,7 @@
 use super::admission::{check_mirror, refusals};
 use super::boot::Geometry;
 use super::fault::{Fault, NTFS};
-use super::file::MFT;
+use super::file::{MFT, NtfsFile};
 use super::file_system::KIND;
 use super::names::Paths;
 use super::reader::{Reader, system};
@@ -183,36 +183,33 @@ impl Placed for NtfsVolume {
             self.commit()?;
             self.state()?.mark().map_err(|fault| self.barrier(fault))?;
         }
-        let mut moved = self.file(file)?;
         let stream = stream_of(file.inode);
-        let sources = moved.map(stream).and_then(|map| map.within(logical, length));
+        let sources = self.file(file)?.map(stream).and_then(|map| map.within(logical, length));
         let Some(sources) = sources else { return Err(MoveError::Skip(SkipReason::Changed)) };
         let mut buffer = std::mem::take(&mut self.buffer);
-        let state = self.state()?;
         let to = |run: &Run| Extent { start: target + (run.logical - logical), length: run.length };
         let pieces: Vec<_> = sources.iter().map(|run| (run.extent(), to(run))).collect();
-        let copied = state.copy(&pieces, &mut buffer);
+        let copied = self.state()?.copy(&pieces, &mut buffer);
         self.buffer = buffer;
         let copied = copied.map_err(|error| error.on(&self.info.target))?;
-        if let Some(map) = moved.map_mut(stream) {
-            map.put(logical, target, length);
-        }
-        let vacated: Vec<Extent> = sources.iter().map(Run::extent).collect();
-        let fits = self.state()?.note(moved, place, copied, &vacated).map_err(|fault| self.on(fault))?;
+        let stream = (number_of(file.inode), stream);
+        let noted = self.state()?.note(stream, logical, place, copied, &sources);
+        let fits = noted.map_err(|fault| self.on(fault))?;
         if !fits {
             return Err(MoveError::Skip(SkipReason::NoRoomInRecord));
         }
         if is_mft {
             self.commit()?;
         }
-        Ok(Exchanged { blocks: length, vacated })
+        Ok(Exchanged { blocks: length, vacated: sources.iter().map(Run::extent).collect() })
     }
 }
 
 impl NtfsVolume {
     /// The file of a stream of the model, provided that it is still the same.
-    fn file(&mut self, id: FileId) -> Result<super::file::NtfsFile, MoveError> {
-        match self.state()?.file(number_of(id.inode)) {
+    fn file(&mut self, id: FileId) -> Result<&NtfsFile, MoveError> {
+        let state = self.state.as_mut().ok_or(VolumeError::Interrupted)?;
+        match state.file(number_of(id.inode)) {
             Ok(file) if u32::from(file.reference().sequence) == id.generation => Ok(file),
             Ok(_) => Err(MoveError::Skip(SkipReason::Vanished)),
             Err(Fault::Io(source)) => {

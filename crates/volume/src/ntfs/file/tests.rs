@@ -64,7 +64,7 @@ fn file(clusters: &Map) -> NtfsFile {
     let base = Record::decode(BASE, empty(BASE as u32)).unwrap();
     let attributes = [resident(0x10, 0x48), resident(0x30, 0x60), data(clusters.segments())];
     let members = attributes.into_iter().map(|attribute| Member::new(0, attribute)).collect();
-    NtfsFile { records: vec![base], members, list: None }
+    NtfsFile { records: vec![base], members, list: None, used: None }
 }
 
 fn composed(file: &NtfsFile, shelf: &Shelf) -> Option<Composed> {
@@ -93,7 +93,7 @@ fn a_file_grows_over_several_records_and_comes_back_into_one() {
     let mut again = NtfsFile::read(&shelf, BASE).unwrap();
     assert_eq!(described(&again), described(&large));
     assert!(again.list.is_some() && again.map(0).is_some());
-    again.map_mut(0).unwrap().put(LogicalBlock(0), PhysicalBlock(5000), Blocks(300));
+    again.put(0, LogicalBlock(0), PhysicalBlock(5000), Blocks(300));
     let written = composed(&again, &shelf).unwrap();
     shelf.put(&written);
     assert_eq!(shelf.in_use(), [BASE]);
@@ -130,13 +130,37 @@ proptest! {
             current = NtfsFile::read(&shelf, BASE).unwrap();
             let length = length.min(count.saturating_sub(at));
             if length == 0 { continue }
-            current.map_mut(0).unwrap().put(LogicalBlock(at), PhysicalBlock(target), Blocks(length));
+            current.put(0, LogicalBlock(at), PhysicalBlock(target), Blocks(length));
             let written = composed(&current, &shelf).unwrap();
             prop_assert!(written.records.iter().all(|record| record.encode().len() == 1024));
             shelf.put(&written);
             let again = NtfsFile::read(&shelf, BASE).unwrap();
             prop_assert_eq!(described(&again), described(&current));
             prop_assert_eq!(again.records.len(), shelf.in_use().len(), "no record is lost");
+        }
+    }
+
+    /// What is counted as a file moves step by step is what its records take in the end, and it fits where that says so.
+    #[test]
+    fn what_fits_as_it_is_can_be_written_without_another_record(moves in proptest::collection::vec((0u64..600, 1u64..90, 0u64..CLUSTERS - 999), 1..40)) {
+        let shelf = Shelf::default();
+        shelf.put(&composed(&file(&scattered(600, 70_001)), &shelf).unwrap());
+        let mut current = NtfsFile::read(&shelf, BASE).unwrap();
+        prop_assert!(current.fits_as_it_is() && current.records.len() > 3);
+        for (at, length, target) in moves {
+            let (at, length) = (LogicalBlock(at), Blocks(length.min(600 - at)));
+            let before = current.map(0).unwrap().within(at, length).unwrap();
+            current.put(0, at, PhysicalBlock(target), length);
+            let mut anew = NtfsFile { used: None, ..current.clone() };
+            let fits = current.fits_as_it_is();
+            prop_assert_eq!(anew.fits_as_it_is(), fits);
+            prop_assert_eq!(&current.used, &anew.used);
+            if fits {
+                prop_assert!(current.compose(&mut || None).is_some());
+            } else {
+                before.iter().for_each(|run| current.put(0, run.logical, run.physical, run.length));
+                prop_assert!(current.fits_as_it_is(), "taken back, it fits again");
+            }
         }
     }
 }

@@ -100,10 +100,10 @@ pub fn apply_moves(
 /// lie at the source. Neighbours that continue each other are joined.
 fn relocate(runs: &mut Vec<Run>, step: &FileMove) -> bool {
     let end = step.logical + step.length;
-    let Some(at) = runs.iter().position(|r| r.logical <= step.logical && end <= r.logical_end()) else {
+    let at = runs.partition_point(|run| run.logical_end() <= step.logical);
+    let Some(&whole) = runs.get(at).filter(|run| run.logical <= step.logical && end <= run.logical_end()) else {
         return false;
     };
-    let Some(&whole) = runs.get(at) else { return false };
     let before = step.logical - whole.logical;
     if whole.physical + before != step.source || step.length.0 == 0 {
         return false;
@@ -117,14 +117,19 @@ fn relocate(runs: &mut Vec<Run>, step: &FileMove) -> bool {
     if after.0 > 0 {
         parts.push(Run { logical: end, physical: step.source + step.length, length: after });
     }
-    runs.splice(at..=at, parts);
-    runs.dedup_by(|next, kept| {
+    // With its neighbours, which it may join: the others are not looked at, however many there are.
+    let around = at.saturating_sub(1)..(at + 2).min(runs.len());
+    let neighbours = runs.get(around.clone()).unwrap_or_default();
+    let [first, last] = [neighbours.first(), neighbours.last()].map(|run| run.filter(|run| **run != whole));
+    let mut parts: Vec<Run> = first.into_iter().copied().chain(parts).chain(last.copied()).collect();
+    parts.dedup_by(|next, kept| {
         let joined = kept.continues_into(next);
         if joined {
             kept.length += next.length;
         }
         joined
     });
+    runs.splice(around, parts);
     true
 }
 

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 mod area;
 mod aside;
+mod parts;
 
 /// The excess fragments that must be saved for each free piece more where no plan without one is found.
 const EXCESS_FOR_A_PIECE: u64 = 32;
@@ -41,6 +42,15 @@ impl Limits {
     }
 }
 
+/// A piece that is not in place.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    length: u64,
+    traveller: usize,
+    /// Of the piece in the target.
+    offset: u64,
+}
+
 /// Moves units to their targets.
 pub(crate) struct Scheduler<'a> {
     units: &'a [Unit],
@@ -51,6 +61,11 @@ pub(crate) struct Scheduler<'a> {
     travellers: Vec<Traveller>,
     /// Target start → traveller; targets do not overlap.
     targets: BTreeMap<u64, usize>,
+    /// Where the pieces are that are not in place: start → whose.
+    owners: BTreeMap<u64, Owner>,
+    /// Where a part may be able to move that could not before: of the targets what became available, and the places of pieces whose
+    /// neighbours moved.
+    fresh: ExtentSet,
     /// Travellers whose target is wholly available, best first.
     ready: BTreeSet<(u64, u64, usize)>,
     steps: Vec<Step>,
@@ -126,6 +141,8 @@ impl<'a> Scheduler<'a> {
             pending: Vec::new(),
             travellers: Vec::with_capacity(target.starts.len()),
             targets: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            fresh: ExtentSet::new(),
             ready: BTreeSet::new(),
             steps: Vec::new(),
             in_epoch: 0,
@@ -155,6 +172,7 @@ impl<'a> Scheduler<'a> {
                 unit,
                 target: start,
                 waiting: 0,
+                away: 0,
                 size: u.size,
                 owners: u.owners,
                 gain: (u.fragments() - 1) * u.owners,
@@ -164,7 +182,20 @@ impl<'a> Scheduler<'a> {
             });
             scheduler.recount(index);
         }
+        scheduler.fresh = scheduler.travellers.iter().map(Traveller::place).collect();
+        scheduler.owners = scheduler.strays();
         scheduler
+    }
+
+    /// The pieces that are not in place.
+    fn strays(&self) -> BTreeMap<u64, Owner> {
+        let pieces = self.travellers.iter().enumerate().flat_map(|(traveller, t)| {
+            t.pieces.iter().map(move |(offset, piece)| (t.target + offset, piece, traveller, *offset))
+        });
+        let strays = pieces.filter(|(home, piece, ..)| piece.at != *home);
+        strays
+            .map(|(_, piece, traveller, offset)| (piece.at, Owner { length: piece.length, traveller, offset }))
+            .collect()
     }
 
     /// Units may end up anywhere but in `protected`.
@@ -173,20 +204,25 @@ impl<'a> Scheduler<'a> {
         self
     }
 
-    /// Recomputes what a traveller waits for.
+    /// Computes what a traveller waits for. As pieces move and space becomes available, the figure is kept.
     fn recount(&mut self, index: usize) {
         let Some(t) = self.travellers.get_mut(index) else { return };
-        t.waiting = t
-            .pieces
-            .iter()
-            .filter(|(offset, piece)| piece.at != t.target + offset)
-            .map(|(offset, piece)| {
-                let extent = Extent::new(t.target + offset, piece.length);
-                let there: u64 = self.available.overlapping(extent).map(|e| e.length.0).sum();
-                piece.length - there
-            })
-            .sum();
-        if t.waiting == 0 && !t.done {
+        (t.waiting, t.away) = (0, 0);
+        for (offset, piece) in t.pieces.iter().filter(|(offset, piece)| piece.at != t.target + offset) {
+            let extent = Extent::new(t.target + offset, piece.length);
+            let there: u64 = self.available.overlapping(extent).map(|e| e.length.0).sum();
+            t.waiting += piece.length - there;
+            t.away += piece.length;
+        }
+        self.note_ready(index);
+    }
+
+    /// A traveller that waits for nothing can move.
+    fn note_ready(&mut self, index: usize) {
+        if let Some(t) = self.travellers.get(index)
+            && t.waiting == 0
+            && !t.done
+        {
             self.ready.insert((rank(t.gain, t.size), t.target, index));
         }
     }
@@ -236,27 +272,34 @@ impl<'a> Scheduler<'a> {
         self.steps.push(Step::Barrier);
         self.in_epoch = 0;
         let vacated: ExtentSet = std::mem::take(&mut self.pending).into_iter().collect();
-        let mut touched = Vec::new();
         for extent in vacated.iter() {
             self.available.insert(extent);
-            self.travellers_at(extent, &mut touched);
-        }
-        touched.sort_unstable();
-        touched.dedup();
-        for index in touched {
-            self.recount(index);
+            self.fresh.insert(extent);
+            for index in self.travellers_at(extent) {
+                if let Some(t) = self.travellers.get_mut(index) {
+                    debug_assert!(t.waiting >= t.share_of(extent), "what becomes available was waited for");
+                    t.waiting = t.waiting.saturating_sub(t.share_of(extent));
+                }
+                self.note_ready(index);
+            }
         }
         true
     }
 
-    /// Adds the unfinished travellers whose targets overlap an extent.
-    fn travellers_at(&self, extent: Extent, found: &mut Vec<usize>) {
+    /// The unfinished travellers whose targets overlap an extent.
+    fn travellers_at(&self, extent: Extent) -> Vec<usize> {
         let before = self.targets.range(..extent.start.0).next_back();
         let inside = self.targets.range(extent.start.0..extent.end().0);
-        let overlaps = |(start, index): &(&u64, &usize)| {
-            self.travellers.get(**index).is_some_and(|t| !t.done && **start + t.size > extent.start.0)
-        };
-        found.extend(before.into_iter().chain(inside).filter(overlaps).map(|(_, index)| *index));
+        let overlaps = |index: &usize| self.travellers.get(*index).is_some_and(|t| !t.done && t.share_of(extent) > 0);
+        before.into_iter().chain(inside).map(|(_, index)| *index).filter(overlaps).collect()
+    }
+
+    /// The pieces that are not in place and overlap an extent, ascending.
+    fn owners_at(&self, extent: Extent) -> impl Iterator<Item = (u64, Owner)> {
+        let before = self.owners.range(..extent.start.0).next_back();
+        let before = before.filter(|(start, owner)| **start + owner.length > extent.start.0);
+        let inside = self.owners.range(extent.start.0..extent.end().0);
+        before.into_iter().chain(inside).map(|(start, owner)| (*start, *owner))
     }
 
     /// Moves whole units whose targets are available, until none is ready. A full epoch ends with a barrier. Units whose
@@ -337,9 +380,22 @@ impl<'a> Scheduler<'a> {
     fn send(&mut self, index: usize, piece: usize, place: u64, why: Why) {
         let Some(t) = self.travellers.get_mut(index) else { return };
         let delta = t.delta(piece, &[(0, piece_length(&t.pieces, piece), place)]);
-        let Some((_, p)) = t.pieces.get_mut(piece) else { return };
-        let moving = *p;
+        self.fresh.extend(t.place_around(piece));
+        let target = t.target;
+        let Some((offset, p)) = t.pieces.get_mut(piece) else { return };
+        let (offset, home, moving) = (*offset, target + *offset, *p);
         p.at = place;
+        if moving.at == home {
+            t.waiting += moving.length;
+            t.away += moving.length;
+        } else {
+            self.owners.remove(&moving.at);
+        }
+        if place == home {
+            t.away -= moving.length;
+        } else {
+            self.owners.insert(place, Owner { length: moving.length, traveller: index, offset });
+        }
         self.excess += delta * t.owners as i64;
         let unit = t.unit;
         self.emit(unit, moving, place, why);
@@ -363,79 +419,5 @@ impl<'a> Scheduler<'a> {
         self.pending.push(Extent::new(piece.at, piece.length));
         self.in_epoch += piece.length;
         self.moved += piece.length;
-    }
-
-    /// Moves parts of units whose place is available, when each adds at most `most` fragments and the volume does not get
-    /// more fragmented than it was at the start. Without this, plans get stuck on full volumes.
-    fn move_parts(&mut self, most: i64) {
-        for index in 0..self.travellers.len() {
-            let mut at = 0;
-            let moved = self.moved;
-            while let Some(t) = self.travellers.get(index)
-                && !t.done
-                && let Some(&(offset, piece)) = t.pieces.get(at)
-            {
-                if self.in_epoch >= self.limits.epoch || self.moved >= self.limits.budget {
-                    return self.finish_if_home(index);
-                }
-                if piece.at != t.target + offset
-                    && let Some(part) = self.movable_part(t.target + offset, piece)
-                    && let Some(at_part) = self.split_off(index, at, part, t.target + offset + part.0, most)
-                {
-                    self.move_piece(index, at_part);
-                }
-                at += 1;
-            }
-            if self.moved > moved {
-                self.finish_if_home(index);
-            }
-        }
-    }
-
-    fn finish_if_home(&mut self, index: usize) {
-        if let Some(t) = self.travellers.get_mut(index)
-            && t.pieces.iter().all(|(offset, piece)| piece.at == t.target + offset)
-        {
-            t.done = true;
-        }
-        self.recount(index);
-    }
-
-    /// The part of a piece whose place is available: (offset in the piece, length). All of it, or its longest part,
-    /// within what the budget leaves.
-    fn movable_part(&self, place: u64, piece: Piece) -> Option<(u64, u64)> {
-        let wanted = Extent::new(place, piece.length);
-        let part = self.available.overlapping(wanted).max_by_key(|e| e.length)?;
-        let length = part.length.0.min(self.limits.budget - self.moved);
-        let from = piece.at + (part.start.0 - place);
-        let allowed =
-            if self.regions.allow(from, part.start.0, length) { length } else { self.regions.room(part.start.0) };
-        (allowed > 0).then(|| (part.start.0 - place, length.min(allowed)))
-    }
-
-    /// Cuts the part off its piece when moving it keeps the excess within what it was at the start; returns its index.
-    /// The part is going to `place`.
-    fn split_off(&mut self, index: usize, at: usize, part: (u64, u64), place: u64, most: i64) -> Option<usize> {
-        let t = self.travellers.get_mut(index)?;
-        let &(offset, piece) = t.pieces.get(at)?;
-        let (skip, length) = part;
-        let mut parts = Vec::with_capacity(3);
-        let mut places = Vec::with_capacity(3);
-        let mut cut = |from: u64, length: u64, at: u64| {
-            if length > 0 {
-                parts.push((offset + from, Piece { logical: piece.logical + from, at: piece.at + from, length }));
-                places.push((from, length, at));
-            }
-        };
-        cut(0, skip, piece.at);
-        cut(skip, length, place);
-        cut(skip + length, piece.length - skip - length, piece.at + skip + length);
-        let delta = t.delta(at, &places);
-        if delta > most || self.excess + delta * t.owners as i64 > 0 {
-            return None;
-        }
-        let t = self.travellers.get_mut(index)?;
-        t.pieces.splice(at..=at, parts);
-        Some(at + usize::from(skip > 0))
     }
 }

@@ -2,15 +2,18 @@
 
 use crate::plan::Why;
 use crate::unit::{Piece, UnitIndex, fragments};
+use longrun_layout::Extent;
 
 /// A unit on its way.
 pub(crate) struct Traveller {
     pub(crate) unit: UnitIndex,
     pub(crate) target: u64,
-    /// Present position, as pieces with their offset from the target's start.
+    /// Present position, as pieces with their offset from the target's start, ascending.
     pub(crate) pieces: Vec<(u64, Piece)>,
     /// Blocks of the target that are neither available nor already held in place.
     pub(crate) waiting: u64,
+    /// Blocks that are not in place.
+    pub(crate) away: u64,
     pub(crate) size: u64,
     /// How many files lie in its blocks.
     pub(crate) owners: u64,
@@ -31,6 +34,28 @@ pub(crate) fn piece_length(pieces: &[(u64, Piece)], at: usize) -> u64 {
 }
 
 impl Traveller {
+    /// All of its target.
+    pub(crate) fn place(&self) -> Extent {
+        Extent::new(self.target, self.size)
+    }
+
+    /// How many blocks of its target lie in an extent.
+    pub(crate) fn share_of(&self, extent: Extent) -> u64 {
+        self.place().intersection(&extent).map_or(0, |common| common.length.0)
+    }
+
+    /// The piece that holds the block of this offset.
+    pub(crate) fn piece_at(&self, offset: u64) -> usize {
+        self.pieces.partition_point(|(start, piece)| start + piece.length <= offset)
+    }
+
+    /// The place of the pieces beside the one at this index, and of that itself.
+    pub(crate) fn place_around(&self, at: usize) -> Option<Extent> {
+        let (first, _) = self.pieces.get(at.saturating_sub(1))?;
+        let (last, piece) = self.pieces.get(at + 1).or_else(|| self.pieces.get(at))?;
+        Some(Extent::new(self.target + first, last + piece.length - first))
+    }
+
     /// How the unit's fragments change when the piece at index `at` is replaced by parts: (offset in the piece, length,
     /// place). Only the borders to its neighbours count, so this is independent of the number of pieces.
     pub(crate) fn delta(&self, at: usize, parts: &[(u64, u64, u64)]) -> i64 {

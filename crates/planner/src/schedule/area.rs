@@ -5,7 +5,7 @@
 //! until no more splits were permitted. So the units in a part of the zone go to places that others will need later: they
 //! move twice, but from then on whatever is in the way of others can step aside in one piece.
 
-use super::Scheduler;
+use super::{Owner, Scheduler};
 use crate::board::Board;
 use crate::plan::Why;
 use crate::traveller::rank;
@@ -91,11 +91,10 @@ impl Scheduler<'_> {
         }
         let mut holes = Board::new(self.regions.open(free).iter());
         let moved = self.moved;
-        let owners = self.owner_map();
-        let overlaps = |(start, (length, index, _)): (&u64, &(u64, usize, usize))| {
-            Some((Extent::new(*start, *length).intersection(&area)?, *index))
+        let whose = |(start, owner): (u64, Owner)| {
+            Some((Extent::new(start, owner.length).intersection(&area)?, owner.traveller))
         };
-        let inside: Vec<(Extent, usize)> = owners.iter().filter_map(overlaps).collect();
+        let inside: Vec<(Extent, usize)> = self.owners_at(area).filter_map(whose).collect();
         for (part, index) in inside {
             if !self.vacate(index, part, &mut holes) {
                 break;
@@ -106,9 +105,14 @@ impl Scheduler<'_> {
 
     /// The part of the zone of about `wanted` blocks from which least has to leave, and from which all can.
     fn choose_area(&self, wanted: u64) -> Option<Extent> {
-        let mut known = self.available.clone();
-        known.extend(self.pending.iter().copied());
-        known.extend(self.owner_map().iter().map(|(start, (length, ..))| Extent::new(*start, *length)));
+        let pending: ExtentSet = self.pending.iter().copied().collect();
+        let known = |part: Extent| {
+            let owned = self
+                .owners_at(part)
+                .filter_map(move |(start, owner)| Extent::new(start, owner.length).intersection(&part));
+            self.available.overlapping(part).chain(pending.overlapping(part)).chain(owned).collect::<Vec<_>>()
+        };
+        let known: ExtentSet = self.zone.iter().flat_map(known).collect();
         let runs: Vec<Extent> = self.zone.iter().flat_map(|part| known.overlapping(part)).collect();
         zone::choose(&runs, &self.available, wanted).into_iter().max_by_key(|area| area.length)
     }
@@ -117,9 +121,13 @@ impl Scheduler<'_> {
     fn vacate(&mut self, index: usize, part: Extent, holes: &mut Board) -> bool {
         let mut end = part.end().0;
         while end > part.start.0 {
-            let Some(t) = self.travellers.get(index) else { return false };
-            let found = t.pieces.iter().position(|(_, piece)| piece.at < end && end <= piece.end());
-            let Some((at, piece)) = found.and_then(|at| Some((at, t.pieces.get(at)?.1))) else { return false };
+            let last = self.owners_at(Extent::new(end - 1, 1)).next().filter(|(_, owner)| owner.traveller == index);
+            let found = last.and_then(|(_, owner)| {
+                let t = self.travellers.get(index)?;
+                let at = t.piece_at(owner.offset);
+                Some((at, t.pieces.get(at)?.1))
+            });
+            let Some((at, piece)) = found else { return false };
             // From the end on: what is cut off leaves the pieces before it as they are.
             let start = piece.at.max(part.start.0);
             let whole = end - start;
@@ -135,9 +143,13 @@ impl Scheduler<'_> {
             self.send(index, cut, place, Why::StepAside);
             holes.occupy(place, length, index);
             // Those whose place this is must wait now.
-            let mut waiting = Vec::new();
-            self.travellers_at(Extent::new(place, length), &mut waiting);
-            waiting.into_iter().for_each(|index| self.recount(index));
+            let place = Extent::new(place, length);
+            for index in self.travellers_at(place) {
+                if let Some(t) = self.travellers.get_mut(index) {
+                    t.waiting += t.share_of(place);
+                }
+            }
+            self.fresh.insert(place);
             self.aside += length;
             end -= length;
         }

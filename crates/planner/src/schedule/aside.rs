@@ -2,12 +2,12 @@
 //!
 //! Owns the breaking of cycles. Never moves a unit that can continue by itself.
 
-use super::Scheduler;
+use super::{Owner, Scheduler};
 use crate::board::Board;
 use crate::plan::Why;
 use crate::traveller::{Traveller, piece_length, rank};
 use longrun_layout::{Extent, ExtentSet};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 impl Scheduler<'_> {
     /// Gives units that wait for their place another one that is free already, when it does not matter to them where they
@@ -33,6 +33,7 @@ impl Scheduler<'_> {
             let Some(hole) = holes.best_fit(t.size) else { continue };
             holes.occupy(hole.start.0, t.size, index);
             t.target = hole.start.0;
+            self.fresh.insert(t.place());
             self.targets.remove(&target);
             self.targets.insert(hole.start.0, index);
             self.recount(index);
@@ -47,8 +48,7 @@ impl Scheduler<'_> {
         let blocked = self.travellers.iter().enumerate().filter(|(_, t)| !t.done && t.waiting > 0);
         let mut by_wait: Vec<(u64, usize)> = blocked.map(|(i, t)| (t.waiting, i)).collect();
         by_wait.sort_unstable();
-        let owners = self.owner_map();
-        let mut renumbered = BTreeSet::new();
+        let mut moved = BTreeSet::new();
         let mut spare = self.spare();
         // What stays there because its place was taken in the end would cut the piece that is to stay whole.
         self.others.iter().flatten().for_each(|extent| {
@@ -60,38 +60,22 @@ impl Scheduler<'_> {
                 break;
             }
             let Some(t) = self.travellers.get(index) else { continue };
-            let place = Extent::new(t.target, t.size);
-            let first = owners.range(..place.start.0).next_back();
-            let blockers: Vec<(u64, usize, usize)> = first
-                .into_iter()
-                .chain(owners.range(place.start.0..place.end().0))
-                .filter(|(start, (length, ..))| **start + length > place.start.0)
-                .map(|(start, (_, owner, piece))| (*start, *owner, *piece))
-                .collect();
-            // Moving a part renumbers the pieces behind it: last ones first, and each unit once an epoch.
-            for (_, owner, piece) in blockers.iter().rev().filter(|(_, owner, _)| !renumbered.contains(owner)) {
-                failures += u32::from(self.move_aside(*owner, *piece, place, &mut spare));
+            let place = t.place();
+            let blockers: Vec<Owner> = self.owners_at(place).map(|(_, owner)| owner).collect();
+            // Each unit once an epoch.
+            for owner in blockers.iter().rev().filter(|owner| !moved.contains(&owner.traveller)) {
+                failures += u32::from(self.move_aside(*owner, place, &mut spare));
             }
-            renumbered.extend(blockers.iter().map(|(_, owner, _)| *owner));
+            moved.extend(blockers.iter().map(|owner| owner.traveller));
         }
-    }
-
-    /// Where the pieces of unfinished travellers are that are not in place: start → (length, traveller, piece).
-    pub(super) fn owner_map(&self) -> BTreeMap<u64, (u64, usize, usize)> {
-        let mut owners = BTreeMap::new();
-        for (index, t) in self.travellers.iter().enumerate().filter(|(_, t)| !t.done) {
-            for (at, (offset, piece)) in t.pieces.iter().enumerate() {
-                if piece.at != t.target + offset {
-                    owners.insert(piece.at, (piece.length, index, at));
-                }
-            }
-        }
-        owners
     }
 
     /// Moves a piece, or the part of it that lies in `place`, into spare space. True when it had to stay.
-    fn move_aside(&mut self, index: usize, at: usize, place: Extent, spare: &mut ExtentSet) -> bool {
-        let Some(&(_, piece)) = self.travellers.get(index).and_then(|t| t.pieces.get(at)) else { return true };
+    fn move_aside(&mut self, owner: Owner, place: Extent, spare: &mut ExtentSet) -> bool {
+        let index = owner.traveller;
+        let Some(t) = self.travellers.get(index) else { return true };
+        let at = t.piece_at(owner.offset);
+        let Some(&(_, piece)) = t.pieces.get(at) else { return true };
         let whole = Extent::new(piece.at, piece.length);
         let Some(inside) = whole.intersection(&place) else { return true };
         // The largest stretch of spare space: what steps aside together stays together.
@@ -139,7 +123,7 @@ impl Scheduler<'_> {
     pub(super) fn spare(&self) -> ExtentSet {
         let mut spare = self.available.clone();
         for t in self.travellers.iter().filter(|t| !t.done) {
-            spare.remove(Extent::new(t.target, t.size));
+            spare.remove(t.place());
         }
         self.pocket.iter().for_each(|pocket| {
             spare.remove(pocket);

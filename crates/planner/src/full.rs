@@ -15,9 +15,17 @@ const MANY_UNITS: usize = 50_000;
 /// What an excess fragment or a free piece less is worth: 16 MiB of 4 KiB blocks.
 const BLOCKS_PER_GAIN: u64 = 4096;
 
+/// Attempts to find a place for everything. A unit that found none is cut for the next one, or stays where it is.
+const ATTEMPTS: u32 = 4;
+
+/// The parts of a unit that found no place have at most this share of the largest room: on ext4, 2 GiB between groups with metadata.
+const PART: u64 = 4;
+
 /// A target layout and what it is worth.
 struct Attempt {
     target: Target,
+    /// Units that found no place.
+    nowhere: Vec<UnitIndex>,
     pieces: u64,
     /// Blocks of the largest free piece.
     largest: u64,
@@ -49,22 +57,19 @@ pub(crate) fn plan(job: &Job, window: &Window, limits: Limits, terms: Terms) -> 
     let used = window.used();
     let kept_free: Vec<Extent> = zone.iter().copied().chain(job.workroom).collect();
     let space = outside(&window.segments, &kept_free);
-    let kept = keep(&window.units, &space);
-    let goal = zone.len() as u64 * 5 / 4 + 2;
-    let mut best: Option<Attempt> = None;
-    for packing in packings(used) {
-        let attempt = attempt(job, window, &space, &kept, packing);
-        // Good enough is within a few pieces of the floor; among those the cheapest, else the fewest pieces.
-        let key = |a: &Attempt| (a.pieces.max(goal), a.cost);
-        if best.as_ref().is_none_or(|b| key(&attempt) < key(b)) {
-            best = Some(attempt);
-        }
-        // With very many units one way to pack is as good as another.
-        if window.units.len() > MANY_UNITS && best.as_ref().is_some_and(|b| b.pieces <= goal) {
+    let mut best = best(job, window, &space)?;
+    // Others would wait for ever for the places of units that have nowhere to go.
+    let mut divided = None;
+    for _ in 1..ATTEMPTS {
+        if best.nowhere.is_empty() {
             break;
         }
+        let most = space.largest().map_or(0, |room| room.length.0) / PART;
+        let next = divided.as_ref().unwrap_or(window).dividing(&best.nowhere, most);
+        best = self::best(job, &next, &space)?;
+        divided = Some(next);
     }
-    let best = best?;
+    let window = divided.as_ref().unwrap_or(window);
     let worth = worth(window, &best);
     if best.target.starts.is_empty() || best.cost > worth {
         return None;
@@ -111,6 +116,26 @@ fn packings(used: u64) -> Vec<Packing> {
     list
 }
 
+/// The best of several ways to pack a window.
+fn best(job: &Job, window: &Window, space: &ExtentSet) -> Option<Attempt> {
+    let kept = keep(&window.units, space);
+    let goal = job.zone.len() as u64 * 5 / 4 + 2;
+    let mut best: Option<Attempt> = None;
+    for packing in packings(window.used()) {
+        let attempt = attempt(job, window, space, &kept, packing);
+        // Good enough is within a few pieces of the floor; among those the cheapest, else the fewest pieces.
+        let key = |a: &Attempt| (a.pieces.max(goal), a.cost);
+        if best.as_ref().is_none_or(|b| key(&attempt) < key(b)) {
+            best = Some(attempt);
+        }
+        // With very many units one way to pack is as good as another.
+        if window.units.len() > MANY_UNITS && best.as_ref().is_some_and(|b| b.pieces <= goal) {
+            break;
+        }
+    }
+    best
+}
+
 fn attempt(job: &Job, window: &Window, space: &ExtentSet, kept: &[(UnitIndex, u64)], packing: Packing) -> Attempt {
     let zone = job.zone.as_slice();
     let mut packer = Packer::around(&window.units, space, kept, packing);
@@ -121,7 +146,7 @@ fn attempt(job: &Job, window: &Window, space: &ExtentSet, kept: &[(UnitIndex, u6
     let cost = target.cost(&window.units);
     let pieces = (holes + zone.len() + nowhere.len()) as u64;
     let largest = zone.iter().map(|z| z.length.0).max().unwrap_or(0);
-    Attempt { target, pieces, largest, cost }
+    Attempt { target, nowhere, pieces, largest, cost }
 }
 
 /// The blocks that a plan may move, steps aside included. Hysteresis: every fragment and free piece that it saves is worth 16 MiB of 4

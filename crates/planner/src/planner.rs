@@ -65,6 +65,7 @@ impl<'a> Planner<'a> {
         if self.policy.mode == Mode::Full
             && let Some(scheduled) = full::plan(job, &job.window, limits, Terms::Strict)
                 .or_else(|| full::plan(job, &job.window.leaving_full_segments()?, limits, Terms::Strict))
+                .or_else(|| full::plan(job, &job.window.with_large_ones_in_parts()?, limits, Terms::Strict))
         {
             let emptied = scheduled.complete;
             return (Some(scheduled), emptied);

@@ -1,7 +1,11 @@
 //! A window: the part of a volume that is planned at once, with all data that this needs.
 
-use crate::unit::{Piece, Unit};
+use crate::unit::{Piece, Unit, UnitIndex};
 use longrun_layout::{Extent, ExtentSet, FileIndex, PhysicalBlock};
+use std::collections::BTreeSet;
+
+/// So many parts of a large unit find room in the free space at once.
+const FREE_FOR_A_PART: u64 = 8;
 
 /// What is planned at once. Files that have blocks outside the window are imported: they bring those blocks in.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +52,44 @@ impl Window {
             }
         }
         (units.len() > self.units.len()).then(|| Self { units, ..self.clone() })
+    }
+
+    /// The same window, in which fragmented units that are large for the free space are cut into parts. `None` when there are none.
+    ///
+    /// A unit saves nothing before it is whole, and what steps aside for it splits others meanwhile. On a volume that is nearly full, whose
+    /// largest files have a good part of it, no split was permitted any more before one of them was.
+    pub(crate) fn with_large_ones_in_parts(&self) -> Option<Self> {
+        let most = self.free.total().0 / FREE_FOR_A_PART;
+        let is_large = |(_, unit): &(UnitIndex, &Unit)| unit.size > most && unit.fragments() > 1 && !unit.fixed;
+        let large: Vec<UnitIndex> = self.units.iter().enumerate().filter(is_large).map(|(index, _)| index).collect();
+        (most > 0 && !large.is_empty()).then(|| self.dividing(&large, most))
+    }
+
+    /// The same window, in which these units, for which there is no place, are cut into parts of at most `most` blocks. Of those that are
+    /// small enough, and of fragments that are larger, each fragment stays where it is.
+    pub(crate) fn dividing(&self, homeless: &[UnitIndex], most: u64) -> Self {
+        let homeless: BTreeSet<UnitIndex> = homeless.iter().copied().collect();
+        let mut units = Vec::with_capacity(self.units.len() + homeless.len());
+        for (index, unit) in self.units.iter().enumerate() {
+            if !homeless.contains(&index) {
+                units.push(unit.clone());
+                continue;
+            }
+            let stays = unit.size <= most;
+            let mut part = Vec::new();
+            let mut size = 0;
+            for fragment in unit.pieces.chunk_by(|a, b| a.end() == b.at) {
+                let length: u64 = fragment.iter().map(|piece| piece.length).sum();
+                if size > 0 && (stays || size + length > most) {
+                    units.push(unit.part(std::mem::take(&mut part), stays || size > most));
+                    size = 0;
+                }
+                part.extend_from_slice(fragment);
+                size += length;
+            }
+            units.push(unit.part(part, stays || size > most));
+        }
+        Self { units, ..self.clone() }
     }
 
     /// Blocks of all units.

@@ -89,14 +89,12 @@ impl Job {
     /// Whether the largest free piece of the volume is as large as before when this is free in the window, but for what may be kept.
     pub(crate) fn leaves_the_largest(&self, free: &ExtentSet) -> bool {
         let elsewhere = self.rest_elsewhere + self.must_return().map_or(0, |room| room.length.0);
-        let largest = |free: &ExtentSet| {
-            let mut free = free.clone();
-            if let Some(kept) = self.may_keep() {
-                free.remove(kept);
-            }
-            free.largest().map_or(0, |piece| piece.length.0).max(elsewhere)
-        };
-        largest(free) >= largest(&self.window.free)
+        let largest = |free: &ExtentSet| free.largest().map_or(0, |piece| piece.length.0).max(elsewhere);
+        let kept = self.may_keep().unwrap_or(Extent::new(0, 0));
+        let mut without = free.clone();
+        without.remove(kept);
+        // What was borrowed can lie beside the window's own: before, they are one piece.
+        largest(&without) + kept.length.0 >= largest(&self.window.free)
     }
 }
 

@@ -32,6 +32,11 @@ impl Regions {
         self.regions.is_empty()
     }
 
+    /// Where each begins, ascending.
+    pub(crate) fn starts(&self) -> impl Iterator<Item = u64> {
+        self.regions.iter().map(|region| region.extent.start.0)
+    }
+
     /// The region that a block lies in.
     fn at(&self, block: u64) -> Option<usize> {
         let behind = self.regions.partition_point(|region| region.extent.start.0 <= block);

@@ -2,17 +2,19 @@
 //! after a barrier, and the volume never has more excess fragments than at the start.
 
 use crate::plan::{PlannedMove, Step, Why};
-use crate::regions::Regions;
+use crate::regions::{Regions, STEP};
 use crate::target::Target;
 use crate::traveller::{Traveller, join, piece_length, rank};
 use crate::unit::{Piece, Unit, UnitIndex};
 use crate::window::Window;
 use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, FileMove, LogicalBlock, PhysicalBlock};
+use spare::Spare;
 use std::collections::{BTreeMap, BTreeSet};
 
 mod area;
 mod aside;
 mod parts;
+mod spare;
 
 /// The excess fragments that must be saved for each free piece more where no plan without one is found.
 const EXCESS_FOR_A_PIECE: u64 = 32;
@@ -81,6 +83,8 @@ pub(crate) struct Scheduler<'a> {
     zone: ExtentSet,
     /// Room that no step aside may use.
     pocket: ExtentSet,
+    /// What is available and no unfinished traveller's target, nor in the pocket, nor what must be avoided.
+    spare: Spare,
 }
 
 /// The result of a schedule.
@@ -98,6 +102,12 @@ pub(crate) struct Scheduled {
 }
 
 impl Scheduled {
+    /// How many excess fragments and free pieces there are less.
+    pub(crate) fn gain(&self, window: &Window) -> u64 {
+        let pieces = window.free.pieces().saturating_sub(self.free.pieces()) as u64;
+        pieces + u64::try_from(-self.excess).unwrap_or(0)
+    }
+
     /// Whether there are fewer excess fragments and free pieces together, and no more excess.
     pub(crate) fn gains(&self, window: &Window) -> bool {
         let more = self.free.pieces().saturating_sub(window.free.pieces());
@@ -153,6 +163,7 @@ impl<'a> Scheduler<'a> {
             others: None,
             zone: ExtentSet::new(),
             pocket: ExtentSet::new(),
+            spare: Spare::new(&ExtentSet::new(), Vec::new()),
         };
         for (&unit, &start) in &target.starts {
             let Some(u) = units.get(unit) else { continue };
@@ -184,6 +195,9 @@ impl<'a> Scheduler<'a> {
         }
         scheduler.fresh = scheduler.travellers.iter().map(Traveller::place).collect();
         scheduler.owners = scheduler.strays();
+        let mut spare = free.clone();
+        scheduler.travellers.iter().for_each(|t| _ = spare.remove(t.place()));
+        scheduler.spare = Spare::new(&spare, regions.starts().collect());
         scheduler
     }
 
@@ -200,8 +214,30 @@ impl<'a> Scheduler<'a> {
 
     /// Units may end up anywhere but in `protected`.
     pub(crate) fn anywhere_but(mut self, protected: Vec<Extent>) -> Self {
+        protected.iter().for_each(|extent| self.spare.remove(*extent));
         self.others = Some(protected);
         self
+    }
+
+    /// The parts of an extent that is available now which are nobody's place.
+    fn set_free(&mut self, extent: Extent) {
+        let mut parts: ExtentSet = [extent].into_iter().collect();
+        for index in self.travellers_at(extent) {
+            self.travellers.get(index).map(|t| parts.remove(t.place()));
+        }
+        self.pocket.overlapping(extent).for_each(|kept| _ = parts.remove(kept));
+        self.others.iter().flatten().for_each(|kept| _ = parts.remove(*kept));
+        parts.iter().for_each(|part| self.spare.insert(part));
+    }
+
+    /// Whether there is room for steps aside in the region of a block.
+    fn is_open(&self, block: u64) -> bool {
+        self.regions.room(block) >= STEP
+    }
+
+    /// The largest room for steps aside.
+    fn largest_spare(&self) -> Option<Extent> {
+        self.spare.largest(|block| self.is_open(block))
     }
 
     /// Computes what a traveller waits for. As pieces move and space becomes available, the figure is kept.
@@ -274,6 +310,7 @@ impl<'a> Scheduler<'a> {
         let vacated: ExtentSet = std::mem::take(&mut self.pending).into_iter().collect();
         for extent in vacated.iter() {
             self.available.insert(extent);
+            self.set_free(extent);
             self.fresh.insert(extent);
             for index in self.travellers_at(extent) {
                 if let Some(t) = self.travellers.get_mut(index) {
@@ -416,6 +453,7 @@ impl<'a> Scheduler<'a> {
         }));
         self.regions.moved(piece.at, place, piece.length);
         self.available.remove(Extent::new(place, piece.length));
+        self.spare.remove(Extent::new(place, piece.length));
         self.pending.push(Extent::new(piece.at, piece.length));
         self.in_epoch += piece.length;
         self.moved += piece.length;

@@ -45,6 +45,7 @@ impl Scheduler<'_> {
         let area = self.without_targets(zone);
         let free: ExtentSet = area.iter().flat_map(|part| self.available.overlapping(part)).collect();
         self.pocket = free.largest_up_to(Blocks(self.available.total().0 / KEPT)).collect();
+        self.pocket.iter().for_each(|kept| self.spare.remove(kept));
         self
     }
 
@@ -67,13 +68,14 @@ impl Scheduler<'_> {
             self.empty(pocket);
             self.zone.remove(pocket);
             self.pocket.insert(pocket);
+            self.spare.remove(pocket);
             self.barrier();
         }
     }
 
     /// Whether there is too little room for steps aside.
     fn lacks_room(&self) -> bool {
-        let widest = || self.spare().largest().map_or(0, |room| room.length.0);
+        let widest = || self.largest_spare().map_or(0, |room| room.length.0);
         !self.zone.is_empty() && widest() < self.limits.epoch / AREA / SHORT
     }
 

@@ -3,22 +3,18 @@
 //! Owns the breaking of cycles. Never moves a unit that can continue by itself.
 
 use super::{Owner, Scheduler};
-use crate::board::Board;
 use crate::plan::Why;
 use crate::traveller::{Traveller, piece_length, rank};
-use longrun_layout::{Extent, ExtentSet};
+use longrun_layout::Extent;
 use std::collections::BTreeSet;
 
 impl Scheduler<'_> {
     /// Gives units that wait for their place another one that is free already, when it does not matter to them where they
     /// end up: a step aside would move them twice. True when there was one.
     pub(super) fn settle_elsewhere(&mut self) -> bool {
-        let Some(others) = &self.others else { return false };
-        let mut spare = self.spare();
-        for extent in others {
-            spare.remove(*extent);
+        if self.others.is_none() {
+            return false;
         }
-        let mut holes = Board::new(spare.iter());
         let waits = |(_, t): &(usize, &Traveller)| !t.done && t.waiting > 0;
         let waiting = self.travellers.iter().enumerate().filter(waits);
         let mut by_rank: Vec<(u64, u64, usize)> =
@@ -26,16 +22,18 @@ impl Scheduler<'_> {
         by_rank.sort_unstable();
         let mut settled = false;
         for (_, target, index) in by_rank {
+            let Some(t) = self.travellers.get(index).filter(|t| t.away == t.size) else { continue };
+            let Some(hole) = self.spare.best_fit(t.size, |block| self.is_open(block)) else { continue };
             let Some(t) = self.travellers.get_mut(index) else { continue };
-            if t.pieces.iter().any(|(offset, piece)| piece.at == t.target + offset) {
-                continue;
-            }
-            let Some(hole) = holes.best_fit(t.size) else { continue };
-            holes.occupy(hole.start.0, t.size, index);
+            let before = t.place();
             t.target = hole.start.0;
-            self.fresh.insert(t.place());
+            let place = t.place();
+            self.fresh.insert(place);
             self.targets.remove(&target);
             self.targets.insert(hole.start.0, index);
+            self.spare.remove(place);
+            let left: Vec<Extent> = self.available.overlapping(before).collect();
+            left.into_iter().for_each(|part| self.set_free(part));
             self.recount(index);
             settled = true;
         }
@@ -49,11 +47,6 @@ impl Scheduler<'_> {
         let mut by_wait: Vec<(u64, usize)> = blocked.map(|(i, t)| (t.waiting, i)).collect();
         by_wait.sort_unstable();
         let mut moved = BTreeSet::new();
-        let mut spare = self.spare();
-        // What stays there because its place was taken in the end would cut the piece that is to stay whole.
-        self.others.iter().flatten().for_each(|extent| {
-            spare.remove(*extent);
-        });
         let mut failures = 0;
         for (_, index) in by_wait {
             if self.in_epoch >= self.limits.slow() || failures > 64 {
@@ -64,14 +57,14 @@ impl Scheduler<'_> {
             let blockers: Vec<Owner> = self.owners_at(place).map(|(_, owner)| owner).collect();
             // Each unit once an epoch.
             for owner in blockers.iter().rev().filter(|owner| !moved.contains(&owner.traveller)) {
-                failures += u32::from(self.move_aside(*owner, place, &mut spare));
+                failures += u32::from(self.move_aside(*owner, place));
             }
             moved.extend(blockers.iter().map(|owner| owner.traveller));
         }
     }
 
     /// Moves a piece, or the part of it that lies in `place`, into spare space. True when it had to stay.
-    fn move_aside(&mut self, owner: Owner, place: Extent, spare: &mut ExtentSet) -> bool {
+    fn move_aside(&mut self, owner: Owner, place: Extent) -> bool {
         let index = owner.traveller;
         let Some(t) = self.travellers.get(index) else { return true };
         let at = t.piece_at(owner.offset);
@@ -79,17 +72,16 @@ impl Scheduler<'_> {
         let whole = Extent::new(piece.at, piece.length);
         let Some(inside) = whole.intersection(&place) else { return true };
         // The largest stretch of spare space: what steps aside together stays together.
-        let Some(room) = spare.largest() else { return true };
+        let Some(room) = self.largest_spare() else { return true };
         let part = if piece.length <= room.length.0 && piece.length <= 16 * inside.length.0 { whole } else { inside };
         let length = part.length.0.min(room.length.0);
         if !self.affords_aside(length) || !self.regions.allow(piece.at, room.start.0, length) {
             return true;
         }
         let Some(part) = self.split_off(index, at, (part.start.0 - piece.at, length), room.start.0, 2) else {
-            return self.park(index, room, spare);
+            return self.park(index, room);
         };
         self.send(index, part, room.start.0, Why::StepAside);
-        spare.remove(Extent::new(room.start.0, length));
         self.aside += length;
         false
     }
@@ -100,7 +92,7 @@ impl Scheduler<'_> {
 
     /// Moves a whole unit into spare space: its fragments become one, which makes room for the splits of others. True
     /// when it had to stay.
-    fn park(&mut self, index: usize, room: Extent, spare: &mut ExtentSet) -> bool {
+    fn park(&mut self, index: usize, room: Extent) -> bool {
         let Some(t) = self.travellers.get(index) else { return true };
         let fragmented = t.pieces.windows(2).any(|w| matches!(w, [(_, a), (_, b)] if a.end() != b.at));
         let crowded = self.regions.room(room.start.0) < t.size;
@@ -114,20 +106,7 @@ impl Scheduler<'_> {
             self.send(index, piece, place, Why::StepAside);
             place += length;
         }
-        spare.remove(Extent::new(room.start.0, size));
         self.aside += size;
         false
-    }
-
-    /// Available space that is no unfinished traveller's target.
-    pub(super) fn spare(&self) -> ExtentSet {
-        let mut spare = self.available.clone();
-        for t in self.travellers.iter().filter(|t| !t.done) {
-            spare.remove(t.place());
-        }
-        self.pocket.iter().for_each(|pocket| {
-            spare.remove(pocket);
-        });
-        self.regions.open(spare)
     }
 }

@@ -14,18 +14,21 @@ impl Scheduler<'_> {
     /// more fragmented than it was at the start. Without this, plans get stuck on full volumes.
     pub(super) fn move_parts(&mut self, most: i64) {
         let mut places = std::mem::take(&mut self.fresh);
-        // With more splits permitted, or more room in a region, all of them are worth a look.
-        if most > 0 || !self.regions.is_empty() {
+        // With more splits permitted all of them are worth a look.
+        if most > 0 {
             places = self.travellers.iter().filter(|t| !t.done).map(Traveller::place).collect();
         }
-        for (index, parts) in self.shares_of(&places) {
+        let mut shares = self.shares_of(&places).into_iter();
+        while let Some((index, parts)) = shares.next() {
             let moved = self.moved;
-            let all = parts.into_iter().all(|part| self.move_parts_to(index, part, most));
-            if self.moved > moved || !all {
+            let stopped = parts.iter().position(|part| !self.move_parts_to(index, *part, most));
+            if self.moved > moved || stopped.is_some() {
                 self.finish_if_home(index);
             }
-            if !all {
-                self.fresh.extend(places.iter());
+            if let Some(at) = stopped {
+                // Where it was not looked.
+                self.fresh.extend(parts.into_iter().skip(at));
+                self.fresh.extend(shares.flat_map(|(_, parts)| parts));
                 return;
             }
         }

@@ -6,7 +6,7 @@
 mod common;
 
 use longrun_ageing::Recipe;
-use longrun_lab::oracle::filefrag;
+use longrun_lab::oracle::{compare, dump, filefrag};
 use longrun_lab::{FileSystemKind, LoopVolume, Medium, VolumeSpec, longrun_binary, tool};
 use serde_json::Value;
 use std::fs;
@@ -136,5 +136,50 @@ fn loop_each_file_system_tells_why_nothing_is_moved() {
         let good = plan(&mount, &["--mode", "files"]);
         assert_eq!(good["nothing"]["reason"], "good", "{kind:?}: {good}");
         assert!(longrun(&mount, &["--mode", "files"]).contains("this mode cannot improve the volume"));
+    }
+}
+
+/// Files of 300 to 900 KiB in two directories, one of which is deleted; a file of `large` MiB in the holes; then every third of the others is
+/// deleted, too.
+fn with_large_file(kind: FileSystemKind, medium: Medium, large: usize) -> LoopVolume {
+    let volume = LoopVolume::create(&VolumeSpec::of(kind, 1024).on(medium)).unwrap();
+    let mount = volume.mount_point();
+    let (mut rng, mut content) = (fastrand::Rng::with_seed(7), vec![0; 1 << 20]);
+    rng.fill(&mut content);
+    for file in 0..700 {
+        for kept in [true, false] {
+            fs::write(mount.join(format!("{file}-{kept}")), &content[..rng.usize(300..900) << 10]).unwrap();
+        }
+    }
+    tool::run("sync", ["-f".as_ref(), mount.as_os_str()]).unwrap();
+    (0..700).for_each(|file| fs::remove_file(mount.join(format!("{file}-false"))).unwrap());
+    tool::run("sync", ["-f".as_ref(), mount.as_os_str()]).unwrap();
+    let mut file = fs::File::create(mount.join("large")).unwrap();
+    for _ in 0..large {
+        rng.fill(&mut content[..4096]);
+        std::io::Write::write_all(&mut file, &content).unwrap();
+    }
+    file.sync_all().unwrap();
+    (0..700).step_by(3).for_each(|file| fs::remove_file(mount.join(format!("{file}-true"))).unwrap());
+    tool::run("sync", ["-f".as_ref(), mount.as_os_str()]).unwrap();
+    volume
+}
+
+/// Story: a file larger than what lies between two groups with metadata stayed in 1,306 fragments, and with it the free space in 1,211 pieces.
+#[test]
+fn loop_a_file_larger_than_any_room_comes_into_parts() {
+    for (medium, kind) in
+        Medium::ALL.into_iter().flat_map(|m| [FileSystemKind::Ext4, FileSystemKind::Xfs].map(|kind| (m, kind)))
+    {
+        let volume = with_large_file(kind, medium, 360);
+        let mount = volume.mount_point();
+        let (content, before) = (dump(&mount).unwrap(), filefrag(&mount).unwrap().excess);
+        assert!(before > 250, "{kind:?} {medium:?}: {before}");
+        let real = json(&mount, &["--mode", "full"]);
+        let (after, pieces) = (filefrag(&mount).unwrap().excess, &real["after"]["free_space"]["pieces"]);
+        assert!(after <= 25, "{kind:?} {medium:?}: {before} to {after} excess fragments: {real}");
+        assert!(pieces.as_u64().unwrap() <= 40, "{kind:?} {medium:?}: {real}");
+        compare(&content, &dump(&mount).unwrap()).unwrap();
+        volume.check().unwrap();
     }
 }

@@ -14,7 +14,9 @@ use crate::zone;
 use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, PhysicalBlock, VolumeLayout};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much of a volume is planned at once: bounds memory and time. A volume of up to two windows is planned as one.
+/// How much of a volume is planned at once: bounds memory and time. A volume of up to two windows is planned as one, and so is one of any
+/// size whose files have no more runs than files are permitted: that is what memory and time grow with. A few large files
+/// that grew beside each other have blocks in every window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowSize {
     /// Files, at most: planning time grows a little faster than linearly with them.
@@ -134,7 +136,8 @@ impl<'a> Agenda<'a> {
         let zone: Vec<Extent> = self.zone.iter().collect();
         let space = crate::target::outside(segments, &zone);
         let WindowSize { files: most_files, blocks: Blocks(most_blocks) } = self.size;
-        if self.homes.len() <= 2 * most_files && space.total().0 <= 2 * most_blocks {
+        let small = self.homes.len() <= 2 * most_files && space.total().0 <= 2 * most_blocks;
+        if small || self.layout.run_count() <= 2 * most_files {
             return vec![space];
         }
         let mut stretches = Vec::new();

@@ -87,11 +87,7 @@ pub(crate) fn plan(job: &Job, window: &Window, limits: Limits, terms: Terms) -> 
     let aside = (worth - best.cost).min(used / 2);
     let roomy = scheduler(Limits { aside, ..limits }).with_room_in(&kept_free).run();
     // What it gains beyond the plain schedule must be worth what it moves beyond that.
-    let gain = |scheduled: &Scheduled| {
-        let pieces = window.free.pieces().saturating_sub(scheduled.free.pieces()) as u64;
-        pieces + u64::try_from(-scheduled.excess).unwrap_or(0)
-    };
-    let more = gain(&roomy).saturating_sub(gain(&plain));
+    let more = roomy.gain(window).saturating_sub(plain.gain(window));
     let pays = roomy.complete && roomy.moved <= plain.moved + more * BLOCKS_PER_GAIN;
     Some(if pays || !is_good { roomy } else { plain }).filter(improves)
 }

@@ -63,14 +63,25 @@ impl<'a> Planner<'a> {
     fn plan(&self, job: &Job) -> (Option<Scheduled>, bool) {
         let limits = self.limits(&job.window);
         if self.policy.mode == Mode::Full
-            && let Some(scheduled) = full::plan(job, &job.window, limits, Terms::Strict)
-                .or_else(|| full::plan(job, &job.window.leaving_full_segments()?, limits, Terms::Strict))
-                .or_else(|| full::plan(job, &job.window.with_large_ones_in_parts()?, limits, Terms::Strict))
+            && let Some(scheduled) = Self::plan_full(job, limits)
         {
             let emptied = scheduled.complete;
             return (Some(scheduled), emptied);
         }
         (self.plan_files(job, limits), false)
+    }
+
+    /// The whole target, or what gains more where not all of it can be reached: that with large files in parts.
+    fn plan_full(job: &Job, limits: Limits) -> Option<Scheduled> {
+        let (window, strict) = (&job.window, Terms::Strict);
+        let whole = full::plan(job, window, limits, strict)
+            .or_else(|| full::plan(job, &window.leaving_full_segments()?, limits, strict));
+        if whole.as_ref().is_some_and(|scheduled| scheduled.complete) {
+            return whole;
+        }
+        let parts = window.with_large_ones_in_parts().and_then(|window| full::plan(job, &window, limits, strict));
+        let gain = |scheduled: &Option<Scheduled>| scheduled.as_ref().map_or(0, |scheduled| scheduled.gain(window));
+        if gain(&parts) > gain(&whole) { parts } else { whole }
     }
 
     fn plan_files(&self, job: &Job, limits: Limits) -> Option<Scheduled> {

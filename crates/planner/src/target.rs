@@ -41,6 +41,10 @@ pub(crate) struct Packer<'a> {
     given_up: u64,
 }
 
+/// A unit gives way to one that is larger by this part at least. Units of much the same size, parts of one file for example, would have
+/// each other give way, one after the other.
+const SMALLER: u64 = 8;
+
 /// Slots that one search for a clearing looks at: bounds the planning time of windows with very many units.
 const CLEARING_PATIENCE: usize = 40_000;
 
@@ -117,7 +121,7 @@ impl<'a> Packer<'a> {
         let price = |slot: &Slot| {
             let other = units.get(slot.unit)?;
             // Only smaller units give way: every eviction makes what remains to be placed smaller.
-            (!other.fixed && slot.length < size).then(|| other.in_place(slot.start) + other.size / 16)
+            (!other.fixed && slot.length < size - size / SMALLER).then(|| other.in_place(slot.start) + other.size / 16)
         };
         let Some(clearing) = self.board.cheapest_clearing(size, CLEARING_PATIENCE, price) else { return false };
         for slot in clearing.evict {

@@ -213,6 +213,35 @@ fn large_files_on_a_volume_that_is_nearly_full_come_into_parts() {
     }
 }
 
+/// Story: a volume of 200 GiB with twenty files of 7 GiB that had grown beside each other was planned in windows of 64 GiB. All files were at
+/// home in the first one, which had no room for them: 141 of 16,618 excess fragments were removed.
+#[test]
+fn large_files_that_grew_beside_each_other_are_planned_together_whatever_the_size_of_the_volume() {
+    for seed in 0..4 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut builder = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(60_000));
+        let (mut runs, mut sizes, mut at) = (vec![Vec::new(); 6], [0; 6], 10);
+        while at < 58_000 {
+            let (file, length) = (rng.usize(..6), rng.u64(50..400));
+            runs[file].push(Run::new(sizes[file], at, length));
+            sizes[file] += length;
+            let gap = if rng.bool() { rng.u64(10..200) } else { 0 };
+            builder.push_free(Extent::new(at + length, gap));
+            at += length + gap;
+        }
+        for (file, mut runs) in (100..).zip(runs) {
+            let id = FileId { inode: InodeNumber(file), generation: 1 };
+            builder.push_file(id, NO_DIRECTORY, false, None, &mut runs);
+        }
+        let layout = builder.build().unwrap();
+        let size = WindowSize { files: 200, blocks: Blocks(4000) };
+        let end = replay(&layout, Planner::with_windows(&layout, policy(Mode::Full), size).collect());
+        let (before, after) = (end.before.excess_fragments, end.after.excess_fragments);
+        assert!(before > 150 && after * 4 <= before, "seed {seed}: {before} to {after} excess fragments");
+        assert!(end.after.free_space.pieces <= 8, "seed {seed}: {:?}", end.after);
+    }
+}
+
 /// Story: on an XFS volume with 833,000 files, whose free space was compact, one window in six had a plan: the others had no hole in which
 /// to begin, or a part of the zone in more pieces than their holes. 33,721 of 41,551 excess fragments were left.
 #[test]

@@ -168,9 +168,7 @@ fn with_large_file(kind: FileSystemKind, medium: Medium, large: usize) -> LoopVo
 /// Story: a file larger than what lies between two groups with metadata stayed in 1,306 fragments, and with it the free space in 1,211 pieces.
 #[test]
 fn loop_a_file_larger_than_any_room_comes_into_parts() {
-    for (medium, kind) in
-        Medium::ALL.into_iter().flat_map(|m| [FileSystemKind::Ext4, FileSystemKind::Xfs].map(|kind| (m, kind)))
-    {
+    for (medium, kind) in [(Medium::Rotating, FileSystemKind::Ext4), (Medium::SolidState, FileSystemKind::Xfs)] {
         let volume = with_large_file(kind, medium, 360);
         let mount = volume.mount_point();
         let (content, before) = (dump(&mount).unwrap(), filefrag(&mount).unwrap().excess);

@@ -16,10 +16,7 @@ const MANY_UNITS: usize = 50_000;
 const BLOCKS_PER_GAIN: u64 = 4096;
 
 /// Attempts to find a place for everything. A unit that found none is cut for the next one, or stays where it is.
-const ATTEMPTS: u32 = 4;
-
-/// The parts of a unit that found no place have at most this share of the largest room: on ext4, 2 GiB between groups with metadata.
-const PART: u64 = 4;
+const ATTEMPTS: u32 = 6;
 
 /// A target layout and what it is worth.
 struct Attempt {
@@ -58,16 +55,18 @@ pub(crate) fn plan(job: &Job, window: &Window, limits: Limits, terms: Terms) -> 
     let kept_free: Vec<Extent> = zone.iter().copied().chain(job.workroom).collect();
     let space = outside(&window.segments, &kept_free);
     let mut best = best(job, window, &space)?;
-    // Others would wait for ever for the places of units that have nowhere to go.
+    // Others would wait for ever for the places of units that have nowhere to go. Parts as large as the largest room come first (on ext4 there
+    // are 2 GiB between groups with metadata), then those for which there is none are halved.
     let mut divided = None;
+    let mut most = space.largest().map_or(0, |room| room.length.0);
     for _ in 1..ATTEMPTS {
         if best.nowhere.is_empty() {
             break;
         }
-        let most = space.largest().map_or(0, |room| room.length.0) / PART;
         let next = divided.as_ref().unwrap_or(window).dividing(&best.nowhere, most);
         best = self::best(job, &next, &space)?;
         divided = Some(next);
+        most /= 2;
     }
     let window = divided.as_ref().unwrap_or(window);
     let worth = worth(window, &best);

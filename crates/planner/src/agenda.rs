@@ -137,7 +137,7 @@ impl<'a> Agenda<'a> {
         let space = crate::target::outside(segments, &zone);
         let WindowSize { files: most_files, blocks: Blocks(most_blocks) } = self.size;
         let small = self.homes.len() <= 2 * most_files && space.total().0 <= 2 * most_blocks;
-        if small || self.layout.run_count() <= 2 * most_files {
+        if small || self.layout.run_count() <= most_files {
             return vec![space];
         }
         let mut stretches = Vec::new();

@@ -7,11 +7,10 @@ use crate::policy::movable_excess;
 use crate::regions::Regions;
 use crate::schedule::{Limits, Scheduled, Scheduler};
 use crate::target::{Packer, Packing, Target, outside};
-use crate::unit::{Unit, UnitIndex};
-use crate::window::Window;
+use crate::unit::UnitIndex;
+use crate::window::{Window, divided};
 use crate::{Goal, zone};
 use longrun_layout::{Extent, VolumeLayout};
-use std::collections::BTreeSet;
 
 /// Attempts to find a place for everything; what found none is left where it is in the next one.
 const ATTEMPTS: usize = 6;
@@ -167,25 +166,9 @@ fn place(window: &mut Window, aim: Aim) -> Option<Target> {
         if homeless.is_empty() {
             return (!target.starts.is_empty()).then_some(target);
         }
-        leave(&mut window.units, &homeless);
+        window.units = divided(std::mem::take(&mut window.units), &homeless, u64::MAX);
     }
     None
-}
-
-/// Fixes units where they are, each fragment for itself.
-fn leave(units: &mut Vec<Unit>, homeless: &[UnitIndex]) {
-    let homeless: BTreeSet<UnitIndex> = homeless.iter().copied().collect();
-    let mut all = Vec::with_capacity(units.len() + homeless.len());
-    for (index, unit) in units.drain(..).enumerate() {
-        if !homeless.contains(&index) {
-            all.push(unit);
-            continue;
-        }
-        for pieces in unit.pieces.chunk_by(|a, b| a.end() == b.at) {
-            all.push(unit.part(pieces.to_vec(), true));
-        }
-    }
-    *units = all;
 }
 
 fn attempt(window: &Window, protected: &[Extent], pieces: u64) -> (Target, Vec<UnitIndex>) {

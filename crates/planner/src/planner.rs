@@ -118,9 +118,9 @@ impl Iterator for Planner<'_> {
                 continue;
             };
             self.moved += scheduled.moved;
+            let saves = scheduled.saves();
             self.agenda.finish(&job, emptied, &scheduled.free, scheduled.moved_files);
-            let saves = u64::try_from(-scheduled.excess).unwrap_or(0);
-            return Some(Batch { steps: scheduled.steps, saves });
+            return Some(Batch { saves, steps: scheduled.steps });
         }
     }
 }

@@ -60,6 +60,11 @@ impl Regions {
         self.at(to).map_or(u64::MAX, |index| self.spare_at(index))
     }
 
+    /// Whether there is room for a step where a block lies.
+    pub(crate) fn is_open(&self, block: u64) -> bool {
+        self.room(block) >= STEP
+    }
+
     /// Takes note of a move.
     pub(crate) fn moved(&mut self, from: u64, to: u64, length: u64) {
         for (block, change) in [(from, length as i64), (to, -(length as i64))] {
@@ -72,10 +77,8 @@ impl Regions {
     /// The parts of `free` that lie where there is room.
     pub(crate) fn open(&self, free: ExtentSet) -> ExtentSet {
         let mut open = free;
-        for (index, region) in self.regions.iter().enumerate() {
-            if self.spare_at(index) < STEP {
-                open.remove(region.extent);
-            }
+        for region in self.regions.iter().filter(|region| !self.is_open(region.extent.start.0)) {
+            open.remove(region.extent);
         }
         open
     }

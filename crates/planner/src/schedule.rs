@@ -2,7 +2,7 @@
 //! after a barrier, and the volume never has more excess fragments than at the start.
 
 use crate::plan::{PlannedMove, Step, Why};
-use crate::regions::{Regions, STEP};
+use crate::regions::Regions;
 use crate::target::Target;
 use crate::traveller::{Traveller, join, piece_length, rank};
 use crate::unit::{Piece, Unit, UnitIndex};
@@ -102,10 +102,14 @@ pub(crate) struct Scheduled {
 }
 
 impl Scheduled {
+    /// How many excess fragments there are less.
+    pub(crate) fn saves(&self) -> u64 {
+        u64::try_from(-self.excess).unwrap_or(0)
+    }
+
     /// How many excess fragments and free pieces there are less.
     pub(crate) fn gain(&self, window: &Window) -> u64 {
-        let pieces = window.free.pieces().saturating_sub(self.free.pieces()) as u64;
-        pieces + u64::try_from(-self.excess).unwrap_or(0)
+        window.free.pieces().saturating_sub(self.free.pieces()) as u64 + self.saves()
     }
 
     /// Whether there are fewer excess fragments and free pieces together, and no more excess.
@@ -119,7 +123,7 @@ impl Scheduled {
     pub(crate) fn pays_in_pieces(&self, window: &Window) -> bool {
         let largest = |free: &ExtentSet| free.largest().map_or(0, |piece| piece.length.0);
         let more = self.free.pieces().saturating_sub(window.free.pieces()) as u64;
-        let saved = u64::try_from(-self.excess).unwrap_or(0);
+        let saved = self.saves();
         let pieces = saved / EXCESS_FOR_A_PIECE;
         // That the largest one shrinks costs as much as a piece more.
         let sixteenths = if pieces == 0 { 16 } else { 15 };
@@ -219,25 +223,20 @@ impl<'a> Scheduler<'a> {
         self
     }
 
-    /// The parts of an extent that is available now which are nobody's place.
-    fn set_free(&mut self, extent: Extent) {
+    /// Adds the parts of an extent that is available now which are nobody's place; `travellers` are those whose targets overlap it.
+    fn set_free(&mut self, extent: Extent, travellers: &[usize]) {
         let mut parts: ExtentSet = [extent].into_iter().collect();
-        for index in self.travellers_at(extent) {
-            self.travellers.get(index).map(|t| parts.remove(t.place()));
+        for t in travellers.iter().filter_map(|index| self.travellers.get(*index)) {
+            parts.remove(t.place());
         }
         self.pocket.overlapping(extent).for_each(|kept| _ = parts.remove(kept));
         self.others.iter().flatten().for_each(|kept| _ = parts.remove(*kept));
         parts.iter().for_each(|part| self.spare.insert(part));
     }
 
-    /// Whether there is room for steps aside in the region of a block.
-    fn is_open(&self, block: u64) -> bool {
-        self.regions.room(block) >= STEP
-    }
-
     /// The largest room for steps aside.
     fn largest_spare(&self) -> Option<Extent> {
-        self.spare.largest(|block| self.is_open(block))
+        self.spare.largest(|block| self.regions.is_open(block))
     }
 
     /// Computes what a traveller waits for. As pieces move and space becomes available, the figure is kept.
@@ -310,9 +309,10 @@ impl<'a> Scheduler<'a> {
         let vacated: ExtentSet = std::mem::take(&mut self.pending).into_iter().collect();
         for extent in vacated.iter() {
             self.available.insert(extent);
-            self.set_free(extent);
             self.fresh.insert(extent);
-            for index in self.travellers_at(extent) {
+            let waiting = self.travellers_at(extent);
+            self.set_free(extent, &waiting);
+            for index in waiting {
                 if let Some(t) = self.travellers.get_mut(index) {
                     debug_assert!(t.waiting >= t.share_of(extent), "what becomes available was waited for");
                     t.waiting = t.waiting.saturating_sub(t.share_of(extent));
@@ -331,12 +331,14 @@ impl<'a> Scheduler<'a> {
         before.into_iter().chain(inside).map(|(_, index)| *index).filter(overlaps).collect()
     }
 
-    /// The pieces that are not in place and overlap an extent, ascending.
-    fn owners_at(&self, extent: Extent) -> impl Iterator<Item = (u64, Owner)> {
+    /// What of an extent pieces have that are not in place, ascending, and whose it is.
+    fn owners_at(&self, extent: Extent) -> impl Iterator<Item = (Extent, Owner)> {
         let before = self.owners.range(..extent.start.0).next_back();
-        let before = before.filter(|(start, owner)| **start + owner.length > extent.start.0);
         let inside = self.owners.range(extent.start.0..extent.end().0);
-        before.into_iter().chain(inside).map(|(start, owner)| (*start, *owner))
+        let part = move |(start, owner): (&u64, &Owner)| {
+            Some((Extent::new(*start, owner.length).intersection(&extent)?, *owner))
+        };
+        before.into_iter().chain(inside).filter_map(part)
     }
 
     /// Moves whole units whose targets are available, until none is ready. A full epoch ends with a barrier. Units whose

@@ -65,31 +65,9 @@ impl Window {
         (most > 0 && !large.is_empty()).then(|| self.dividing(&large, most))
     }
 
-    /// The same window, in which these units, for which there is no place, are cut into parts of at most `most` blocks. Of those that are
-    /// small enough, and of fragments that are larger, each fragment stays where it is.
+    /// The same window, in which these units, for which there is no place, are [`divided`].
     pub(crate) fn dividing(&self, homeless: &[UnitIndex], most: u64) -> Self {
-        let homeless: BTreeSet<UnitIndex> = homeless.iter().copied().collect();
-        let mut units = Vec::with_capacity(self.units.len() + homeless.len());
-        for (index, unit) in self.units.iter().enumerate() {
-            if !homeless.contains(&index) {
-                units.push(unit.clone());
-                continue;
-            }
-            let stays = unit.size <= most;
-            let mut part = Vec::new();
-            let mut size = 0;
-            for fragment in unit.pieces.chunk_by(|a, b| a.end() == b.at) {
-                let length: u64 = fragment.iter().map(|piece| piece.length).sum();
-                if size > 0 && (stays || size + length > most) {
-                    units.push(unit.part(std::mem::take(&mut part), stays || size > most));
-                    size = 0;
-                }
-                part.extend_from_slice(fragment);
-                size += length;
-            }
-            units.push(unit.part(part, stays || size > most));
-        }
-        Self { units, ..self.clone() }
+        Self { units: divided(self.units.clone(), homeless, most), ..self.clone() }
     }
 
     /// Blocks of all units.
@@ -121,4 +99,31 @@ impl Window {
         }
         count
     }
+}
+
+/// The units, of which these, for which there is no place, are cut into parts of at most `most` blocks. Of those that are small enough, and of
+/// fragments that are larger, each fragment stays where it is.
+pub(crate) fn divided(units: Vec<Unit>, homeless: &[UnitIndex], most: u64) -> Vec<Unit> {
+    let homeless: BTreeSet<UnitIndex> = homeless.iter().copied().collect();
+    let mut all = Vec::with_capacity(units.len() + homeless.len());
+    for (index, unit) in units.into_iter().enumerate() {
+        if !homeless.contains(&index) {
+            all.push(unit);
+            continue;
+        }
+        let stays = unit.size <= most;
+        let mut part = Vec::new();
+        let mut size = 0;
+        for fragment in unit.pieces.chunk_by(|a, b| a.end() == b.at) {
+            let length: u64 = fragment.iter().map(|piece| piece.length).sum();
+            if size > 0 && (stays || size + length > most) {
+                all.push(unit.part(std::mem::take(&mut part), stays || size > most));
+                size = 0;
+            }
+            part.extend_from_slice(fragment);
+            size += length;
+        }
+        all.push(unit.part(part, stays || size > most));
+    }
+    all
 }

@@ -52,7 +52,7 @@ impl Scheduler<'_> {
     fn without_targets(&self, zone: &[Extent]) -> ExtentSet {
         let mut area: ExtentSet = zone.iter().copied().collect();
         for t in &self.travellers {
-            area.remove(Extent::new(t.target, t.size));
+            area.remove(t.place());
         }
         area
     }
@@ -93,12 +93,9 @@ impl Scheduler<'_> {
         }
         let mut holes = Board::new(self.regions.open(free).iter());
         let moved = self.moved;
-        let whose = |(start, owner): (u64, Owner)| {
-            Some((Extent::new(start, owner.length).intersection(&area)?, owner.traveller))
-        };
-        let inside: Vec<(Extent, usize)> = self.owners_at(area).filter_map(whose).collect();
-        for (part, index) in inside {
-            if !self.vacate(index, part, &mut holes) {
+        let inside: Vec<(Extent, Owner)> = self.owners_at(area).collect();
+        for (part, owner) in inside {
+            if !self.vacate(owner.traveller, part, &mut holes) {
                 break;
             }
         }
@@ -109,9 +106,7 @@ impl Scheduler<'_> {
     fn choose_area(&self, wanted: u64) -> Option<Extent> {
         let pending: ExtentSet = self.pending.iter().copied().collect();
         let known = |part: Extent| {
-            let owned = self
-                .owners_at(part)
-                .filter_map(move |(start, owner)| Extent::new(start, owner.length).intersection(&part));
+            let owned = self.owners_at(part).map(|(owned, _)| owned);
             self.available.overlapping(part).chain(pending.overlapping(part)).chain(owned).collect::<Vec<_>>()
         };
         let known: ExtentSet = self.zone.iter().flat_map(known).collect();

@@ -23,7 +23,7 @@ impl Scheduler<'_> {
         let mut settled = false;
         for (_, target, index) in by_rank {
             let Some(t) = self.travellers.get(index).filter(|t| t.away == t.size) else { continue };
-            let Some(hole) = self.spare.best_fit(t.size, |block| self.is_open(block)) else { continue };
+            let Some(hole) = self.spare.best_fit(t.size, |block| self.regions.is_open(block)) else { continue };
             let Some(t) = self.travellers.get_mut(index) else { continue };
             let before = t.place();
             t.target = hole.start.0;
@@ -33,7 +33,10 @@ impl Scheduler<'_> {
             self.targets.insert(hole.start.0, index);
             self.spare.remove(place);
             let left: Vec<Extent> = self.available.overlapping(before).collect();
-            left.into_iter().for_each(|part| self.set_free(part));
+            for part in left {
+                let waiting = self.travellers_at(part);
+                self.set_free(part, &waiting);
+            }
             self.recount(index);
             settled = true;
         }

@@ -18,10 +18,10 @@ pub(super) struct Spare {
 
 impl Spare {
     pub(super) fn new(extents: &ExtentSet, borders: Vec<u64>) -> Self {
-        let mut spare =
-            Self { by_length: vec![BTreeSet::new(); borders.len() + 1], extents: ExtentSet::new(), borders };
+        let by_length = vec![BTreeSet::new(); borders.len() + 1];
+        let mut spare = Self { extents: extents.clone(), borders, by_length };
         extents.iter().for_each(|extent| spare.list(extent));
-        Self { extents: extents.clone(), ..spare }
+        spare
     }
 
     fn lengths(&mut self, extent: Extent) -> Option<&mut BTreeSet<(u64, u64)>> {

@@ -9,7 +9,7 @@ use crate::{
     VolumeInfo,
 };
 use longrun_layout::{Bytes, ExtentSet, FileId, VolumeLayout};
-use longrun_planner::{Batch, Placement, ZonePlan, plan_zones};
+use longrun_planner::{Batch, Mode, Placement, ZonePlan, leaves_most, pays, plan_zones};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -38,6 +38,8 @@ pub enum Scan {
 /// What a pass will do.
 #[derive(Debug)]
 pub struct Plan {
+    /// How far it goes: the mode that was set, but for [`plan_what_pays`].
+    pub mode: Mode,
     /// What is expected to come of it.
     pub expected: Expected,
     /// Those that it names ([`Expected::most_improved`]), in that order.
@@ -164,10 +166,41 @@ impl Plan {
 /// # Errors
 /// [`PlanError`].
 pub fn plan(scan: Scan, settings: &Settings, progress: &dyn Progress) -> Result<Plan, PlanError> {
+    plan_one_of(scan, settings, None, progress)
+}
+
+/// As [`plan`], in efficient mode for those who leave the mode open; and in full mode where only that helps, and pays.
+///
+/// Files of virtual machines that grew beside each other have next to no fragments that are worth leaving in place, and their parts find no
+/// room: efficient mode gains next to nothing then.
+///
+/// # Errors
+/// [`PlanError`].
+pub fn plan_what_pays(scan: Scan, settings: &Settings, progress: &dyn Progress) -> Result<Plan, PlanError> {
+    let [efficient, full] = [Mode::Efficient, Mode::Full].map(|mode| Settings { mode, ..settings.clone() });
+    plan_one_of(scan, &efficient, Some(&full), progress)
+}
+
+fn plan_one_of(
+    scan: Scan,
+    settings: &Settings,
+    instead: Option<&Settings>,
+    progress: &dyn Progress,
+) -> Result<Plan, PlanError> {
+    let mut mode = settings.mode;
     let (expected, made) = match scan {
         Scan::Placed { layout, unavailable } => {
             let mut scoped = Scoped::new(layout, &settings.scope)?;
-            let plan = placed::plan(scoped.planned_mut(), &unavailable, settings, progress)?;
+            let mut plan = placed::plan(scoped.planned_mut(), &unavailable, settings, progress)?;
+            if let Some(instead) = instead
+                && leaves_most(&plan.expected.before, &plan.expected.after)
+            {
+                let other = placed::plan(scoped.planned_mut(), &unavailable, instead, progress)?;
+                let Expected { before, after, bytes, .. } = &other.expected;
+                if after.excess_fragments < plan.expected.after.excess_fragments && pays(before, after, *bytes) {
+                    (plan, mode) = (other, instead.mode);
+                }
+            }
             (plan.expected.clone(), Made::Placed(Box::new((scoped, plan))))
         }
         Scan::Relocated(picture) => (relocated::foresee(&picture, settings)?, Made::Relocated(Box::new(picture))),
@@ -177,7 +210,7 @@ pub fn plan(scan: Scan, settings: &Settings, progress: &dyn Progress) -> Result<
         Made::Relocated(picture) => &picture.layout,
     };
     let files = expected.most_improved.iter().filter_map(|of| planned.file(of.file).map(|file| file.id())).collect();
-    Ok(Plan { expected, files, made })
+    Ok(Plan { mode, expected, files, made })
 }
 
 /// Plans by heat for a scan, without blocks that cannot be obtained. `None` where no place can be chosen.

@@ -9,7 +9,8 @@ use longrun_ageing::Recipe;
 use longrun_lab::oracle::{compare, dump, filefrag};
 use longrun_lab::{FileSystemKind, LoopVolume, Medium, VolumeSpec, longrun_binary, tool};
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -157,7 +158,7 @@ fn with_large_file(kind: FileSystemKind, medium: Medium, large: usize) -> LoopVo
     let mut file = fs::File::create(mount.join("large")).unwrap();
     for _ in 0..large {
         rng.fill(&mut content[..4096]);
-        std::io::Write::write_all(&mut file, &content).unwrap();
+        file.write_all(&content).unwrap();
     }
     file.sync_all().unwrap();
     (0..700).step_by(3).for_each(|file| fs::remove_file(mount.join(format!("{file}-true"))).unwrap());
@@ -177,6 +178,45 @@ fn loop_a_file_larger_than_any_room_comes_into_parts() {
         let (after, pieces) = (filefrag(&mount).unwrap().excess, &real["after"]["free_space"]["pieces"]);
         assert!(after <= 25, "{kind:?} {medium:?}: {before} to {after} excess fragments: {real}");
         assert!(pieces.as_u64().unwrap() <= 40, "{kind:?} {medium:?}: {real}");
+        compare(&content, &dump(&mount).unwrap()).unwrap();
+        volume.check().unwrap();
+    }
+}
+
+/// Story: the verdict named efficient mode for disks of virtual machines that grew beside each other, and that found nothing to gain: nearly
+/// all of them must move.
+#[test]
+fn loop_disks_that_grew_beside_each_other_are_defragmented_without_a_mode() {
+    const TURNS: usize = 110;
+    for medium in Medium::ALL {
+        let volume = LoopVolume::create(&VolumeSpec::ext4(1536).on(medium)).unwrap();
+        let mount = volume.mount_point();
+        let mut disks: Vec<File> =
+            (0..6).map(|disk| File::create(mount.join(format!("{disk}.img"))).unwrap()).collect();
+        let (mut rng, mut content) = (fastrand::Rng::with_seed(3), vec![0; 2 << 20]);
+        for _ in 0..TURNS {
+            for disk in &mut disks {
+                rng.fill(&mut content[..4096]);
+                let length = rng.usize(200..400) * 4096;
+                disk.write_all(&content[..length]).unwrap();
+                disk.sync_data().unwrap();
+            }
+        }
+        drop(disks);
+        tool::run("sync", ["-f".as_ref(), mount.as_os_str()]).unwrap();
+        let (content, before) = (dump(&mount).unwrap(), filefrag(&mount).unwrap().excess);
+        assert!(before > 90, "{medium:?}: {before}");
+        let efficient = plan(&mount, &["--mode", "efficient"]);
+        assert_eq!(
+            efficient["nothing"]["would_help"]["mode"], "full",
+            "{medium:?}: what was asked for stays, and what helps is told: {efficient}"
+        );
+        let shown = plan(&mount, &[]);
+        let real = json(&mount, &[]);
+        assert_eq!((&shown, shown["mode"].as_str()), (&real["plan"], Some("full")), "{medium:?}");
+        assert_eq!(json(&mount, &[])["plan"]["moves"], 0, "{medium:?}: a second run has nothing to do");
+        let after = filefrag(&mount).unwrap().excess;
+        assert!(after <= before / 5, "{medium:?}: {before} to {after} excess fragments: {real}");
         compare(&content, &dump(&mount).unwrap()).unwrap();
         volume.check().unwrap();
     }

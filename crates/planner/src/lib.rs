@@ -34,5 +34,5 @@ pub use placement::plan_whole;
 pub use plan::{Batch, PlannedMove, Step, Why};
 pub use planner::Planner;
 pub use policy::{Goal, Mode, Policy};
-pub use worth::{Worth, Worths, worth, worthwhile_mode};
+pub use worth::{Worth, Worths, leaves_most, pays, worth, worthwhile_mode};
 pub use zones::{FastEnd, FileUse, Placement, ZonePlan, plan_zones};

@@ -31,10 +31,27 @@ pub struct Worths {
 /// read everything.
 const FAR_APART: Bytes = Bytes(64 << 20);
 
+/// Whether a plan that turns `before` into `after` leaves most of what it could have removed.
+#[must_use]
+pub fn leaves_most(before: &Fragmentation, after: &Fragmentation) -> bool {
+    2 * movable(after) > movable(before)
+}
+
+/// Whether a plan that turns `before` into `after` saves an excess fragment for every 64 MiB that it `moves` at least.
+#[must_use]
+pub fn pays(before: &Fragmentation, after: &Fragmentation, moves: Bytes) -> bool {
+    moves.0 <= movable(before).saturating_sub(movable(after)).saturating_mul(FAR_APART.0)
+}
+
+/// Excess fragments of the files that may move.
+fn movable(figures: &Fragmentation) -> u64 {
+    figures.excess_fragments.saturating_sub(figures.pinned_excess_fragments)
+}
+
 /// Judges the figures; `whole` says that the free space was examined too.
 #[must_use]
 pub fn worth(figures: &Fragmentation, whole: bool) -> Worths {
-    let excess = figures.excess_fragments.saturating_sub(figures.pinned_excess_fragments);
+    let excess = movable(figures);
     let files = match excess {
         0 => Worth::No,
         n if n >= 1000 => Worth::Yes,
@@ -65,4 +82,30 @@ pub fn worth(figures: &Fragmentation, whole: bool) -> Worths {
 #[must_use]
 pub fn worthwhile_mode(figures: &Fragmentation) -> Option<Mode> {
     worth(figures, true).mode
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longrun_layout::FreeSpace;
+
+    fn figures(excess_fragments: u64) -> Fragmentation {
+        let free_space = FreeSpace { bytes: Bytes(0), pieces: 0, largest_bytes: Bytes(0), floor_pieces: 0 };
+        Fragmentation { excess_fragments, pinned_excess_fragments: 10, free_space, ..Fragmentation::default() }
+    }
+
+    #[test]
+    fn a_plan_pays_that_saves_a_fragment_for_every_64_mib() {
+        let moves = Bytes(30 * FAR_APART.0);
+        assert!(pays(&figures(40), &figures(10), moves));
+        assert!(!pays(&figures(40), &figures(11), moves));
+        assert!(pays(&figures(40), &figures(40), Bytes(0)));
+    }
+
+    #[test]
+    fn what_cannot_move_does_not_count_as_left() {
+        assert!(!leaves_most(&figures(40), &figures(25)), "half of what could move");
+        assert!(leaves_most(&figures(40), &figures(26)));
+        assert!(!leaves_most(&figures(10), &figures(10)), "there is nothing to remove");
+    }
 }

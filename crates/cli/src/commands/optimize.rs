@@ -17,8 +17,8 @@ use crate::survey::{Survey, findings};
 use crate::text::size;
 use longrun_api::jobs::JobFigures;
 use longrun_engine::{
-    CompactedDirectories, Expected, Opened, PassError, Plan, PlanError, Progress, Report, Scan, ScanProgress, Settings,
-    Stop, VolumeError,
+    CompactedDirectories, Expected, Opened, PassError, Plan, PlanError, Progress, Report, Scan, ScanProgress, Scope,
+    Settings, Stop, VolumeError,
 };
 use longrun_image::Access;
 use longrun_layout::{Bytes, FileId, Fragmentation, VolumeLayout};
@@ -235,7 +235,7 @@ impl Job<'_> {
         let told = match self.settings(&before, &scan)? {
             Some(settings) => {
                 let plan = self.plan(scan, &settings, &progress)?;
-                told(&plan, &settings, names.of(plan.layout(), shown(&plan), &progress)?)
+                told(&plan, &settings.scope, names.of(plan.layout(), shown(&plan), &progress)?)
             }
             None => not_worth(&scan.layout().fragmentation()),
         };
@@ -270,8 +270,9 @@ impl Job<'_> {
             return Ok(Moved { before, plan, report, after, directories });
         };
         let plan = self.plan(scan, &settings, &progress)?;
+        let settings = Settings { mode: plan.mode, ..settings };
         let names = volume.names(plan.layout(), shown(&plan), &progress)?;
-        let told = told(&plan, &settings, names);
+        let told = told(&plan, &settings.scope, names);
         watch.finish();
         self.tell(&before, &told)?;
         let (report, layout) = longrun_engine::carry_out(volume, plan, begun, &settings, watch)?;
@@ -294,8 +295,11 @@ impl Job<'_> {
         Ok(mode.map(|mode| Settings { mode, ..self.settings.clone() }))
     }
 
+    /// Where the verdict named efficient mode, and nobody ruled full mode out, that takes its place when it alone helps.
     fn plan(&self, scan: Scan, settings: &Settings, progress: &dyn Progress) -> Result<Plan, Failure> {
-        longrun_engine::plan(scan, settings, progress).map_err(|error| match error {
+        let is_open = self.asked.is_none() && self.at_most.is_none() && settings.mode == Mode::Efficient;
+        let plan = if is_open { longrun_engine::plan_what_pays } else { longrun_engine::plan };
+        plan(scan, settings, progress).map_err(|error| match error {
             PlanError::Cancelled => VolumeError::Interrupted.into(),
             fault => contradiction(self.target, fault),
         })
@@ -320,7 +324,7 @@ impl Job<'_> {
 }
 
 /// The plan in its reported form, with the names of the files that gain most.
-fn told(plan: &Plan, settings: &Settings, names: Vec<PathBuf>) -> Told {
+fn told(plan: &Plan, scope: &Scope, names: Vec<PathBuf>) -> Told {
     let expected = &plan.expected;
     let files: Vec<PlannedFile> = names
         .into_iter()
@@ -332,11 +336,11 @@ fn told(plan: &Plan, settings: &Settings, names: Vec<PathBuf>) -> Told {
             bytes: w.bytes,
         })
         .collect();
-    let permitted = |mode: &Mode| settings.scope.permits(*mode);
+    let permitted = |mode: &Mode| scope.permits(*mode);
     let block_size = plan.layout().block_size();
     let nothing =
         expected.nothing.map(|nothing| NothingFigures::new(&nothing, nothing.mode.filter(permitted), block_size));
-    Told::new(settings.mode, expected, &files).explained(nothing)
+    Told::new(plan.mode, expected, &files).explained(nothing)
 }
 
 /// No mode was asked for, and none is worth its cost.

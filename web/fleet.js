@@ -3,7 +3,7 @@
 import { empty, fill, h, say, table } from "./dom.js";
 import { policy } from "./fleet_policy.js";
 import { get, Refusal } from "./transport.js";
-import { ago, bytes, count, counted, time } from "./units.js";
+import { ago, bytes, count, counted, duration, time } from "./units.js";
 
 /** @typedef {import("./types").FleetHost} FleetHost @typedef {import("./types").FleetTotals} FleetTotals */
 
@@ -105,6 +105,7 @@ function sums({ hosts: number, day, month, all, without_benefit: without, unknow
     table("Benefit", ["What", "#Last day", "#Last 30 days", "#All time"], [
       line("Excess fragments prevented", (one) => count(one.prevented)), line("Excess fragments mended", (one) => count(one.mended)),
       line("Excess fragments removed by passes", (one) => count(one.by_passes)), line("Device requests saved at most, each time all these files are read", (one) => count(one.requests_saved)),
+      line("Time of the disks saved by that", (one) => duration(one.saved_us / 1e6)), line("Storage given back", (one) => bytes(one.reclaimed_bytes)),
       line("Moved for it", (one) => bytes(one.moved_bytes)), line("Unused preallocation given back", (one) => bytes(one.given_back_bytes))]),
     without.length > 0 && h("p", {}, `No benefit in 30 days: ${without.join(", ")}.`), unknown.length > 0 && h("p", {}, `Nothing is known of: ${unknown.join(", ")}.`)];
 }

@@ -96,6 +96,7 @@ function tiles(status) {
     tile("Prevented", count(prevented), prevented + slipped ? `fragments, ${percent(prevented, prevented + slipped)} of all that threatened` : "fragments"),
     tile("Slipped", count(slipped), "fragments that were not prevented"),
     tile("Mended", count(mended), `fragments in ${counted(sum((v) => v.mended.files), "file")}, ${bytes(sum((v) => v.mended.moved_bytes))} written`),
+    tile("Saved", count(sum((v) => v.saved.requests)), `device requests at most, ${duration(sum((v) => v.saved.seconds))} of the disks, each time all these files are read`),
     tile("Reaction", status.reaction.count ? duration(status.reaction.p50_us / 1e6) : "–", status.reaction.count ? `median; 99 % within ${duration(status.reaction.p99_us / 1e6)}` : "no growing file so far"),
     tile("Own use", bytes(status.own.resident_bytes), `memory; ${duration(status.own.cpu_seconds)} of processor time in ${duration(status.uptime_seconds)}`));
 }

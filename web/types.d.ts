@@ -11,6 +11,7 @@ export interface Volume {
   mending: boolean; mending_rests: string | null; trouble: string | null;
   prevented: { fragments: number; slipped: number; runways: number; held_bytes: number; grants: number; short_of_space: boolean };
   mended: { files: number; fragments: number; moved_bytes: number; failed: number };
+  saved: { requests: number; seconds: number };
   governor: Governor; space: Space;
   scan: { at: string; files: number; fragmented_files: number; excess_fragments: number } | null;
   health: { level: "unknown" | "good" | "alert"; sentence: string };
@@ -67,7 +68,7 @@ export interface Job {
 }
 
 export interface FleetSession { role: Role; server: string | null; answered: string | null; watching: number | null }
-export interface FleetTotals { prevented: number; mended: number; by_passes: number; moved_bytes: number; requests_saved: number; given_back_bytes: number }
+export interface FleetTotals { prevented: number; mended: number; by_passes: number; moved_bytes: number; requests_saved: number; saved_us: number; reclaimed_bytes: number; given_back_bytes: number }
 export interface FleetHost {
   host: string; enrolled: boolean | null; silent: boolean; policy_wanted: number | null;
   state: {

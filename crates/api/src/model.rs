@@ -183,6 +183,18 @@ pub struct Volume {
     /// What jobs that change the volume did since the service started.
     #[serde(default)]
     pub optimized: Optimized,
+    /// What was saved since the service started.
+    #[serde(default)]
+    pub saved: Saved,
+}
+
+/// What is saved whenever the files are read once that were kept from fragmenting, mended, or made whole by jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Saved {
+    /// Requests of the device, at most.
+    pub requests: u64,
+    /// The time that the device needs for these, as far as its speed was known.
+    pub seconds: f64,
 }
 
 /// What jobs that change a volume did.

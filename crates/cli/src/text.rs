@@ -1,7 +1,7 @@
 //! Values as text for people: sizes, counts, durations, and names without control characters.
 
 use longrun_layout::Bytes;
-pub use longrun_layout::grouped as count;
+pub use longrun_layout::{grouped as count, shown_duration as duration};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -74,18 +74,6 @@ pub fn percent(part: u64, whole: u64) -> String {
             share if share > 99.0 && part < whole => "> 99 %".to_owned(),
             share => format!("{share:.0} %"),
         },
-    }
-}
-
-/// A duration for people: `0.05 s`, `7.2 s`, `3 min 20 s`, `2 h 05 min`.
-pub fn duration(time: Duration) -> String {
-    let seconds = time.as_secs_f64();
-    let whole = time.as_secs();
-    match whole {
-        _ if seconds < 1.0 => format!("{seconds:.2} s"),
-        0..60 => format!("{seconds:.1} s"),
-        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
-        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
     }
 }
 

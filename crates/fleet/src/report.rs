@@ -8,9 +8,11 @@ use crate::policy::{Rollout, rollout_text};
 use crate::show::table;
 use crate::state::{HostState, Totals};
 use crate::text::{count, printable, size};
+use longrun_layout::shown_duration;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::time::Duration;
 
 /// After so many seconds without a word, a host counts as silent: five times the usual time between two records.
 const SILENT: u64 = 300;
@@ -207,6 +209,8 @@ pub fn report_text(report: &FleetReport) -> String {
         row("Excess fragments mended", &|totals| count(totals.mended)),
         row("Excess fragments removed by passes", &|totals| count(totals.by_passes)),
         row("Device requests saved, each time all these files are read", &|totals| count(totals.requests_saved)),
+        row("Time of the disks saved by that", &|totals| shown_duration(Duration::from_micros(totals.saved_us))),
+        row("Storage given back", &|totals| size(totals.reclaimed_bytes)),
         row("Bytes moved for it", &|totals| size(totals.moved_bytes)),
         row("Unused preallocation given back", &|totals| size(totals.given_back_bytes)),
     ];

@@ -91,6 +91,10 @@ pub struct Totals {
     pub moved_bytes: u64,
     /// Device requests saved, at most, when all files that were prevented from fragmenting or mended are read once.
     pub requests_saved: u64,
+    /// The time that devices need for these, in microseconds.
+    pub saved_us: u64,
+    /// Bytes that storage took back in `reclaim` jobs.
+    pub reclaimed_bytes: u64,
     /// Unused bytes of runways that were given back.
     pub given_back_bytes: u64,
 }
@@ -105,6 +109,8 @@ impl Totals {
             by_passes: self.by_passes.saturating_add(other.by_passes),
             moved_bytes: self.moved_bytes.saturating_add(other.moved_bytes),
             requests_saved: self.requests_saved.saturating_add(other.requests_saved),
+            saved_us: self.saved_us.saturating_add(other.saved_us),
+            reclaimed_bytes: self.reclaimed_bytes.saturating_add(other.reclaimed_bytes),
             given_back_bytes: self.given_back_bytes.saturating_add(other.given_back_bytes),
         }
     }
@@ -127,6 +133,8 @@ pub struct Report {
 struct Benefit {
     #[serde(default)]
     requests_saved_per_full_read: u64,
+    #[serde(default)]
+    microseconds_saved_per_full_read: u64,
 }
 
 impl From<&Report> for Totals {
@@ -138,6 +146,8 @@ impl From<&Report> for Totals {
             by_passes: of("fragments-by-passes"),
             moved_bytes: of("bytes-moved").saturating_add(of("bytes-by-passes")),
             requests_saved: report.benefit.requests_saved_per_full_read,
+            saved_us: report.benefit.microseconds_saved_per_full_read,
+            reclaimed_bytes: of("bytes-reclaimed"),
             given_back_bytes: of("runway-bytes-given-back").saturating_add(of("runway-bytes-yielded")),
         }
     }
@@ -285,9 +295,17 @@ mod tests {
 
     #[test]
     fn a_report_becomes_sums() {
-        let text = r#"{"totals":{"fragments-prevented":7,"bytes-moved":5,"bytes-by-passes":6},"benefit":{"requests_saved_per_full_read":9,"statements":[]},"volumes":[]}"#;
+        let text = r#"{"totals":{"fragments-prevented":7,"bytes-moved":5,"bytes-by-passes":6,"bytes-reclaimed":3},"benefit":{"requests_saved_per_full_read":9,"microseconds_saved_per_full_read":8,"statements":[]},"volumes":[]}"#;
         let totals = Totals::from(&serde_json::from_str::<Report>(text).unwrap());
-        assert_eq!(totals, Totals { prevented: 7, moved_bytes: 11, requests_saved: 9, ..Totals::default() });
+        let known = Totals {
+            prevented: 7,
+            moved_bytes: 11,
+            requests_saved: 9,
+            saved_us: 8,
+            reclaimed_bytes: 3,
+            ..Totals::default()
+        };
+        assert_eq!(totals, known);
         assert!(totals.has_benefit() && !Totals { moved_bytes: 3, ..Totals::default() }.has_benefit());
     }
 

@@ -24,5 +24,5 @@ pub use file::{FileId, FileIndex, FileRecord, FileView, NO_DIRECTORY, Pin};
 pub use fragmentation::{Fragmentation, FragmentedFile, FreeSpace, count_fragments};
 pub use order::in_order;
 pub use run::{LogicalRange, PackedRun, Run};
-pub use units::{BlockSize, Blocks, Bytes, InodeNumber, LogicalBlock, PhysicalBlock, grouped};
+pub use units::{BlockSize, Blocks, Bytes, InodeNumber, LogicalBlock, PhysicalBlock, grouped, shown_duration};
 pub use volume::{Region, VolumeLayout, WithheldFiles};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::time::Duration;
 
 macro_rules! unit {
     ($(#[$doc:meta])* $name:ident) => {
@@ -177,4 +178,17 @@ pub fn grouped(number: u64) -> String {
         shown.push(digit);
     }
     shown
+}
+
+/// A duration for people: `0.05 s`, `7.2 s`, `3 min 20 s`, `2 h 05 min`.
+#[must_use]
+pub fn shown_duration(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let whole = time.as_secs();
+    match whole {
+        _ if seconds < 1.0 => format!("{seconds:.2} s"),
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
 }

@@ -13,6 +13,8 @@ pub enum Unit {
     Bytes,
     /// Milliseconds.
     Milliseconds,
+    /// Microseconds.
+    Microseconds,
 }
 
 macro_rules! counters {
@@ -65,6 +67,11 @@ counters! {
     FragmentsByPasses = "fragments-by-passes", Pieces;
     /// Bytes that passes moved.
     BytesByPasses = "bytes-by-passes", Bytes;
+    /// Time of the volume's device that is saved whenever the files are read once that these fragments, prevented, mended or removed, were of:
+    /// each by the mean time of the device for a request.
+    ReadTimeSaved = "read-time-saved-us", Microseconds;
+    /// Bytes of free space that the storage below took back in `reclaim` jobs.
+    BytesReclaimed = "bytes-reclaimed", Bytes;
     /// Runways granted.
     RunwaysGranted = "runways-granted", Pieces;
     /// Bytes of the granted runways.

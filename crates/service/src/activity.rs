@@ -28,6 +28,10 @@ pub struct Activity {
 struct Open {
     accounts: BTreeMap<PathBuf, Account>,
     mended: BTreeMap<PathBuf, model::Mended>,
+    /// What a request costs the device of each volume, by UUID.
+    per_request: BTreeMap<String, Duration>,
+    /// What fragments less save on each volume, by UUID.
+    saved: BTreeMap<String, model::Saved>,
     events: VecDeque<model::Event>,
     last: u64,
 }
@@ -53,7 +57,10 @@ impl Activity {
     /// Nothing is watched at `point` any more.
     pub fn forget(&self, point: &Path) {
         let mut open = lock(&self.open);
-        open.accounts.remove(point);
+        if let Some(account) = open.accounts.remove(point) {
+            open.per_request.remove(account.uuid());
+            open.saved.remove(account.uuid());
+        }
         open.mended.remove(point);
     }
 
@@ -68,13 +75,41 @@ impl Activity {
         self.count_for(&self.account(point), counter, amount);
     }
 
-    /// Counts for `account`.
+    /// A request costs the device of the volume so much, on average. What fragments cost that are counted from now on follows from it.
+    pub fn request_takes(&self, account: &Account, time: Duration) {
+        lock(&self.open).per_request.insert(account.uuid().to_owned(), time);
+    }
+
+    /// Counts for `account`, and for fragments less what they save.
     pub fn count_for(&self, account: &Account, counter: Counter, amount: u64) {
-        if let Ok(recorder) = &self.recorder
-            && amount > 0
-        {
-            recorder.count(account, counter, amount);
+        let count = |counter, amount| {
+            if let Ok(recorder) = &self.recorder
+                && amount > 0
+            {
+                recorder.count(account, counter, amount);
+            }
+        };
+        count(counter, amount);
+        if matches!(counter, Counter::FragmentsPrevented | Counter::FragmentsMended | Counter::FragmentsByPasses) {
+            count(Counter::ReadTimeSaved, self.save(account, amount));
         }
+    }
+
+    /// Microseconds of the device that so many fragments less save, if its speed is known.
+    fn save(&self, account: &Account, fragments: u64) -> u64 {
+        let mut open = lock(&self.open);
+        let per_request = open.per_request.get(account.uuid()).copied().unwrap_or_default();
+        let microseconds = u128::from(fragments).saturating_mul(per_request.as_nanos()) / 1000;
+        let saved = open.saved.entry(account.uuid().to_owned()).or_default();
+        saved.requests = saved.requests.saturating_add(fragments);
+        saved.seconds += microseconds as f64 / 1e6;
+        u64::try_from(microseconds).unwrap_or(u64::MAX)
+    }
+
+    /// What was saved on a volume since the service started.
+    #[must_use]
+    pub fn saved(&self, account: &Account) -> model::Saved {
+        lock(&self.open).saved.get(account.uuid()).copied().unwrap_or_default()
     }
 
     /// Keeps the figures of a scan.
@@ -250,6 +285,20 @@ mod tests {
         let last = EVENTS as u64 + 5;
         assert_eq!(activity.events(last - 1, 100).events.len(), 1);
         assert_eq!(activity.events(last, 100), model::Events { events: Vec::new(), last });
+    }
+
+    #[test]
+    fn fragments_less_are_counted_as_time_where_the_device_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let activity = Activity::open(&directory.path().join("ledger.db"));
+        let account = Account::volume("a");
+        activity.count_for(&account, Counter::FragmentsMended, 3);
+        assert_eq!(activity.saved(&account), model::Saved { requests: 3, seconds: 0.0 });
+        activity.request_takes(&account, Duration::from_micros(8000));
+        activity.count_for(&account, Counter::FragmentsPrevented, 2);
+        activity.count_for(&account, Counter::FragmentsByPasses, 1000);
+        activity.count_for(&account, Counter::FragmentsSlipped, 7);
+        assert_eq!(activity.saved(&account), model::Saved { requests: 1005, seconds: 8.016 });
     }
 
     #[test]

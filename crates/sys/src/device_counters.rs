@@ -32,6 +32,16 @@ pub struct DeviceCounts {
 }
 
 impl DeviceCounts {
+    /// How long the device was busy for each request, on average; `None` before it has done a hundred. Requests that were under way at the same
+    /// time share the time: it says what one costs the device, not how long one is waited for.
+    #[must_use]
+    pub fn per_request(&self) -> Option<Duration> {
+        const ENOUGH: u64 = 100;
+        let requests = self.reads.saturating_add(self.writes);
+        let nanoseconds = u64::try_from(self.busy.as_nanos()).unwrap_or(u64::MAX);
+        (requests >= ENOUGH).then(|| Duration::from_nanos(nanoseconds / requests))
+    }
+
     /// Reads the fields of a `stat` file in sysfs.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -118,6 +128,13 @@ mod tests {
         assert_eq!((counts.writes, counts.written), (20, Bytes(81_920)));
         assert_eq!((counts.in_flight, counts.busy), (3, Duration::from_secs(1)));
         assert_eq!(counts.waited, Duration::from_millis(14));
+    }
+
+    #[test]
+    fn a_request_costs_what_the_device_was_busy_for_it() {
+        let counts = DeviceCounts { reads: 150, writes: 50, busy: Duration::from_secs(2), ..DeviceCounts::default() };
+        assert_eq!(counts.per_request(), Some(Duration::from_millis(10)));
+        assert_eq!(DeviceCounts { reads: 49, ..counts }.per_request(), None, "too few to tell");
     }
 
     #[test]

@@ -191,6 +191,7 @@ fn reclaimed(order: &Order, target: &Target, watch: &mut Watch) -> Result<End, F
         reclaim::Output::Done(done) => {
             told.text = done.text();
             told.summary = done.bytes().map(|bytes| format!("{} were given back", size(bytes)));
+            told.reclaimed = done.taken_back().0;
             if let Some(first) = done.consolidation() {
                 (told.before, told.after) = (Some(first.before.figures()), Some(first.after.figures()));
                 told.moved = first.bytes_moved;

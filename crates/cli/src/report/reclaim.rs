@@ -187,6 +187,11 @@ impl Reclamation {
         self.reclaimed_bytes.map(Bytes)
     }
 
+    /// By how much less of the storage is in use; where that cannot be seen, what was given back.
+    pub fn taken_back(&self) -> Bytes {
+        Bytes(self.storage_reclaimed_bytes.or(self.reclaimed_bytes).unwrap_or(0))
+    }
+
     /// What consolidating moved first.
     pub fn consolidation(&self) -> Option<&Optimization> {
         self.consolidation.as_deref()

@@ -118,8 +118,10 @@ pub struct Benefit {
     pub excess_avoided: u64,
     /// The share of the expected excess fragments that was prevented, per thousand.
     pub prevented_per_mille: Option<u64>,
-    /// How many device requests are saved, at most, when all these files are read once from end to end.
+    /// How many device requests are saved, at most, when all these files, and those that passes made whole, are read once from end to end.
     pub requests_saved_per_full_read: u64,
+    /// The time that the devices need for so many requests, as far as their speed was known, in microseconds.
+    pub microseconds_saved_per_full_read: u64,
     /// Sentences for people. If there is no benefit, one says "none".
     pub statements: Vec<String>,
 }

@@ -319,6 +319,7 @@ impl Hub {
         self.activity.count_for(&account, Counter::Passes, u64::from(job.state == JobState::Finished));
         self.activity.count_for(&account, Counter::FragmentsByPasses, done.fragments);
         self.activity.count_for(&account, Counter::BytesByPasses, done.moved);
+        self.activity.count_for(&account, Counter::BytesReclaimed, done.reclaimed);
     }
 
     /// What a job that has ended or pauses leaves: the map from before it, and an event.

@@ -252,16 +252,19 @@ impl Hub {
 
     /// Adds a point to the load of each volume that is looked after.
     pub fn sample_loads(&self) {
-        let volumes: Vec<(DeviceNumber, Found, VolumeSettings)> = lock(&self.volumes)
+        let volumes: Vec<(DeviceNumber, Found, VolumeSettings, String)> = lock(&self.volumes)
             .iter()
             .filter(|(_, entry)| entry.settings.enabled)
-            .map(|(device, entry)| (*device, entry.found.clone(), entry.settings.clone()))
+            .map(|(device, entry)| (*device, entry.found.clone(), entry.settings.clone(), entry.id()))
             .collect();
         lock(&self.loads).retain(|known, _| volumes.iter().any(|(device, ..)| device == known));
-        for (device, found, settings) in volumes {
+        for (device, found, settings, id) in volumes {
             // Without a lock of ours: a governor may be waiting for its disk.
             let governor = self.menders.governor(device, &settings);
             if let Some(counts) = gauges::counts(&found) {
+                if let Some(time) = counts.per_request() {
+                    self.activity.request_takes(&Account::volume(&id), time);
+                }
                 let sample = Sample { at: Timestamp::now(), clock: Instant::now(), counts, governor };
                 lock(&self.loads).entry(device).or_default().add(sample);
             }

@@ -6,6 +6,7 @@ use crate::config::Moment;
 use crate::gauges::own_use;
 use crate::threads::lock;
 use longrun_api::model::{self, HealthLevel, Prevented, Status};
+use longrun_ledger::Account;
 use longrun_prevention::{Snapshot, VolumeSnapshot};
 use std::path::Path;
 
@@ -91,6 +92,7 @@ impl Hub {
             health: entry.health.clone(),
             pass: model::Pass::default(),
             optimized: model::Optimized::default(),
+            saved: self.activity.saved(&Account::volume(&entry.id())),
         }
     }
 

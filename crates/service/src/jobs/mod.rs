@@ -35,13 +35,16 @@ pub struct Done {
     pub fragments: u64,
     /// Bytes moved.
     pub moved: u64,
+    /// Bytes that the storage below took back.
+    pub reclaimed: u64,
 }
 
 impl Done {
     fn of(end: &Result<protocol::End, String>) -> Self {
         let Ok(end) = end else { return Self::default() };
         let excess = |figures: Option<JobFigures>| figures.map_or(0, |figures| figures.excess);
-        Self { fragments: excess(end.before).saturating_sub(excess(end.after)), moved: end.moved }
+        let fragments = excess(end.before).saturating_sub(excess(end.after));
+        Self { fragments, moved: end.moved, reclaimed: end.reclaimed }
     }
 }
 

@@ -86,6 +86,9 @@ pub struct End {
     pub after: Option<JobFigures>,
     /// Bytes moved.
     pub moved: u64,
+    /// Bytes that the storage below took back.
+    #[serde(default)]
+    pub reclaimed: u64,
     /// The result in a sentence.
     pub summary: Option<String>,
     /// The report as text.

@@ -112,6 +112,10 @@ fn lines(totals: &Tallies) -> Vec<(&'static str, String)> {
     let moved = bytes(Counter::BytesByPasses);
     let told = counted(removed, "excess fragment", "excess fragments");
     line("passes", passes > 0 || removed > 0, format!("{} finished, {told} removed, {moved} moved", count(passes)));
+    let saved = get(Counter::ReadTimeSaved);
+    let told = format!("{} of the disks, each time all these files are read", duration(Duration::from_micros(saved)));
+    line("time saved", saved > 0, told);
+    line("given back", get(Counter::BytesReclaimed) > 0, format!("{} of storage", bytes(Counter::BytesReclaimed)));
     let slipped = get(Counter::FragmentsSlipped);
     line("not prevented", slipped > 0, counted(slipped, "excess fragment", "excess fragments"));
     let fragmenting = get(Counter::FilesFragmenting);

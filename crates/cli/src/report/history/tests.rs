@@ -34,6 +34,8 @@ fn sample() -> Report {
         (Counter::FilesMended, 12),
         (Counter::FragmentsMended, 1499),
         (Counter::BytesMoved, 3 << 30),
+        (Counter::ReadTimeSaved, 799_992_000),
+        (Counter::BytesReclaimed, 5 << 30),
         (Counter::FilesFragmenting, 40),
         (Counter::RunwaysGranted, 130),
         (Counter::RunwayBytesGranted, 2 << 30),
@@ -63,6 +65,7 @@ fn sample() -> Report {
         excess_avoided: 99_999,
         prevented_per_mille: Some(985),
         requests_saved_per_full_read: 99_999,
+        microseconds_saved_per_full_read: 799_992_000,
         statements: vec!["98,500 excess fragments prevented, 98.5 % of those that were expected.".into()],
     };
     let volume = VolumeIdentity {

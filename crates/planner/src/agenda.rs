@@ -15,7 +15,7 @@ use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, PhysicalBlock, Volume
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How much of a volume is planned at once: bounds memory and time. A volume of up to two windows is planned as one, and so is one of any
-/// size whose files have no more runs than files are permitted: that is what memory and time grow with. A few large files
+/// size that has no more files than that, in no more than `runs` runs: memory and time grow with both, and not with blocks. Large files
 /// that grew beside each other have blocks in every window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowSize {
@@ -23,12 +23,14 @@ pub struct WindowSize {
     pub files: usize,
     /// Blocks, at most, not counting those of files that reach beyond the window.
     pub blocks: Blocks,
+    /// Runs of all files of a volume that is planned as one whatever its size, at most.
+    pub runs: usize,
 }
 
 impl Default for WindowSize {
-    /// 150 000 files and 64 GiB of 4 KiB blocks: about two seconds and 150 MB.
+    /// 150 000 files and 64 GiB of 4 KiB blocks: about two seconds and 150 MB; or 1.5 million runs and 600 MB.
     fn default() -> Self {
-        Self { files: 150_000, blocks: Blocks(1 << 24) }
+        Self { files: 150_000, blocks: Blocks(1 << 24), runs: 1_500_000 }
     }
 }
 
@@ -135,9 +137,9 @@ impl<'a> Agenda<'a> {
     fn cut(&self, segments: &[Extent]) -> Vec<ExtentSet> {
         let zone: Vec<Extent> = self.zone.iter().collect();
         let space = crate::target::outside(segments, &zone);
-        let WindowSize { files: most_files, blocks: Blocks(most_blocks) } = self.size;
-        let small = self.homes.len() <= 2 * most_files && space.total().0 <= 2 * most_blocks;
-        if small || self.layout.run_count() <= most_files {
+        let WindowSize { files: most_files, blocks: Blocks(most_blocks), runs: most_runs } = self.size;
+        let are_few = self.homes.len() <= 2 * most_files;
+        if are_few && (space.total().0 <= 2 * most_blocks || self.layout.run_count() <= most_runs) {
             return vec![space];
         }
         let mut stretches = Vec::new();

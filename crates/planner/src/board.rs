@@ -131,6 +131,10 @@ impl Board {
         self.holes.len()
     }
 
+    pub(crate) fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         self.slots.iter().map(|(s, (l, u))| Slot { start: *s, length: *l, unit: *u })
     }

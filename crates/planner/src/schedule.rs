@@ -65,9 +65,9 @@ pub(crate) struct Scheduler<'a> {
     targets: BTreeMap<u64, usize>,
     /// Where the pieces are that are not in place: start → whose.
     owners: BTreeMap<u64, Owner>,
-    /// Where a part may be able to move that could not before: of the targets what became available, and the places of pieces whose
-    /// neighbours moved.
-    fresh: ExtentSet,
+    /// Where a part may be able to move that could not before, by traveller: of its target what became available, and the places of pieces
+    /// whose neighbours moved.
+    fresh: BTreeMap<usize, Vec<Extent>>,
     /// Travellers whose target is wholly available, best first.
     ready: BTreeSet<(u64, u64, usize)>,
     steps: Vec<Step>,
@@ -156,7 +156,7 @@ impl<'a> Scheduler<'a> {
             travellers: Vec::with_capacity(target.starts.len()),
             targets: BTreeMap::new(),
             owners: BTreeMap::new(),
-            fresh: ExtentSet::new(),
+            fresh: BTreeMap::new(),
             ready: BTreeSet::new(),
             steps: Vec::new(),
             in_epoch: 0,
@@ -197,7 +197,7 @@ impl<'a> Scheduler<'a> {
             });
             scheduler.recount(index);
         }
-        scheduler.fresh = scheduler.travellers.iter().map(Traveller::place).collect();
+        scheduler.fresh = scheduler.places();
         scheduler.owners = scheduler.strays();
         let mut spare = free.clone();
         scheduler.travellers.iter().for_each(|t| _ = spare.remove(t.place()));
@@ -309,10 +309,10 @@ impl<'a> Scheduler<'a> {
         let vacated: ExtentSet = std::mem::take(&mut self.pending).into_iter().collect();
         for extent in vacated.iter() {
             self.available.insert(extent);
-            self.fresh.insert(extent);
             let waiting = self.travellers_at(extent);
             self.set_free(extent, &waiting);
             for index in waiting {
+                self.fresh.entry(index).or_default().push(extent);
                 if let Some(t) = self.travellers.get_mut(index) {
                     debug_assert!(t.waiting >= t.share_of(extent), "what becomes available was waited for");
                     t.waiting = t.waiting.saturating_sub(t.share_of(extent));
@@ -419,7 +419,7 @@ impl<'a> Scheduler<'a> {
     fn send(&mut self, index: usize, piece: usize, place: u64, why: Why) {
         let Some(t) = self.travellers.get_mut(index) else { return };
         let delta = t.delta(piece, &[(0, piece_length(&t.pieces, piece), place)]);
-        self.fresh.extend(t.place_around(piece));
+        self.fresh.entry(index).or_default().extend(t.place_around(piece));
         let target = t.target;
         let Some((offset, p)) = t.pieces.get_mut(piece) else { return };
         let (offset, home, moving) = (*offset, target + *offset, *p);

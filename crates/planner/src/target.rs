@@ -39,18 +39,31 @@ pub(crate) struct Packer<'a> {
     packing: Packing,
     /// Blocks of kept units that were given up so far to solve holes.
     given_up: u64,
+    /// Slots that a search for a clearing looks at.
+    patience: usize,
+    /// Slots that searches may still look at with that patience. Units that give way search, too.
+    work_left: usize,
 }
 
 /// A unit gives way to one that is larger by this part at least. Units of much the same size, parts of one file for example, would have
 /// each other give way, one after the other.
 const SMALLER: u64 = 8;
 
-/// Slots that one search for a clearing looks at: bounds the planning time of windows with very many units.
+/// Slots that one search for a clearing looks at, at most.
 const CLEARING_PATIENCE: usize = 40_000;
+
+/// Slots that all of them look at together: bounds the planning time. With 100,000 large files, patience for 40,000 slots took five times as
+/// long, and gave 20 free pieces instead of 22.
+const CLEARING_WORK: usize = 20_000_000;
+
+/// Slots that each may look at even so.
+const CLEARING_LEAST: usize = 500;
 
 impl<'a> Packer<'a> {
     fn new(units: &'a [Unit], board: Board, movers: &[UnitIndex], packing: Packing) -> Self {
-        let mut packer = Self { units, board, pool: Pool::new(), packing, given_up: 0 };
+        let patience = (CLEARING_WORK / movers.len().max(1)).clamp(CLEARING_LEAST, CLEARING_PATIENCE);
+        let mut packer =
+            Self { units, board, pool: Pool::new(), packing, given_up: 0, patience, work_left: CLEARING_WORK };
         for &unit in movers {
             packer.pool_unit(unit);
         }
@@ -123,7 +136,9 @@ impl<'a> Packer<'a> {
             // Only smaller units give way: every eviction makes what remains to be placed smaller.
             (!other.fixed && slot.length < size - size / SMALLER).then(|| other.in_place(slot.start) + other.size / 16)
         };
-        let Some(clearing) = self.board.cheapest_clearing(size, CLEARING_PATIENCE, price) else { return false };
+        let patience = if self.work_left > 0 { self.patience } else { CLEARING_LEAST };
+        self.work_left = self.work_left.saturating_sub(patience.min(self.board.slot_count()));
+        let Some(clearing) = self.board.cheapest_clearing(size, patience, price) else { return false };
         for slot in clearing.evict {
             self.evict(slot);
         }

@@ -119,7 +119,7 @@ proptest! {
     #[test]
     fn small_windows_change_nothing_about_the_laws(shape in shapes(), mode in modes(), files in 1usize..20, blocks in 20u64..500) {
         let layout = build(&shape);
-        let size = WindowSize { files, blocks: Blocks(blocks) };
+        let size = WindowSize { files, blocks: Blocks(blocks), runs: files };
         let end = replay(&layout, Planner::with_windows(&layout, policy(mode), size).collect());
         prop_assert!(end.after.excess_fragments <= end.before.excess_fragments);
         if mode == Mode::Full {
@@ -234,7 +234,7 @@ fn large_files_that_grew_beside_each_other_are_planned_together_whatever_the_siz
             builder.push_file(id, NO_DIRECTORY, false, None, &mut runs);
         }
         let layout = builder.build().unwrap();
-        let size = WindowSize { files: 400, blocks: Blocks(4000) };
+        let size = WindowSize { files: 400, blocks: Blocks(4000), runs: 400 };
         let end = replay(&layout, Planner::with_windows(&layout, policy(Mode::Full), size).collect());
         let (before, after) = (end.before.excess_fragments, end.after.excess_fragments);
         assert!(before > 150 && after * 4 <= before, "seed {seed}: {before} to {after} excess fragments");
@@ -266,7 +266,7 @@ fn windows_without_holes_borrow_room_and_put_their_files_together() {
         builder.push_free(Extent::new(at, 20_000));
         builder.push_free(Extent::new(at + 20_001, 30_000));
         let layout = builder.build().unwrap();
-        let size = WindowSize { files: 100, blocks: Blocks(1 << 24) };
+        let size = WindowSize { files: 100, blocks: Blocks(1 << 24), runs: 100 };
         let end = replay(&layout, Planner::with_windows(&layout, policy(Mode::Full), size).collect());
         assert!(end.before.excess_fragments >= 700, "{:?}", end.before);
         assert_eq!(end.after.excess_fragments, 0, "seed {seed}: {:?}", end.after);

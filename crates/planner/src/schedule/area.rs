@@ -145,8 +145,8 @@ impl Scheduler<'_> {
                 if let Some(t) = self.travellers.get_mut(index) {
                     t.waiting += t.share_of(place);
                 }
+                self.fresh.entry(index).or_default().push(place);
             }
-            self.fresh.insert(place);
             self.aside += length;
             end -= length;
         }

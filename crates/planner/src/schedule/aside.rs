@@ -28,7 +28,7 @@ impl Scheduler<'_> {
             let before = t.place();
             t.target = hole.start.0;
             let place = t.place();
-            self.fresh.insert(place);
+            self.fresh.insert(index, vec![place]);
             self.targets.remove(&target);
             self.targets.insert(hole.start.0, index);
             self.spare.remove(place);

@@ -13,37 +13,34 @@ impl Scheduler<'_> {
     /// Moves parts of units whose place is available, when each adds at most `most` fragments and the volume does not get
     /// more fragmented than it was at the start. Without this, plans get stuck on full volumes.
     pub(super) fn move_parts(&mut self, most: i64) {
-        let mut places = std::mem::take(&mut self.fresh);
+        let mut fresh = std::mem::take(&mut self.fresh);
         // With more splits permitted all of them are worth a look.
         if most > 0 {
-            places = self.travellers.iter().filter(|t| !t.done).map(Traveller::place).collect();
+            fresh = self.places();
         }
-        let mut shares = self.shares_of(&places).into_iter();
-        while let Some((index, parts)) = shares.next() {
+        while let Some((index, places)) = fresh.pop_first() {
+            let Some(home) = self.travellers.get(index).filter(|t| !t.done).map(Traveller::place) else { continue };
+            // At once: it joins what overlaps.
+            let places: ExtentSet = places.iter().filter_map(|place| place.intersection(&home)).collect();
             let moved = self.moved;
-            let stopped = parts.iter().position(|part| !self.move_parts_to(index, *part, most));
-            if self.moved > moved || stopped.is_some() {
+            let left = places.iter().position(|place| !self.move_parts_to(index, place, most));
+            if self.moved > moved || left.is_some() {
                 self.finish_if_home(index);
             }
-            if let Some(at) = stopped {
-                // Where it was not looked.
-                self.fresh.extend(parts.into_iter().skip(at));
-                self.fresh.extend(shares.flat_map(|(_, parts)| parts));
+            if let Some(at) = left {
+                // Where it was not looked. That is most of it: what became known meanwhile is added to that.
+                fresh.insert(index, places.iter().skip(at).collect());
+                let meanwhile = std::mem::replace(&mut self.fresh, fresh);
+                meanwhile.into_iter().for_each(|(index, places)| self.fresh.entry(index).or_default().extend(places));
                 return;
             }
         }
     }
 
-    /// The parts of these places that are of targets, by traveller.
-    fn shares_of(&self, places: &ExtentSet) -> BTreeMap<usize, Vec<Extent>> {
-        let mut shares: BTreeMap<usize, Vec<Extent>> = BTreeMap::new();
-        for place in places.iter() {
-            for index in self.travellers_at(place) {
-                let share = self.travellers.get(index).and_then(|t| t.place().intersection(&place));
-                shares.entry(index).or_default().extend(share);
-            }
-        }
-        shares
+    /// The places of all that have not arrived.
+    pub(super) fn places(&self) -> BTreeMap<usize, Vec<Extent>> {
+        let away = self.travellers.iter().enumerate().filter(|(_, t)| !t.done);
+        away.map(|(index, t)| (index, vec![t.place()])).collect()
     }
 
     /// The same for the parts of one traveller that go to `place`. False when the epoch is full, or the budget used up.

@@ -234,7 +234,7 @@ fn large_files_that_grew_beside_each_other_are_planned_together_whatever_the_siz
             builder.push_file(id, NO_DIRECTORY, false, None, &mut runs);
         }
         let layout = builder.build().unwrap();
-        let size = WindowSize { files: 400, blocks: Blocks(4000), runs: 400 };
+        let size = WindowSize { files: 4, blocks: Blocks(4000), runs: 1000 };
         let end = replay(&layout, Planner::with_windows(&layout, policy(Mode::Full), size).collect());
         let (before, after) = (end.before.excess_fragments, end.after.excess_fragments);
         assert!(before > 150 && after * 4 <= before, "seed {seed}: {before} to {after} excess fragments");

@@ -177,14 +177,14 @@ pub fn plan(scan: Scan, settings: &Settings, progress: &dyn Progress) -> Result<
 /// # Errors
 /// [`PlanError`].
 pub fn plan_what_pays(scan: Scan, settings: &Settings, progress: &dyn Progress) -> Result<Plan, PlanError> {
-    let [efficient, full] = [Mode::Efficient, Mode::Full].map(|mode| Settings { mode, ..settings.clone() });
-    plan_one_of(scan, &efficient, Some(&full), progress)
+    let efficient = Settings { mode: Mode::Efficient, ..settings.clone() };
+    plan_one_of(scan, &efficient, Some(Mode::Full), progress)
 }
 
 fn plan_one_of(
     scan: Scan,
     settings: &Settings,
-    instead: Option<&Settings>,
+    instead: Option<Mode>,
     progress: &dyn Progress,
 ) -> Result<Plan, PlanError> {
     let mut mode = settings.mode;
@@ -195,10 +195,11 @@ fn plan_one_of(
             if let Some(instead) = instead
                 && leaves_most(&plan.expected.before, &plan.expected.after)
             {
-                let other = placed::plan(scoped.planned_mut(), &unavailable, instead, progress)?;
+                let other = Settings { mode: instead, ..settings.clone() };
+                let other = placed::plan(scoped.planned_mut(), &unavailable, &other, progress)?;
                 let Expected { before, after, bytes, .. } = &other.expected;
                 if after.excess_fragments < plan.expected.after.excess_fragments && pays(before, after, *bytes) {
-                    (plan, mode) = (other, instead.mode);
+                    (plan, mode) = (other, instead);
                 }
             }
             (plan.expected.clone(), Made::Placed(Box::new((scoped, plan))))
@@ -264,6 +265,8 @@ pub fn carry_out(
     observer: &mut dyn Observer,
 ) -> Result<(Report, VolumeLayout), PassError> {
     let info = volume.info();
+    // Later rounds plan as the first one did.
+    let settings = &Settings { mode: plan.mode, ..settings.clone() };
     match (volume, plan.made) {
         (Opened::Placed(volume), Made::Placed(made)) => {
             let (scoped, plan) = *made;

@@ -52,6 +52,14 @@ pub struct Fragmentation {
     pub free_space: FreeSpace,
 }
 
+impl Fragmentation {
+    /// Excess fragments of the files that may move.
+    #[must_use]
+    pub fn movable_excess(&self) -> u64 {
+        self.excess_fragments.saturating_sub(self.pinned_excess_fragments)
+    }
+}
+
 /// One of the most fragmented files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentedFile {

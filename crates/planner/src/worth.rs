@@ -34,24 +34,19 @@ const FAR_APART: Bytes = Bytes(64 << 20);
 /// Whether a plan that turns `before` into `after` leaves most of what it could have removed.
 #[must_use]
 pub fn leaves_most(before: &Fragmentation, after: &Fragmentation) -> bool {
-    2 * movable(after) > movable(before)
+    2 * after.movable_excess() > before.movable_excess()
 }
 
 /// Whether a plan that turns `before` into `after` saves an excess fragment for every 64 MiB that it `moves` at least.
 #[must_use]
 pub fn pays(before: &Fragmentation, after: &Fragmentation, moves: Bytes) -> bool {
-    moves.0 <= movable(before).saturating_sub(movable(after)).saturating_mul(FAR_APART.0)
-}
-
-/// Excess fragments of the files that may move.
-fn movable(figures: &Fragmentation) -> u64 {
-    figures.excess_fragments.saturating_sub(figures.pinned_excess_fragments)
+    moves.0 <= before.movable_excess().saturating_sub(after.movable_excess()).saturating_mul(FAR_APART.0)
 }
 
 /// Judges the figures; `whole` says that the free space was examined too.
 #[must_use]
 pub fn worth(figures: &Fragmentation, whole: bool) -> Worths {
-    let excess = movable(figures);
+    let excess = figures.movable_excess();
     let files = match excess {
         0 => Worth::No,
         n if n >= 1000 => Worth::Yes,

@@ -28,12 +28,18 @@ pub struct Activity {
 struct Open {
     accounts: BTreeMap<PathBuf, Account>,
     mended: BTreeMap<PathBuf, model::Mended>,
-    /// What a request costs the device of each volume, by UUID.
-    per_request: BTreeMap<String, Duration>,
-    /// What fragments less save on each volume, by UUID.
-    saved: BTreeMap<String, model::Saved>,
+    /// What fewer fragments save on each volume, by UUID.
+    savings: BTreeMap<String, Savings>,
     events: VecDeque<model::Event>,
     last: u64,
+}
+
+/// What fewer fragments save on a volume.
+#[derive(Default)]
+struct Savings {
+    /// The time of the device for one request, on average; zero where it is not known.
+    per_request: Duration,
+    saved: model::Saved,
 }
 
 impl Activity {
@@ -58,8 +64,7 @@ impl Activity {
     pub fn forget(&self, point: &Path) {
         let mut open = lock(&self.open);
         if let Some(account) = open.accounts.remove(point) {
-            open.per_request.remove(account.uuid());
-            open.saved.remove(account.uuid());
+            open.savings.remove(account.uuid());
         }
         open.mended.remove(point);
     }
@@ -75,13 +80,16 @@ impl Activity {
         self.count_for(&self.account(point), counter, amount);
     }
 
-    /// A request costs the device of the volume so much, on average. What fragments cost that are counted from now on follows from it.
+    /// The device of the volume needs so much time for a request, on average. It applies to the fragments that are counted from now on.
     pub fn request_takes(&self, account: &Account, time: Duration) {
-        lock(&self.open).per_request.insert(account.uuid().to_owned(), time);
+        lock(&self.open).savings.entry(account.uuid().to_owned()).or_default().per_request = time;
     }
 
-    /// Counts for `account`, and for fragments less what they save.
+    /// Counts for `account`; for fragments that were saved the time, too.
     pub fn count_for(&self, account: &Account, counter: Counter, amount: u64) {
+        if amount == 0 {
+            return;
+        }
         let count = |counter, amount| {
             if let Ok(recorder) = &self.recorder
                 && amount > 0
@@ -95,12 +103,11 @@ impl Activity {
         }
     }
 
-    /// Microseconds of the device that so many fragments less save, if its speed is known.
+    /// Adds to what was saved. Returns the microseconds of the device, zero where its speed is not known.
     fn save(&self, account: &Account, fragments: u64) -> u64 {
         let mut open = lock(&self.open);
-        let per_request = open.per_request.get(account.uuid()).copied().unwrap_or_default();
+        let Savings { per_request, saved } = open.savings.entry(account.uuid().to_owned()).or_default();
         let microseconds = u128::from(fragments).saturating_mul(per_request.as_nanos()) / 1000;
-        let saved = open.saved.entry(account.uuid().to_owned()).or_default();
         saved.requests = saved.requests.saturating_add(fragments);
         saved.seconds += microseconds as f64 / 1e6;
         u64::try_from(microseconds).unwrap_or(u64::MAX)
@@ -109,7 +116,7 @@ impl Activity {
     /// What was saved on a volume since the service started.
     #[must_use]
     pub fn saved(&self, account: &Account) -> model::Saved {
-        lock(&self.open).saved.get(account.uuid()).copied().unwrap_or_default()
+        lock(&self.open).savings.get(account.uuid()).map(|savings| savings.saved).unwrap_or_default()
     }
 
     /// Keeps the figures of a scan.

@@ -270,7 +270,6 @@ impl Job<'_> {
             return Ok(Moved { before, plan, report, after, directories });
         };
         let plan = self.plan(scan, &settings, &progress)?;
-        let settings = Settings { mode: plan.mode, ..settings };
         let names = volume.names(plan.layout(), shown(&plan), &progress)?;
         let told = told(&plan, &settings.scope, names);
         watch.finish();
@@ -345,7 +344,7 @@ fn told(plan: &Plan, scope: &Scope, names: Vec<PathBuf>) -> Told {
 
 /// No mode was asked for, and none is worth its cost.
 fn not_worth(figures: &Fragmentation) -> Told {
-    let nothing = NothingFigures::not_worth(figures.excess_fragments.saturating_sub(figures.pinned_excess_fragments));
+    let nothing = NothingFigures::not_worth(figures.movable_excess());
     Told::new(Mode::Full, &Expected::none(figures), &[]).explained(Some(nothing))
 }
 

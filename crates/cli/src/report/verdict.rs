@@ -20,7 +20,7 @@ pub struct Verdict {
 
 /// Judges the figures; `whole` says that the free space was examined too.
 pub fn judge(figures: &Fragmentation, whole: bool) -> Verdict {
-    let excess = figures.excess_fragments.saturating_sub(figures.pinned_excess_fragments);
+    let excess = figures.movable_excess();
     let Worths { files, space, mode } = worth(figures, whole);
     let free = figures.free_space;
     let worth = files.max(space);

@@ -75,9 +75,9 @@ fn prevention(page: &mut Page, status: &Status) {
     page.counter("passes", "Jobs that changed the volume as a whole and finished", each(|v| v.optimized.finished));
     page.counter("pass_failures", "Jobs of this kind that failed", each(|v| v.optimized.failed));
     page.counter("pass_fragments", "Excess fragments removed by them", each(|v| v.optimized.fragments));
+    page.counter("pass_bytes", "Bytes moved by them", each(|v| v.optimized.moved_bytes));
     let saved = looked_after(status).map(|volume| (labels(volume), volume.saved.seconds));
     page.counter("saved_seconds", "Device time saved whenever all files with fewer fragments are read once", saved);
-    page.counter("pass_bytes", "Bytes moved by them", each(|v| v.optimized.moved_bytes));
     let jobs = status.jobs.iter().filter_map(|job| {
         let volume = looked_after(status).find(|volume| volume.id == job.volume)?;
         let mut labels = labels(volume);

@@ -59,6 +59,12 @@ impl Aim {
             largest: goal.largest_free.0,
         })
     }
+
+    /// The free pieces that a window may have in the end.
+    fn free_pieces(self, window: &Window) -> usize {
+        let pieces = window.free.pieces() as u64 * self.pieces.0 / self.pieces.1;
+        usize::try_from(pieces).unwrap_or(usize::MAX)
+    }
 }
 
 /// What came of trying to leave a given excess.
@@ -138,7 +144,7 @@ fn attempt_to_leave(window: &Window, remaining: u64, aim: Aim, regions: &Regions
     // Steps aside come on top of the target's cost: without a limit it shows whether the budget covers them.
     let unlimited = Limits { budget: u64::MAX, ..limits };
     let scheduled = Scheduler::new(&cut.units, &target, &cut.free, regions, unlimited, why);
-    let scheduled = scheduled.anywhere_but(protected(window, aim).unwrap_or_default()).run();
+    let scheduled = scheduled.anywhere_but(protected(window, aim).unwrap_or_default(), aim.free_pieces(window)).run();
     if scheduled.moved > limits.budget {
         Attempt::OverBudget
     } else if scheduled.improves(window) {
@@ -160,7 +166,7 @@ fn protected(window: &Window, aim: Aim) -> Option<Vec<Extent>> {
 /// Finds a place for every unit; those that find none stay where they are.
 fn place(window: &mut Window, aim: Aim) -> Option<Target> {
     let protected = protected(window, aim)?;
-    let pieces = window.free.pieces() as u64 * aim.pieces.0 / aim.pieces.1;
+    let pieces = aim.free_pieces(window);
     for _ in 0..ATTEMPTS {
         let (target, homeless) = attempt(window, &protected, pieces);
         if homeless.is_empty() {
@@ -171,14 +177,14 @@ fn place(window: &mut Window, aim: Aim) -> Option<Target> {
     None
 }
 
-fn attempt(window: &Window, protected: &[Extent], pieces: u64) -> (Target, Vec<UnitIndex>) {
+fn attempt(window: &Window, protected: &[Extent], pieces: usize) -> (Target, Vec<UnitIndex>) {
     let space = outside(&window.segments, protected);
     let packing = Packing { large: 1, unkeep: 0, merge_limit: 0 };
     let mut packer = Packer::around(&window.units, &space, &keep(&window.units, &space), packing);
     let homeless = packer.place_large();
     // Where fragments leave, holes appear: not more pieces of free space than before, with a margin for units that do
     // not reach their place in the end.
-    packer.consolidate_holes((pieces - pieces.min(1 + pieces / 50)) as usize);
+    packer.consolidate_holes(pieces - pieces.min(1 + pieces / 50));
     let (target, left, _) = packer.finish(homeless);
     (target, left)
 }

@@ -219,24 +219,30 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Lowers the number of holes to `most` if it can: a small unit between two holes that fills a third one exactly
-    /// leaves two holes fewer.
+    /// Lowers the number of holes to `most` if it can. A unit between two holes that fills a third one exactly leaves two holes fewer. What
+    /// has a hole on one side only, or does not fill the third one, leaves one fewer, and is tried where that is not enough.
     pub(crate) fn consolidate_holes(&mut self, most: usize) {
-        if self.board.hole_count() <= most {
-            return;
+        for fewer in [2, 1, 1, 1] {
+            if self.board.hole_count() > most {
+                self.join_holes(most, fewer);
+            }
         }
-        let mut slots: Vec<Slot> = self.board.slots().collect();
-        slots.sort_unstable_by_key(|s| (s.length, s.start));
-        for slot in slots {
+    }
+
+    /// Each unit whose move leaves `fewer` holes at least, the cheapest first, until `most` are left.
+    fn join_holes(&mut self, most: usize, fewer: usize) {
+        let priced = self.board.slots().filter_map(|slot| Some((self.price(&slot)?, slot.length, slot)));
+        let mut slots: Vec<(u64, u64, Slot)> = priced.collect();
+        slots.sort_unstable_by_key(|(price, length, slot)| (*price, *length, slot.start));
+        for (_, _, slot) in slots {
             if self.board.hole_count() <= most {
                 return;
             }
             let beside = self.board.holes_beside(&slot);
-            if beside.contains(&None) || self.unit(slot.unit).is_none_or(|u| u.fixed) {
-                continue;
-            }
-            let exact = self.board.best_fit(slot.length).filter(|h| h.length.0 == slot.length);
-            if let Some(hole) = exact.filter(|h| !beside.contains(&Some(*h))) {
+            let joined = beside.iter().flatten().count();
+            let elsewhere = |hole: &Extent| !beside.contains(&Some(*hole));
+            let Some(hole) = self.board.best_fit(slot.length).filter(elsewhere) else { continue };
+            if joined + usize::from(hole.length.0 == slot.length) > fewer {
                 self.board.vacate(slot.start);
                 self.board.occupy(hole.start.0, slot.length, slot.unit);
             }

@@ -2,17 +2,32 @@
 //!
 //! Owns the breaking of cycles. Never moves a unit that can continue by itself.
 
-use super::{Owner, Scheduler};
+use super::{Anywhere, Owner, Scheduler};
 use crate::plan::Why;
 use crate::traveller::{Traveller, piece_length, rank};
 use longrun_layout::Extent;
 use std::collections::BTreeSet;
 
+impl Anywhere {
+    /// Whether a unit may settle `there` instead of `before`; takes note of it if so.
+    fn permits(&mut self, before: Extent, there: Extent) -> bool {
+        let pieces = self.outcome.pieces();
+        self.outcome.insert(before);
+        self.outcome.remove(there);
+        let permitted = self.outcome.pieces() <= self.most.max(pieces);
+        if !permitted {
+            self.outcome.insert(there);
+            self.outcome.remove(before);
+        }
+        permitted
+    }
+}
+
 impl Scheduler<'_> {
     /// Gives units that wait for their place another one that is free already, when it does not matter to them where they
     /// end up: a step aside would move them twice. True when there was one.
     pub(super) fn settle_elsewhere(&mut self) -> bool {
-        if self.others.is_none() {
+        if self.anywhere.is_none() {
             return false;
         }
         let waits = |(_, t): &(usize, &Traveller)| !t.done && t.waiting > 0;
@@ -24,8 +39,12 @@ impl Scheduler<'_> {
         for (_, target, index) in by_rank {
             let Some(t) = self.travellers.get(index).filter(|t| t.away == t.size) else { continue };
             let Some(hole) = self.spare.best_fit(t.size, |block| self.regions.is_open(block)) else { continue };
+            let Some(anywhere) = &mut self.anywhere else { break };
+            let (before, there) = (t.place(), Extent::new(hole.start.0, t.size));
+            if !anywhere.permits(before, there) {
+                continue;
+            }
             let Some(t) = self.travellers.get_mut(index) else { continue };
-            let before = t.place();
             t.target = hole.start.0;
             let place = t.place();
             self.fresh.insert(index, vec![place]);

@@ -232,7 +232,7 @@ impl<'a> Scheduler<'a> {
         protected.iter().for_each(|extent| self.spare.remove(*extent));
         let mut outcome = self.available.clone();
         let pieces = self.travellers.iter().flat_map(|t| t.pieces.iter());
-        pieces.for_each(|(_, piece)| _ = outcome.insert(Extent::new(piece.at, piece.length)));
+        pieces.for_each(|(_, piece)| outcome.insert(Extent::new(piece.at, piece.length)));
         self.travellers.iter().for_each(|t| _ = outcome.remove(t.place()));
         self.anywhere = Some(Anywhere { protected, outcome, most });
         self

@@ -69,9 +69,8 @@ impl Aim {
 
 /// What came of trying to leave a given excess.
 enum Attempt {
-    /// More than the budget covers, or than there is room for without more free pieces.
-    TooMuch,
-    /// Nothing to move.
+    OverBudget,
+    /// Nothing to move, or no gain.
     Nothing,
     Plan(Scheduled),
 }
@@ -93,7 +92,7 @@ pub(crate) fn plan(window: &Window, aim: Aim, regions: &Regions, limits: Limits)
         match to_leave(aimed, fair) {
             Attempt::Plan(scheduled) => return Some(scheduled),
             Attempt::Nothing => return None,
-            Attempt::TooMuch => {}
+            Attempt::OverBudget => {}
         }
         if let Attempt::Plan(scheduled) = to_leave(tolerable, fair) {
             return bisect(aimed, tolerable, 3, |remaining| to_leave(remaining, fair)).or(Some(scheduled));
@@ -102,7 +101,7 @@ pub(crate) fn plan(window: &Window, aim: Aim, regions: &Regions, limits: Limits)
     match to_leave(tolerable, limits) {
         Attempt::Plan(scheduled) => Some(scheduled),
         Attempt::Nothing => None,
-        Attempt::TooMuch => bisect(tolerable, excess, 8, |remaining| to_leave(remaining, limits)),
+        Attempt::OverBudget => bisect(tolerable, excess, 8, |remaining| to_leave(remaining, limits)),
     }
 }
 
@@ -120,7 +119,7 @@ fn bisect(
             break;
         }
         match to_leave(middle) {
-            Attempt::TooMuch => too_costly = middle,
+            Attempt::OverBudget => too_costly = middle,
             Attempt::Nothing => affordable = middle,
             Attempt::Plan(scheduled) => {
                 best = Some(scheduled);
@@ -134,12 +133,9 @@ fn bisect(
 fn attempt_to_leave(window: &Window, remaining: u64, aim: Aim, regions: &Regions, limits: Limits) -> Attempt {
     let units = cut(window.units.clone(), remaining);
     let mut cut = Window { segments: window.segments.clone(), units, free: window.free.clone() };
-    let Some(target) = place(&mut cut, aim) else { return Attempt::TooMuch };
-    if target.starts.is_empty() {
-        return Attempt::Nothing;
-    }
+    let Some(target) = place(&mut cut, aim) else { return Attempt::Nothing };
     if target.cost(&cut.units) > limits.budget {
-        return Attempt::TooMuch;
+        return Attempt::OverBudget;
     }
     let why = |unit: UnitIndex| match cut.units.get(unit) {
         Some(u) if u.fragments() > 1 => Why::Defragment,
@@ -149,10 +145,12 @@ fn attempt_to_leave(window: &Window, remaining: u64, aim: Aim, regions: &Regions
     let unlimited = Limits { budget: u64::MAX, ..limits };
     let scheduled = Scheduler::new(&cut.units, &target, &cut.free, regions, unlimited, why);
     let scheduled = scheduled.anywhere_but(protected(window, aim).unwrap_or_default(), aim.free_pieces(window)).run();
-    if scheduled.moved <= limits.budget && scheduled.improves(window) {
+    if scheduled.moved > limits.budget {
+        Attempt::OverBudget
+    } else if scheduled.improves(window) {
         Attempt::Plan(scheduled)
     } else {
-        Attempt::TooMuch
+        Attempt::Nothing
     }
 }
 
@@ -172,7 +170,7 @@ fn place(window: &mut Window, aim: Aim) -> Option<Target> {
     for _ in 0..ATTEMPTS {
         let (target, homeless) = attempt(window, &protected, pieces);
         if homeless.is_empty() {
-            return Some(target);
+            return (!target.starts.is_empty()).then_some(target);
         }
         window.units = divided(std::mem::take(&mut window.units), &homeless, u64::MAX);
     }

@@ -222,6 +222,7 @@ impl<'a> Packer<'a> {
     /// Lowers the number of holes to `most` if it can. A unit between two holes that fills a third one exactly leaves two holes fewer. What
     /// has a hole on one side only, or does not fill the third one, leaves one fewer, and is tried where that is not enough.
     pub(crate) fn consolidate_holes(&mut self, most: usize) {
+        // What moves leaves holes of other lengths, which others may fill: some more turns.
         for fewer in [2, 1, 1, 1] {
             if self.board.hole_count() > most {
                 self.join_holes(most, fewer);

@@ -16,7 +16,7 @@ fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test web-check test-media test-kernels test-boot lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases torture torture-power torture-images torture-hostile torture-fleet trimming crash fuzz fuzz-api install uninstall deb rpm repo vendor test-packages test-ansible site clean
+.PHONY: help build run test web-check test-media test-kernels test-boot lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases bench-fleet torture torture-power torture-images torture-hostile torture-fleet trimming crash fuzz fuzz-api install uninstall deb rpm repo vendor test-packages test-ansible site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -29,13 +29,6 @@ run: ## The demo (ARGS=--once ends after it), or VOLUME=/mnt/data for a real vol
 	@scripts/prepare.sh run
 	cargo build --release --locked -p longrun-cli -p longrun-web
 	@LONGRUN=$(longrun) VOLUME="$(volume)" scripts/demo.sh $(ARGS)
-
-# Most tests wait, for volumes, for modelled disks, for files to be quiet: more of them at a time than there are processors.
-test_threads := $(or $(RUST_TEST_THREADS),$(shell echo $$((2 * $$(nproc)))))
-# What moves, mends or prevents on volumes: done on both media, because ext4 and btrfs allocate otherwise on disks that do not rotate.
-both_media := -p longrun-lab --test ext4_mover --test xfs --test btrfs --test mend --test full --test pressure --test reclaim \
-	-p longrun-prevention --test loop_hints --test loop_preallocated --test loop_runways --test sensor \
-	-p longrun-service --test loop_mending
 
 test: ## Formatting, lints, file sizes, links, and all tests, those that mount volumes included, on both media where that matters
 	@scripts/prepare.sh test
@@ -53,10 +46,9 @@ test: ## Formatting, lints, file sizes, links, and all tests, those that mount v
 	scripts/check-ansible.sh
 	scripts/check-web.sh
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	@echo "All tests, volumes on rotating disks, $(test_threads) at a time:"
-	RUST_TEST_THREADS=$(test_threads) LONGRUN_LAB_MEDIUM=rotating cargo test --workspace --locked --no-fail-fast $(test_runner)
+	scripts/run-tests.py rotating solid-state
+	cargo test --workspace --locked --doc $(test_runner)
 	$(MAKE) web-check
-	$(MAKE) test-media
 
 web-check: ## The console: types, sizes, checksums, and all its pages in Chromium before a real service
 	@scripts/prepare.sh test
@@ -69,8 +61,7 @@ web-check: ## The console: types, sizes, checksums, and all its pages in Chromiu
 
 test-media: ## The tests of engines, mending and prevention once more, volumes on disks that do not rotate
 	@scripts/prepare.sh test
-	@echo "The tests of engines, mending and prevention, volumes on disks that do not rotate, $(test_threads) at a time:"
-	RUST_TEST_THREADS=$(test_threads) LONGRUN_LAB_MEDIUM=solid-state cargo test --locked --no-fail-fast $(test_runner) $(both_media) -- loop_
+	scripts/run-tests.py solid-state
 
 test-kernels: ## Prevention, optimizing and the checkers on the distribution's own kernel, in QEMU (ARGS="--filesystem xfs", KERNEL=package)
 	@scripts/prepare.sh kernels
@@ -186,10 +177,15 @@ torture-hostile: ## A user without privileges and stuck volumes beside the servi
 	@test -x $(fsx) || cargo install --locked --root $(target_dir)/foreign fsx
 	$(as_root) $(lab) hostile --fsx $(fsx) $(HOSTILE)
 
-torture-fleet: ## 200 agents of a fleet in 10 groups at one broker, then at a cluster of 3, with faults of all kinds, until 10,000 grants each (an hour; FLEET="--agents 50 --grants 1000")
+torture-fleet: ## Policies for 50 real services; 200 agents in 10 groups at one broker, then at a cluster of 3, with faults of all kinds, until 10,000 grants each (an hour; FLEET="--agents 50 --grants 1000")
 	@scripts/prepare.sh test
 	cargo build --release --locked -p longrun-fleet -p longrun-lab
-	$(as_root) $(lab) fleet $(FLEET)
+	$(as_root) $(lab) roll-out
+	$(as_root) $(lab) fleet --name-spaces $(FLEET)
+
+bench-fleet: ## What one broker bears: records of 10,000 hosts, and requests as their agents make them (ARGS="HOSTS SECONDS")
+	@scripts/prepare.sh test
+	cargo run --release --locked -p longrun-fleet --example many_hosts -- $(ARGS)
 
 trimming: ## Files grow in every way while their runways come and go (ARGS="--appends 300000 --fs all")
 	@scripts/prepare.sh test

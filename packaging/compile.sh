@@ -17,8 +17,7 @@ done
 rust=() c=()
 for number in "${!from[@]}"; do
     rust+=("--remap-path-prefix=${from[$number]}=${to[$number]}")
-    # The first that matches holds here.
-    c=("-ffile-prefix-map=${from[$number]}=${to[$number]}" "${c[@]}")
+    c+=("-ffile-prefix-map=${from[$number]}=${to[$number]}")
 done
 
 # Separated by a character that no path has.

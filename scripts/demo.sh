@@ -140,7 +140,7 @@ show_optimization() {
     as_root "$longrun" fragment --volume "$mount_point" --recipe aged --seed 42
     show "Before" before
     say "Optimizing"
-    as_root "$longrun" optimize --pace fast "$mount_point"
+    as_root "$longrun" optimize --alone --pace fast "$mount_point"
     show "After" after
 }
 

@@ -4,6 +4,7 @@
 # The system is made once by debootstrap and kept in ~/.cache/longrun.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/container.lib.sh
 
 fail() {
     echo "measure-boot: $*" >&2
@@ -11,15 +12,6 @@ fail() {
 }
 
 ((EUID == 0)) || fail "run it as root"
-base=$HOME/.cache/longrun/boot-bench
-if [[ ! -e $base/complete ]]; then
-    rm -rf "$base"
-    mkdir -p "$base"
-    echo "Making the system that is booted, once (a few minutes)"
-    debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,libelf1,zlib1g,e2fsprogs,passwd,mariadb-server,php-fpm,redis-server,nginx-light,openssh-server,rsyslog,cron \
-        "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$base/root" >"$base/log" 2>&1 || fail "debootstrap failed; see $base/log"
-    rm -rf "$base"/root/var/cache/apt/archives/*.deb
-    touch "$base/complete"
-fi
+system=$(debian_root boot-bench systemd,systemd-sysv,dbus,libelf1,zlib1g,e2fsprogs,passwd,mariadb-server,php-fpm,redis-server,nginx-light,openssh-server,rsyslog,cron)
 export LONGRUN_BIN=$LONGRUN
-"$LAB" boots --system "$base/root" "$@"
+"$LAB" boots --system "$system" "$@"

@@ -21,7 +21,7 @@ case "${1:-}" in
             bpftrace:bpftrace addpart:util-linux fsfreeze:util-linux strace:strace
             mkntfs:ntfs-3g ntfsresize:ntfs-3g qemu-storage-daemon:qemu-system-common qemu-img:qemu-utils
             sfdisk:fdisk sgdisk:gdisk systemd-analyze:systemd python3:python3
-            chromium:chromium node:nodejs npm:npm nats-server:nats-server
+            chromium:chromium node:nodejs npm:npm nats-server:nats-server faketime:faketime ip:iproute2
             /usr/lib/cockpit/cockpit-ws:cockpit-ws cockpit-bridge:cockpit-bridge
             dpkg-scanpackages:dpkg-dev apt-ftparchive:apt-utils gpg:gpg rpmbuild:rpm createrepo_c:createrepo-c dnf:dnf
             ansible-playbook:ansible-core)
@@ -52,11 +52,12 @@ case "${1:-}" in
     fleet)
         needed+=(dpkg-buildpackage:dpkg-dev dh_auto_build:debhelper lintian:lintian debootstrap:debootstrap
             systemd-nspawn:systemd-container mkfs.xfs:xfsprogs losetup:mount ip:iproute2 ssh:openssh-client
-            apt-ftparchive:apt-utils gpg:gpg rpmsign:rpm createrepo_c:createrepo-c ansible-playbook:ansible-core)
+            apt-ftparchive:apt-utils gpg:gpg rpmsign:rpm createrepo_c:createrepo-c ansible-playbook:ansible-core
+            nats-server:nats-server openssl:openssl)
         ;;
     packages)
         needed+=(dpkg-buildpackage:dpkg-dev dh_auto_build:debhelper lintian:lintian debootstrap:debootstrap
-            systemd-nspawn:systemd-container mkfs.xfs:xfsprogs losetup:mount)
+            systemd-nspawn:systemd-container mkfs.xfs:xfsprogs losetup:mount openssl:openssl)
         ;;
     boot)
         needed+=(debootstrap:debootstrap systemd-nspawn:systemd-container script:bsdutils mkfs.ext4:e2fsprogs losetup:mount)

@@ -124,7 +124,7 @@ check "the targets are those of all hosts" "[[ \$(grep -c '\"192.0.2.1[1-5]:9817
 metrics() { curl -sf --max-time 5 "http://$1/metrics"; }
 check "each of them answers" \
     "for target in \$(grep -o '192[0-9.:]*' $SCRATCH/targets.json); do wait_for \"metrics \$target | grep -qx 'longrun_healthy 1'\" || exit 1; done"
-check "the rules are there" "promtool=\$(scripts/promtool.sh) && \$promtool check rules $SCRATCH/rules/*.yml >/dev/null"
+check "the rules are there" "$PROMTOOL check rules $SCRATCH/rules/*.yml >/dev/null"
 
 # The configuration of docs/fleet-without-a-server.md, with shorter times.
 cat >"$SCRATCH/prometheus.yml" <<CONFIG
@@ -195,6 +195,60 @@ check "nothing was lost: every file has the SHA-256 of what was written, read fr
     "everywhere 'umount /srv && mount \$(cat /test/device) /srv && sha256sum --quiet --check /test/sums'"
 echo "written: $(on alpha 'du -sm /srv | cut -f1') MB in $(on alpha 'wc -l </test/sums') files on alpha"
 
+# A fleet from nothing to five hosts, by the words of docs/fleet-hosts.md: the broker and the administrator are on this machine.
+broker_from_nothing() (
+    set -e
+    mkdir -p "$SCRATCH/broker/nats" && cd "$SCRATCH/broker"
+    dpkg-deb -x "$SCRATCH"/first/longrun-fleet_*.deb "$SCRATCH/administrator"
+    broker_certificate . IP:192.0.2.1
+    init
+    cat >nats.conf <<CONFIG
+listen: "192.0.2.1:4222"
+server_name: fleet
+jetstream { store_dir: "$SCRATCH/broker/nats", max_mem: 0, max_file: 1G }
+tls { cert_file: "$SCRATCH/broker/server.pem", key_file: "$SCRATCH/broker/server.key" }
+accounts { include "office/accounts.conf" }
+CONFIG
+) >"$SCRATCH/play" 2>&1
+longrun_fleet() { "$SCRATCH/administrator/usr/bin/longrun-fleet" "$@"; }
+init() { longrun_fleet init "$SCRATCH/broker/office" --server tls://192.0.2.1:4222 --ca "$SCRATCH/broker/ca.pem"; }
+fleet() { longrun_fleet --config "$SCRATCH/broker/office/fleet.toml" "$@"; }
+reload() { kill -HUP "$nats" && sleep 1 && kill -HUP "$nats" && sleep 1; }
+check "a broker is made from nothing" broker_from_nothing
+nats-server --config "$SCRATCH/broker/nats.conf" >"$SCRATCH/broker/log" 2>&1 &
+nats=$!
+check "it answers, and gets its buckets" "wait_for 'init && fleet status' >$SCRATCH/play 2>&1"
+enroll() { for host in "${hosts[@]:0:4}"; do fleet enroll "$host" --group san --label "site=$([[ $host == delta ]] && echo paris || echo berlin)" || return 1; done; reload; }
+check "four of the hosts are enrolled" "enroll >$SCRATCH/play 2>&1"
+cat >"$SCRATCH/fleet.json" <<VARS
+{"longrun_version": "$VERSION+next", "longrun_packages": ["longrun", "longrun-web", "longrun-fleet"], "longrun_fleet_keys": "$SCRATCH/broker/office/hosts",
+ "longrun_config": {"service": {"fleet": "rest"}, "defaults": {"pace": "fast"}, "volume": [{"mount": "/srv", "storage_group": "san"}]}}
+VARS
+scripts/repo.sh "$SCRATCH/next" "$SCRATCH/repository" right@longrun.example >/dev/null || exit 1
+check "a host without a key is refused, with what to do" "fails 'longrun fleet enroll epsilon' site -e @$SCRATCH/fleet.json"
+check "it is enrolled, too" "{ fleet enroll epsilon --group san --label site=paris && reload; } >$SCRATCH/play 2>&1 && play site -e @$SCRATCH/fleet.json"
+told() { fleet hosts --json | python3 -c "import json, sys; hosts = json.load(sys.stdin); print(eval(sys.argv[1]))" "$1"; }
+check "all five tell their state" "lasting '[[ \$(told \"len(hosts)\") == 5 ]]'"
+check "a second run changes nothing" "play site -e @$SCRATCH/fleet.json && unchanged"
+check "keys that are gone from this machine stay on the hosts" "rm -r $SCRATCH/broker/office/hosts/* && play site -e @$SCRATCH/fleet.json && unchanged"
+check "the agents have no privilege, and nobody else reads their keys" \
+    "everywhere '[[ \$(stat -c %U /proc/\$(systemctl show -P MainPID longrun-fleet)) == longrun-fleet && \$(stat -c %a:%U:%G /etc/longrun/fleet.nk) == 640:root:longrun-fleet ]]'"
+fleet groups set san --slots 1 >/dev/null || exit 1
+passes() {
+    local ids=() id host
+    for host in "${hosts[@]}"; do on "$host" 'longrun optimize --pace fast /srv' >"$SCRATCH/pass.$host" 2>&1 & ids+=($!); done
+    for id in "${ids[@]}"; do wait "$id" || { tail -5 "$SCRATCH"/pass.*; return 1; }; done
+}
+check "passes on all five at once take turns at one slot, and all end well" passes
+printf 'name = "nights"\n[defaults]\nmending_quiet = "7s"\n[[rule]]\nwhere = { site = "paris" }\nsettings = { mending_quiet = "9s" }\n' >"$SCRATCH/policy.toml"
+check "a policy is tried by canaries, and reaches all" "fleet policy apply $SCRATCH/policy.toml --canary 20% --watch 10s >$SCRATCH/play 2>&1"
+on_its_site() { lasting "on $1 'longrun config show | grep \"mending_quiet = \\\"$2\\\"\"'"; }
+check "with what its rules say of each host" "on_its_site alpha 7s && on_its_site delta 9s && on_its_site epsilon 9s"
+check "it is taken back" "fleet policy rollback --reason tried >$SCRATCH/play 2>&1 && lasting \"on alpha '! longrun config show | grep -q 7s'\""
+check "a host whose key is taken away is refused by the broker" \
+    "fleet revoke gamma >$SCRATCH/play && reload && on gamma systemctl restart longrun-fleet && wait_for 'grep -qi \"authorization\|authentication\" $SCRATCH/broker/log'"
+fleet status
+
 check "removal with configuration and history" "play remove -e longrun_purge=true"
 check "leaves nothing" "everywhere '! test -e /usr/bin/longrun && ! test -e /etc/longrun && ! test -e /var/lib/longrun && ! getent group longrun && ! ls /etc/apt/sources.list.d/longrun* 2>/dev/null'"
 check "no metrics are served any more" "everywhere 'systemctl is-active longrun-web-metrics.socket | grep -qx inactive' && ! metrics \$(grep -o '192[0-9.:]*' $SCRATCH/targets.json | head -1)"
@@ -203,8 +257,10 @@ check "a second removal changes nothing" "play remove -e longrun_purge=true && u
 files="{\"longrun_repository\": \"\", \"longrun_package_files\": [$(printf '"%s",' "$SCRATCH"/first/longrun_*.deb "$SCRATCH"/first/longrun-web_*.deb | sed 's/,$//')]}"
 check "package files are installed without a repository" "play site --limit alpha -e '$files' && on alpha longrun status && metrics 192.0.2.11:9817 >/dev/null"
 check "a second run changes nothing" "play site --limit alpha -e '$files' && unchanged"
+# At another address: apt refuses one that was signed when it saw it last.
 check "a repository that nobody signed is taken when that is said" \
-    "rm $SCRATCH/repository/apt/dists/stable/{InRelease,Release.gpg} && play site --limit beta -e longrun_repository_key= -e longrun_repository_unsigned=true -e longrun_version=$VERSION && on beta longrun status"
+    "cp -r $SCRATCH/repository $SCRATCH/unsigned && rm $SCRATCH/unsigned/apt/dists/stable/{InRelease,Release.gpg} && mv $SCRATCH/unsigned $SCRATCH/repository/ && \
+    play site --limit beta -e longrun_repository=http://192.0.2.1:8000/unsigned -e longrun_repository_key= -e longrun_repository_unsigned=true -e longrun_version=$VERSION && on beta longrun status"
 everywhere 'umount /srv'
 echo "$number passed, 0 failed"
 for host in "${hosts[@]}"; do on "$host" systemctl poweroff; done 2>/dev/null

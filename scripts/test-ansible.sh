@@ -1,7 +1,7 @@
 #!/bin/bash
 # The fleet without a server, as docs/fleet-without-a-server.md has it: five booted containers on a network of their own, a signed repository
-# on a web server, and the plays of packaging/ansible by ssh. test-ansible-inside.sh says what is tried.
-# Usage, as root: test-ansible.sh PACKAGES   (a directory with longrun_VERSION_ARCH.deb and longrun-web_VERSION_ARCH.deb)
+# on a web server, and the plays of packaging/ansible by ssh; then a broker, as docs/fleet-hosts.md has it. test-ansible-inside.sh says what is tried.
+# Usage, as root: test-ansible.sh PACKAGES   (a directory with longrun, longrun-web and longrun-fleet as NAME_VERSION_ARCH.deb)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/version.lib.sh
@@ -16,11 +16,13 @@ fail() {
 version=$(version_of_workspace)
 architecture=$(dpkg --print-architecture)
 packages=$(realpath "$1")
-for name in longrun longrun-web; do
+for name in longrun longrun-web longrun-fleet; do
     [[ -e $packages/${name}_${version}_$architecture.deb ]] || fail "${name}_${version}_$architecture.deb is missing in $packages: make deb makes it"
 done
 container=$(container_root)
+# The containers have no network.
 prometheus=$(scripts/promtool.sh prometheus)
+promtool=$(scripts/promtool.sh)
 
 HOSTS="alpha beta gamma delta epsilon"
 scratch=$(mktemp -d "$HOME/.cache/longrun/ansible.XXXXXX")
@@ -46,8 +48,8 @@ for key in right wrong; do
 done
 gpg --batch --armor --output "$scratch/wrong.asc" --export wrong@longrun.example
 mkdir -p "$scratch"/{first,next,broken}
-cp "$packages"/longrun{,-web}_"${version}_$architecture".deb "$scratch/first/"
-for name in longrun longrun-web; do
+cp "$packages"/longrun{,-web,-fleet}_"${version}_$architecture".deb "$scratch/first/"
+for name in longrun longrun-web longrun-fleet; do
     next_version "$scratch/first/${name}_${version}_$architecture.deb" "$version+next" "$scratch/tree" "$scratch/next/${name}_$version+next_$architecture.deb"
     next_version "$scratch/first/${name}_${version}_$architecture.deb" "$version+next2" "$scratch/tree" "$scratch/broken/${name}_$version+next2_$architecture.deb"
 done
@@ -84,7 +86,7 @@ done
 
 # Name spaces of its own for network, processes and mounts: what is started there ends with it.
 status=0
-SCRATCH=$scratch VERSION=$version CGROUP=$cgroup PROMETHEUS=$prometheus timeout --kill-after=10 "${LIMIT:-2400}" \
+SCRATCH=$scratch VERSION=$version CGROUP=$cgroup PROMETHEUS=$prometheus PROMTOOL=$promtool timeout --kill-after=10 "${LIMIT:-2400}" \
     unshare --net --pid --fork --kill-child --mount-proc scripts/test-ansible-inside.sh </dev/null || status=$?
 for loop in "${loops[@]}"; do
     for _ in {1..50}; do

@@ -6,6 +6,7 @@
 # The system is made once by debootstrap and kept in ~/.cache/longrun; nothing else of the machine is changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/container.lib.sh
 
 fail() {
     echo "test-boot: $*" >&2
@@ -14,16 +15,7 @@ fail() {
 
 ((EUID == 0)) || fail "run it as root"
 limit=${LIMIT:-400}
-base=$HOME/.cache/longrun/boot-machine
-if [[ ! -e $base/complete ]]; then
-    rm -rf "$base"
-    mkdir -p "$base"
-    echo "Making the system that is booted, once (a few minutes)"
-    debootstrap --variant=minbase --include=systemd,systemd-sysv,udev,dbus,kmod,libelf1,zlib1g,e2fsprogs,initramfs-tools,linux-image-cloud-amd64,dracut-core \
-        "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$base/root" >"$base/log" 2>&1 || fail "debootstrap failed; see $base/log"
-    rm -rf "$base"/root/var/cache/apt/archives/*.deb
-    touch "$base/complete"
-fi
+system=$(debian_root boot-machine systemd,systemd-sysv,udev,dbus,kmod,libelf1,zlib1g,e2fsprogs,initramfs-tools,linux-image-cloud-amd64,dracut-core)
 
 work=$(mktemp -d "$HOME/.cache/longrun/boots.XXXXXX")
 guest=''
@@ -35,7 +27,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-cp -a "$base/root" "$work/root"
+cp -a "$system" "$work/root"
 root=$work/root
 # A command inside, with its own /proc, which ends with it.
 inside() { unshare --mount --pid --fork --mount-proc="$root/proc" chroot "$root" /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }

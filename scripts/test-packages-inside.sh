@@ -12,7 +12,7 @@ check() {
         systemctl --no-pager status longrun || true
         cat /test/writer.log
         longrun status --json || true
-        journalctl --no-pager -u longrun -u longrun-web | tail -40
+        journalctl --no-pager -u longrun -u 'longrun-*' -u nats-server | tail -40
         exit 1
     fi
 }
@@ -98,7 +98,7 @@ check "the console installs" "dpkg -i /test/web.deb"
 check "its socket is open, that of the metrics is not" \
     "[[ \$(systemctl is-active longrun-web.socket longrun-web-metrics.socket | tr '\n' ' ') == 'active inactive ' ]]"
 # Nothing but the link in its journal opens it. The container has no name for itself.
-console() { python3 - "$1" <<'PYTHON'
+console() { python3 - "$@" <<'PYTHON'
 import sys, urllib.request, urllib.error, http.cookiejar
 jar = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
 def get(address):
@@ -109,15 +109,70 @@ def get(address):
         return f"{error.code} {error.read().decode()}"
 if sys.argv[1]:
     get(sys.argv[1].replace("localhost", "127.0.0.1"))
-print(get("http://127.0.0.1:9818/v1/session"))
+print(get("http://127.0.0.1:9818" + sys.argv[2]))
 PYTHON
 }
 link() { journalctl --no-pager -u longrun-web -o cat | grep -o 'http://[^ ]*' | tail -1; }
-check "it lets nobody in without its link" "console '' | grep -q '^401\|^403'"
-check "its link opens it for reading" "wait_for '[[ -n \$(link) ]]' && console \"\$(link)\" | grep -q '^200 .*viewer'"
-user() { stat -c %u "/proc/$(systemctl show -P MainPID longrun-web)"; }
-check "it does not run as root" "((\$(user) > 0))"
-check "it can be purged" "dpkg -P longrun-web && ! getent group longrun-viewers"
+check "it lets nobody in without its link" "console '' /v1/session | grep -q '^401\|^403'"
+check "its link opens it for reading" "wait_for '[[ -n \$(link) ]]' && console \"\$(link)\" /v1/session | grep -q '^200 .*viewer'"
+user() { stat -c %u "/proc/$(systemctl show -P MainPID "$1")"; }
+check "it does not run as root" "((\$(user longrun-web) > 0))"
+
+# A fleet from nothing, by the words of docs/fleet-hosts.md.
+check "the fleet installs, and its broker" "dpkg -i /test/broker/*.deb /test/fleet.deb"
+check "without a configuration there is neither an agent nor a console of the fleet" \
+    "[[ \$(systemctl is-active longrun-fleet longrun-fleet-console | tr '\n' ' ') == 'inactive inactive ' ]]"
+echo 127.0.0.1 nats.example.com >>/etc/hosts
+mkdir /etc/nats
+install -m 644 /test/keys/server.pem /etc/nats/ && install -o nats -g nats -m 600 /test/keys/server.key /etc/nats/
+install -d -o nats -g nats -m 700 /var/lib/nats
+init() { longrun fleet init /etc/longrun-fleet --server tls://nats.example.com:4222 --ca /test/keys/ca.pem; }
+check "the administrator's directory is made" init
+cat >/etc/nats-server.conf <<'CONFIG'
+listen: "0.0.0.0:4222"
+server_name: fleet
+jetstream { store_dir: "/var/lib/nats", max_mem: 0, max_file: 1G }
+tls { cert_file: "/etc/nats/server.pem", key_file: "/etc/nats/server.key" }
+accounts { include "longrun-fleet/accounts.conf" }
+CONFIG
+systemctl restart nats-server
+fleet() { longrun fleet --config /etc/longrun-fleet/fleet.toml "$@"; }
+check "the broker answers, and gets its buckets" "wait_for 'init && fleet status'"
+check "a host is enrolled" "fleet enroll db-1 --group san1 --label role=database && systemctl reload nats-server && systemctl reload nats-server"
+(cd /etc/longrun-fleet/hosts/db-1 && install -m 644 fleet.toml fleet-ca.pem /etc/longrun/ && install -m 640 -g longrun-fleet fleet.nk /etc/longrun/)
+rm -r /etc/longrun-fleet/hosts/db-1
+sed -i 's/^\[service\]/[service]\nfleet = "rest"/' /etc/longrun/longrun.toml
+printf '[[volume]]\nmount = "/srv"\nstorage_group = "san1"\n' >>/etc/longrun/longrun.toml
+check "the configuration is valid" "longrun config check && systemctl reload longrun"
+in_touch() { python3 - <<'PYTHON'
+import json, socket, sys
+service = socket.socket(socket.AF_UNIX)
+service.connect("/run/longrun/longrun.sock")
+service.sendall(b"GET /v1/fleet HTTP/1.0\r\n\r\n")
+answer = service.makefile("rb").read()
+sys.exit(not json.loads(answer.partition(b"\r\n\r\n")[2])["in_touch"])
+PYTHON
+}
+check "the agent runs" "systemctl start longrun-fleet"
+check "it has no privilege" "((\$(user longrun-fleet) == \$(id -u longrun-fleet)))"
+check "the host tells its state" "wait_for 'fleet hosts --json | grep -q db-1'"
+check "and gets a lease for a pass" "timeout 240 longrun optimize --pace fast /srv && fleet leases --json | grep -q san1"
+check "the console of the fleet starts" "systemctl enable --now longrun-fleet-console"
+check "without privilege" "((\$(user longrun-fleet-console) > 0))"
+check "the console shows the fleet" "wait_for 'console \"\$(link)\" /fleet/v1/hosts | grep \"^200 .*db-1\"'"
+before=$(systemctl show -P MainPID longrun-fleet-console)
+check "an upgrade restarts agent and console" "dpkg -i /test/fleet.deb && [[ \$(systemctl is-active longrun-fleet longrun-fleet-console | tr '\n' ' ') == 'active active ' && \
+    \$(systemctl show -P MainPID longrun-fleet-console) != $before ]]"
+check "the service keeps in touch" "wait_for in_touch"
+check "a host that is revoked loses touch, and does not come back" \
+    "fleet revoke db-1 && systemctl reload nats-server && { wait_for '! in_touch' || wait_for '! in_touch'; } && systemctl restart longrun-fleet && sleep 20 && ! in_touch"
+check "the fleet can be purged" "dpkg -P longrun-fleet && ! pidof longrun-fleet && ! getent passwd longrun-fleet && [[ ! -e /etc/longrun/fleet.nk ]]"
+check "the keys of the administrator are kept" "[[ -e /etc/longrun-fleet/fleet.nk ]]"
+dpkg -P nats-server >/test/purge.log 2>&1
+sed -i '/nats.example.com/d' /etc/hosts
+rm -rf /etc/longrun-fleet /etc/nats /var/lib/nats
+
+check "the console can be purged" "dpkg -P longrun-web && ! getent group longrun-viewers"
 
 check "the package can be removed" "dpkg -r longrun"
 check "the service has ended" "[[ -z \$(pidof longrun) ]]"

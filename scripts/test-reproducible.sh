@@ -10,7 +10,8 @@ mkdir -p "$target/packages"
 scratch=$(mktemp -d "$target/packages/reproducible.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 
-scripts/make-packages.sh deb "$scratch/first"
+# Objects of an earlier compilation could have been made with other options.
+CARGO_TARGET_DIR="$scratch/compiled" scripts/make-packages.sh deb "$scratch/first"
 scripts/make-packages.sh vendor "$scratch"
 mkdir "$scratch/elsewhere" "$scratch/registry"
 tar -xf "$scratch"/longrun-*-vendored.tar.xz -C "$scratch/elsewhere"

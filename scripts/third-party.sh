@@ -11,7 +11,7 @@ packages=(-p longrun-cli)
 [[ -d crates/fleet ]] && packages+=(-p longrun-fleet)
 # Crates of this workspace are followed by a path in parentheses.
 mapfile -t crates < <(cargo tree --locked "${packages[@]}" --edges normal --prefix none --format '{p}|{l}' |
-    sed 's/ (proc-macro)//; s/ (\*)$//' | grep -v ' (/' | sort -u)
+    sed 's/ (proc-macro)//; s/ (\*)$//' | grep '^[^ |]' | grep -v ' (/' | sort -u)
 ((${#crates[@]})) || { echo "third-party: cargo tree lists no crate" >&2; exit 1; }
 
 sources=("$home"/registry/src/*)

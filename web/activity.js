@@ -3,6 +3,7 @@
 import { Chart } from "./charts.js";
 import { choice, empty, fill, h } from "./dom.js";
 import { jobs } from "./jobs.js";
+import { trace } from "./trace.js";
 import { get } from "./transport.js";
 import { bytes, count } from "./units.js";
 
@@ -45,9 +46,11 @@ export const activity = {
     const chooser = h("div", { class: "bar" });
     const note = h("div");
     const list = role === "guest" ? null : jobs(false);
+    const requests = role === "guest" ? null : trace(role === "operator");
     if (list) root.append(h("h2", {}, "Passes"), list.root);
     root.append(h("h2", {}, "The last ten minutes"), h("div", { class: "charts" }, prevention.root, mending.root, queue.root, signals.root),
       h("h2", {}, "The last hour of a disk"), chooser, note, h("div", { class: "charts" }, load.root, outside.root));
+    if (requests) root.append(h("h2", {}, "Requests of this disk"), requests.root);
     /** @type {string | null} */
     let volume = null;
     let known = "";
@@ -73,9 +76,10 @@ export const activity = {
         if (ids !== known) {
           known = ids;
           if (!volumes.some((one) => one.id === volume)) volume = volumes[0]?.id ?? null;
-          fill(chooser, volumes.length ? choice("Volume", volumes.map((one) => [one.id, one.mount]), volume ?? "", (id) => { volume = id; tellLoad(); })
+          fill(chooser, volumes.length ? choice("Volume", volumes.map((one) => [one.id, one.mount]), volume ?? "", (id) => { volume = id; tellLoad(); requests?.choose(id); })
             : empty("No volume is enabled."));
           tellLoad();
+          requests?.choose(volume);
         }
         const times = past.slice(1).map(({ at }) => at);
         prevention.update(times, [rates(past, sum((v) => v.prevented.fragments)), rates(past, sum((v) => v.prevented.slipped))]);
@@ -86,6 +90,7 @@ export const activity = {
       end() {
         clearInterval(timer);
         list?.end();
+        requests?.end();
         charts.forEach((chart) => chart.end());
       },
     };

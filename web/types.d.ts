@@ -67,6 +67,14 @@ export interface Job {
   moved_bytes: number; before: JobFigures | null; after: JobFigures | null; summary: string | null;
 }
 
+export interface Histogram { unit: string; buckets: { upto: number | null; count: number }[] }
+export interface TraceClass { requests: number; bytes: number; completed: number; errors: number; distances: number; sequential: number; latency_seconds: number; sizes: Histogram; latency: Histogram }
+export interface TraceDevice { name: string; all: { reads: TraceClass; writes: TraceClass } }
+export interface VolumeTrace {
+  running: boolean; ends: string | null; trouble: string | null;
+  recording: { started: string; seconds: number; devices: TraceDevice[] } | null;
+}
+
 export interface FleetSession { role: Role; server: string | null; answered: string | null; watching: number | null }
 export interface FleetTotals { prevented: number; mended: number; by_passes: number; moved_bytes: number; requests_saved: number; saved_us: number; reclaimed_bytes: number; given_back_bytes: number }
 export interface FleetHost {

@@ -1,10 +1,11 @@
-//! The client of a running service, for `status` and `top`.
+//! The client of a running service, for the commands that ask it.
 
 use crate::model::Problem;
 use crate::{ExchangeError, exchange};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Method, Request, Response};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -71,17 +72,32 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn get_bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
-        self.ask(&Method::GET, path)
+        self.send(&Method::GET, path, Bytes::new())
     }
 
-    /// Sends a request and returns the bytes of the answer.
+    /// POST `body` to `path`.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn ask(&self, method: &Method, path: &str) -> Result<Vec<u8>, ClientError> {
+    pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(body).map_err(|error| self.garbled(error.to_string()))?;
+        let answer = self.send(&Method::POST, path, body.into())?;
+        serde_json::from_slice(&answer).map_err(|error| self.garbled(error.to_string()))
+    }
+
+    /// DELETE `path`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.send(&Method::DELETE, path, Bytes::new()).map(|_| ())
+    }
+
+    fn send(&self, method: &Method, path: &str, body: Bytes) -> Result<Vec<u8>, ClientError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| self.garbled(error.to_string()))?;
-        let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, self.exchange(method, path)).await });
+        let answer =
+            runtime.block_on(async { tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await });
         let answer = answer.map_err(|_| self.garbled("it took too long".to_owned()))??;
         if answer.status().is_success() {
             return Ok(answer.into_body().to_vec());
@@ -92,9 +108,9 @@ impl Client {
         }
     }
 
-    async fn exchange(&self, method: &Method, path: &str) -> Result<Response<Bytes>, ClientError> {
+    async fn exchange(&self, method: &Method, path: &str, body: Bytes) -> Result<Response<Bytes>, ClientError> {
         let request = Request::builder().method(method).uri(path).header("host", "longrun");
-        let request = request.body(Full::default()).map_err(|error| self.garbled(error.to_string()))?;
+        let request = request.body(Full::new(body)).map_err(|error| self.garbled(error.to_string()))?;
         exchange(&self.socket, request, LARGEST).await.map_err(|error| match error {
             ExchangeError::NotRunning(source) => ClientError::NotRunning { path: self.socket.clone(), source },
             ExchangeError::Garbled(detail) => self.garbled(detail),

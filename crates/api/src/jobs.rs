@@ -77,6 +77,12 @@ pub struct JobRequest {
     /// The share of the time that it works even if others have to wait; the setting of the volume if it is absent.
     #[serde(default)]
     pub min_progress: Option<String>,
+    /// For `optimize`: what is done about hot files: `auto`, `off` or `plan`; by default they are placed where that pays.
+    #[serde(default)]
+    pub placement: Option<String>,
+    /// For `optimize`: report also what each round planned, moved and left, and why it ended.
+    #[serde(default)]
+    pub explain: bool,
 }
 
 /// Where a job stands.
@@ -217,6 +223,9 @@ pub struct JobReport {
     pub status: u8,
     /// Why it is not 0.
     pub error: Option<String>,
+    /// It would have needed more memory than a job may take.
+    #[serde(default)]
+    pub too_large: bool,
     /// The report as text.
     pub text: String,
     /// The report as JSON; null if there is none.

@@ -10,6 +10,7 @@ pub mod heat;
 pub mod jobs;
 pub mod map;
 pub mod model;
+pub mod trace;
 
 pub use client::{Client, ClientError};
 pub use exchange::{ExchangeError, exchange};

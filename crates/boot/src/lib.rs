@@ -5,6 +5,7 @@
 //! writes to the volume outside of its own directory, and never stops a boot: reading ahead ends by itself, and its failure stops nothing.
 
 mod choice;
+mod gather;
 mod import;
 mod judge;
 mod learn;
@@ -20,6 +21,7 @@ mod text;
 mod volume;
 
 pub use choice::Leave;
+pub use gather::Together;
 pub use import::{Imported, import};
 pub use judge::{History, Next, Preloaded, ROUND, Run};
 pub use learn::{Learned, Recorded, learn, replan};

@@ -3,7 +3,7 @@
 //! Metadata comes first, in the order of the device: opening the files then reads nothing. Then the data: on a disk that rotates in the
 //! order of the disk, elsewhere in the order in which it is needed.
 
-use crate::model::{List, Part, Place, file_of, range, sums};
+use crate::model::{List, Part, Place, file_of, joined, range, sums};
 use longrun_layout::{Bytes, FileId};
 use longrun_sys::ByteRange;
 use std::collections::BTreeMap;
@@ -13,6 +13,8 @@ use std::time::Duration;
 pub const MOST: Bytes = Bytes(512 << 20);
 /// The longest that reading a list may take.
 pub const LONGEST: Duration = Duration::from_secs(10);
+/// On a disk that rotates, gaps up to this between metadata, in bytes, are read with it: passing over them takes longer than reading them.
+const METADATA_GAP: u64 = 128 << 10;
 /// Below this it is not worth being exact.
 const SHORTEST: Duration = Duration::from_millis(500);
 
@@ -63,6 +65,9 @@ impl Plan {
             placed.extend(lies.iter().filter_map(|lies| cut(&part, lies)));
         }
         metadata.sort_by_key(|part| part.range.start);
+        if order == Order::Disk {
+            metadata = joined(&metadata, METADATA_GAP);
+        }
         match order {
             Order::Disk => placed.sort_by_key(|(at, part)| (*at, part.place, part.range.start)),
             Order::FirstUse => placed.sort_by_key(|(_, part)| (part.first, part.place, part.range.start)),

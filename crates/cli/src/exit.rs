@@ -36,6 +36,12 @@ impl Status {
             Self::Interrupted => 130,
         }
     }
+
+    /// The other way round, as the process of a job says it.
+    pub fn of_code(code: u8) -> Self {
+        let all = [Self::Done, Self::Failed, Self::Usage, Self::Refused, Self::Interrupted];
+        all.into_iter().find(|status| status.code() == code).unwrap_or(Self::Failed)
+    }
 }
 
 impl From<Status> for ExitCode {

@@ -97,7 +97,8 @@ fn loop_files_on_shared_storage_are_mended_with_permission_only_or_as_alone_when
 
     // It ends by the clock, with nobody saying so.
     permit(&service, Duration::from_millis(300));
-    let so_far = mended(&service.wait(rests), &mount);
+    // A file that it was at work on when it ended is finished.
+    let so_far = mended(&service.wait(|status| rests(status) && status["mending"]["at_work"] == false), &mount);
     grow_beside_each_other(&mount, "second");
     let part = wait_fleet(&service, |fleet| fleet["groups"][0]["wants"] == true);
     assert_eq!((&part["in_touch"], &part["groups"][0]["permitted"]), (&json!(true), &json!(false)), "{part:#}");
@@ -184,7 +185,9 @@ fn loop_a_policy_holds_where_the_file_says_nothing_and_over_a_restart_until_it_i
     assert_eq!((code, &part["policy"]["version"], &part["policy"]["pinned"]), (200, &json!(3), &json!(["pace"])));
     assert_eq!(budget(&service), (json!("7GiB"), json!("fast")));
     let text = shown();
-    assert!(text.contains("version 3") && text.contains("mending_budget = \"7GiB\""), "{text}");
+    assert!(text.contains("mending_budget = \"7GiB\"  # from version 3 of the fleet's policy\n"), "{text}");
+    assert!(text.contains("pace = \"fast\"  # from the file, which pins it"), "{text}");
+    assert!(text.contains("enabled = false  # from the file\n"), "{text}");
     for (settings, line) in [
         ("[defaults]\nstorage_group = \"mine\"\n", "line 2"),
         ("[defaults]\n\npace = \"hasty\"\n", "line 3"),
@@ -202,8 +205,20 @@ fn loop_a_policy_holds_where_the_file_says_nothing_and_over_a_restart_until_it_i
     service.child = daemon(&[], service.directory.path()).spawn().unwrap();
     service.wait(|status| of(status, &mount).is_some_and(|volume| volume["prevention"] == true));
     assert_eq!(budget(&service), (json!("7GiB"), json!("fast")));
+    // A policy that does harm is taken back, whatever is wrong with the file.
+    let file = service.path("longrun.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("this is no setting\n{text}")).unwrap();
+    service.signal("HUP");
+    service.wait(|status| status["healthy"] == false);
+    assert_eq!(budget(&service), (json!("7GiB"), json!("fast")));
     assert_eq!(service.ask("DELETE", "/v1/fleet/policy").0, 200);
-    assert_eq!((budget(&service), fleet(&service)["policy"].clone()), (default, Value::Null));
+    assert_eq!((budget(&service), fleet(&service)["policy"].clone()), (default.clone(), Value::Null));
+    service.wait(|status| status["healthy"] == false && of(status, &mount).is_some());
+    fs::write(&file, text).unwrap();
+    service.signal("HUP");
+    service.wait(|status| status["healthy"] == true);
+    assert_eq!(budget(&service), default);
     service.stop("TERM");
 }
 

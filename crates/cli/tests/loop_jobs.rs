@@ -1,6 +1,8 @@
 //! Jobs of the service on real volumes, which needs root: what they do, how they end, and what they leave behind.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails loudly, in its helpers too")]
 
+#[path = "loop_jobs/by_command.rs"]
+mod by_command;
 mod common;
 #[path = "loop_jobs/passes.rs"]
 mod passes;
@@ -102,6 +104,12 @@ fn wait(service: &Service, id: u64, wanted: impl Fn(&Value) -> bool) -> Value {
     }
 }
 
+/// What a job did and left, and what the service says of it.
+fn report(service: &Service, job: u64) -> String {
+    let (_, report) = service.ask("GET", &format!("/v1/jobs/{job}/report"));
+    format!("{report:#}\n{}", service.log())
+}
+
 fn has_ended(job: &Value) -> bool {
     ["finished", "failed", "cancelled"].iter().any(|state| job["state"] == *state)
 }
@@ -137,7 +145,7 @@ fn loop_a_job_optimizes_a_volume_and_changes_no_file() {
         let done = wait(&service, job, has_ended);
         assert_eq!(done["state"], "finished", "{done:#}\n{}", service.log());
         assert_eq!(done["after"]["excess"], filefrag(&mount).unwrap().excess, "{done:#}");
-        assert_eq!(done["after"]["excess"], 0, "{done:#}");
+        assert_eq!(done["after"]["excess"], 0, "{}", report(&service, job));
         assert!(done["moved_bytes"].as_u64() > Some(0) && done["progress"]["fraction"] == 1.0, "{done:#}");
         assert!(!done["started"].is_null() && !done["ended"].is_null() && done["reason"].is_null(), "{done:#}");
         let (code, report) = service.ask("GET", &format!("/v1/jobs/{job}/report"));
@@ -202,18 +210,15 @@ fn loop_a_cancelled_job_and_one_of_a_service_that_is_killed_leave_nothing_behind
 
 #[test]
 fn loop_the_capabilities_and_the_memory_of_the_unit_are_enough_for_a_job() {
-    let unit = include_str!("../../../packaging/longrun.service");
-    let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
-    let set: String =
-        set.split(' ').map(|name| format!(",+{}", name.strip_prefix("CAP_").unwrap().to_lowercase())).collect();
-    let words = ["setpriv", "--no-new-privs", "--bounding-set", &format!("-all{set}")].map(str::to_owned);
+    let words = service::confined_as_the_unit();
     for spec in [ext4(256), VolumeSpec::xfs(512), VolumeSpec::btrfs(512)] {
         let volume = in_pieces(&spec);
         let before = dump(&volume.mount_point()).unwrap();
         let (service, id) = serve_by(&words, &volume, "");
         let job = start(&service, &json!({"volume": id, "task": "optimize", "mode": "full"}));
         let done = wait(&service, job, has_ended);
-        assert_eq!((&done["state"], &done["after"]["excess"]), (&json!("finished"), &json!(0)), "{done:#}");
+        let wanted = (&json!("finished"), &json!(0));
+        assert_eq!((&done["state"], &done["after"]["excess"]), wanted, "{}", report(&service, job));
         compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
         service.stop("TERM");
         volume.check().unwrap();

@@ -88,6 +88,8 @@ pub fn policy_path(state_directory: &Path) -> PathBuf {
 /// The configuration that holds, and the policy that is part of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InForce {
+    /// The text of the configuration file.
+    pub file: String,
     /// All settings.
     pub config: Config,
     /// The policy, unless there is none.
@@ -102,11 +104,18 @@ pub struct InForce {
 /// # Errors
 /// [`ConfigError`] about the file.
 pub fn load_in_force(path: Option<&Path>, state_directory: Option<&Path>) -> Result<InForce, ConfigError> {
-    let text = read(path)?;
+    in_force(read(path)?, path, state_directory)
+}
+
+/// As [`load_in_force`], with the text that the file has, or had.
+///
+/// # Errors
+/// [`ConfigError::Wrong`].
+pub fn in_force(text: String, path: Option<&Path>, state_directory: Option<&Path>) -> Result<InForce, ConfigError> {
     let named = path.unwrap_or(Path::new(super::DEFAULT_PATH));
     let config = parse(&text).map_err(|problems| ConfigError::Wrong { path: named.to_owned(), problems })?;
     let place = policy_path(state_directory.unwrap_or(&config.service.state_directory));
-    let alone = InForce { config, ..InForce::default() };
+    let alone = InForce { file: text.clone(), config, ..InForce::default() };
     if alone.config.service.fleet == FleetMode::Off {
         return Ok(alone);
     }
@@ -137,7 +146,7 @@ pub fn combined(text: &str, policy: &Policy) -> Result<InForce, String> {
     let local = keys_of_defaults(text);
     let pinned = keys_of_defaults(&policy.settings).into_iter().filter(|key| local.contains(key)).collect();
     let policy = PolicyInForce { version: policy.version, settings: policy.settings.clone(), pinned };
-    Ok(InForce { config, policy: Some(policy), trouble: None })
+    Ok(InForce { file: text.to_owned(), config, policy: Some(policy), trouble: None })
 }
 
 /// The keys that the section `[defaults]` of a text has.

@@ -17,7 +17,7 @@ pub mod units;
 mod volume;
 
 pub use edit::{Change, EditError, Section, changed, sections};
-pub use fleet::{FleetMode, InForce, combined, is_group_name, keys_of_defaults, load_in_force, policy_path};
+pub use fleet::{FleetMode, InForce, combined, in_force, is_group_name, keys_of_defaults, load_in_force, policy_path};
 pub use keys::{is_for_root, keys, values_of_service, values_of_volume};
 pub use load::{ConfigError, load};
 pub use parse::{change, check_fit, parse};

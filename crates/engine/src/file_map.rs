@@ -19,11 +19,8 @@ pub struct FileMap {
 impl FileMap {
     /// Of runs in any order; of two that overlap the later one counts.
     pub fn new(runs: impl IntoIterator<Item = Run>) -> Self {
-        let mut map = Self::default();
-        for run in runs {
-            map.put(run.logical, run.physical, run.length);
-        }
-        map
+        let range = |run: Run| (Extent::new(run.logical.0, run.length.0), run.physical);
+        Self { places: RangeMap::of(runs.into_iter().map(range).collect()) }
     }
 
     /// What of `runs` counts for moves within `range`: what lies there, and the nearest block on either side, which can be contiguous

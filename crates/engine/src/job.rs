@@ -5,11 +5,11 @@
 use crate::placed::{self, Expected, PlanError};
 use crate::relocated::{self, Picture, Relocated};
 use crate::{
-    CompactedDirectories, Leaked, Observer, PassError, Placed, Progress, Report, Scope, Scoped, Settings, VolumeError,
+    CompactedDirectories, Leaked, Observer, PassError, Placed, Progress, Report, Scoped, Settings, VolumeError,
     VolumeInfo,
 };
 use longrun_layout::{Bytes, ExtentSet, FileId, VolumeLayout};
-use longrun_planner::{Batch, Mode, Placement, ZonePlan, leaves_most, pays, plan_zones};
+use longrun_planner::{Batch, FastEnd, Gathering, Mode, Placement, ZonePlan, leaves_most, pays, plan_zones};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -190,7 +190,7 @@ fn plan_one_of(
     let mut mode = settings.mode;
     let (expected, made) = match scan {
         Scan::Placed { layout, unavailable } => {
-            let mut scoped = Scoped::new(layout, &settings.scope)?;
+            let mut scoped = Scoped::new(layout, settings)?;
             let mut plan = placed::plan(scoped.planned_mut(), &unavailable, settings, progress)?;
             if let Some(instead) = instead
                 && leaves_most(&plan.expected.before, &plan.expected.after)
@@ -217,18 +217,28 @@ fn plan_one_of(
 /// Plans by heat for a scan, without blocks that cannot be obtained. `None` where no place can be chosen.
 #[must_use]
 pub fn plan_placement(scan: &mut Scan, placement: &Placement, settings: &Settings) -> Option<ZonePlan> {
-    match scan {
-        Scan::Placed { layout, unavailable } => {
-            let withheld = layout.withhold(unavailable);
-            let plan = plan_zones(layout, placement, settings.policy(layout, Bytes(0)).epoch);
-            layout.readmit(&withheld);
-            Some(plan)
-        }
-        Scan::Relocated(_) => None,
-    }
+    without_unavailable(scan, |layout| plan_zones(layout, placement, settings.policy(layout, Bytes(0)).epoch))
 }
 
-/// Carries out what was planned by heat for `scan`, the last one of `volume`, once. Answers with the last layout too.
+/// Plans that `files` come together; `None` where places cannot be chosen, or no free piece takes them all.
+#[must_use]
+pub fn plan_gathering(scan: &mut Scan, files: &[FileId], fast: FastEnd, settings: &Settings) -> Option<Gathering> {
+    without_unavailable(scan, |layout| {
+        longrun_planner::plan_gathering(layout, files, fast, &settings.policy(layout, Bytes(0)))
+    })
+    .flatten()
+}
+
+/// What `plan` makes of a layout in which blocks that cannot be obtained are not free; `None` where no place can be chosen.
+fn without_unavailable<T>(scan: &mut Scan, plan: impl FnOnce(&VolumeLayout) -> T) -> Option<T> {
+    let Scan::Placed { layout, unavailable } = scan else { return None };
+    let withheld = layout.withhold(unavailable);
+    let planned = plan(layout);
+    layout.readmit(&withheld);
+    Some(planned)
+}
+
+/// Carries out what was planned for `scan`, the last one of `volume`, once. Answers with the last layout too.
 ///
 /// # Errors
 /// As [`carry_out`].
@@ -244,8 +254,7 @@ pub fn place(
     let refused = |what: &str| VolumeError::Unsupported { path: info.target.clone(), what: what.into() };
     match (volume, scan) {
         (Opened::Placed(volume), Scan::Placed { layout, .. }) => {
-            let scoped = Scoped::new(layout, &Scope::Volume).map_err(|error| refused(&error.to_string()))?;
-            placed::carry_out_batches(&mut **volume, scoped, batches, begun, settings, observer)
+            placed::carry_out_batches(&mut **volume, layout.into(), batches, begun, settings, observer)
         }
         _ => Err(refused("choosing the places of files").into()),
     }

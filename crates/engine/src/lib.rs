@@ -25,7 +25,7 @@ mod turns;
 pub use directories::{CompactedDirectories, WhyLeft};
 pub use error::{MoveError, Rescued, SkipReason, VolumeError, checker};
 pub use file_map::FileMap;
-pub use job::{Opened, Plan, Scan, carry_out, place, plan, plan_placement, plan_what_pays};
+pub use job::{Opened, Plan, Scan, carry_out, place, plan, plan_gathering, plan_placement, plan_what_pays};
 pub use observer::{Observer, Permission, Phase, ScanProgress, Status, Turn, Unobserved, until_permitted};
 pub use pacer::Halt;
 pub(crate) use pacer::Pacer;

@@ -22,6 +22,18 @@ impl<V> Default for RangeMap<V> {
 }
 
 impl<V: Slide> RangeMap<V> {
+    /// The values of ranges in any order; of two that overlap the later one counts. Made at once where the ranges ascend, as those of a
+    /// file that was just mapped do: much faster than one after the other.
+    pub fn of(ranges: Vec<(Extent, V)>) -> Self {
+        if ranges.is_sorted_by(|(one, _), (next, _)| !one.is_empty() && one.end() <= next.start) {
+            let entry = |(range, value): (Extent, V)| (range.start.0, (range.length.0, value));
+            return Self { ranges: ranges.into_iter().filter(|(range, _)| !range.is_empty()).map(entry).collect() };
+        }
+        let mut map = Self::default();
+        ranges.into_iter().for_each(|(range, value)| map.assign(range, value));
+        map
+    }
+
     /// Assigns `value` (as of the range's first block) to `range`.
     pub fn assign(&mut self, range: Extent, value: V) {
         self.clear(range);
@@ -94,11 +106,25 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_map_that_is_made_at_once_is_one_made_range_by_range(ranges in prop::collection::vec((0u64..60, 0u64..12, any::<u64>()), 0..8), sorted: bool) {
+            let mut ranges: Vec<(Extent, Offset)> =
+                ranges.into_iter().map(|(start, length, value)| (Extent::new(start, length), Offset(value >> 1))).collect();
+            if sorted {
+                ranges.sort_by_key(|(range, _)| range.start);
+            }
+            let mut map = RangeMap::default();
+            ranges.iter().for_each(|(range, value)| map.assign(*range, *value));
+            prop_assert_eq!(RangeMap::of(ranges).ranges, map.ranges);
+        }
+
+        #[test]
         fn a_range_map_agrees_with_an_array(ops in prop::collection::vec((any::<bool>(), 0u64..100, 0u64..30, 0u64..1000), 0..40), probe in (0u64..100, 0u64..30)) {
             let (mut map, mut array) = (RangeMap::default(), [None; 130]);
             for (assign, start, length, value) in ops {
                 let range = Extent::new(start, length);
                 if assign { map.assign(range, Offset(value)) } else { map.clear(range) }
+                let known: Vec<(Extent, Offset)> = map.overlapping(Extent::new(0, 200)).collect();
+                prop_assert_eq!(RangeMap::of(known).ranges, map.ranges.clone());
                 for i in 0..length {
                     array[(start + i) as usize] = assign.then_some(Offset(value + i));
                 }

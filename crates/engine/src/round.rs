@@ -83,7 +83,7 @@ pub enum PassEnd {
     /// A new plan would move nothing.
     #[default]
     Done,
-    /// The last rounds brought no gain.
+    /// The last rounds brought no gain, or next to none.
     NoGain,
     /// As many rounds as are permitted.
     Rounds,

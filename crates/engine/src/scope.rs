@@ -3,7 +3,8 @@
 //! Owns the choice of files. Other files are left out of the layout that the planner sees, so their blocks are
 //! obstacles, like all blocks with an unknown owner.
 
-use longrun_layout::{FileId, FileIndex, FileView, InodeNumber, LayoutBuilder, LayoutError, Run, VolumeLayout};
+use crate::Settings;
+use longrun_layout::{FileId, FileIndex, FileView, InodeNumber, LayoutBuilder, LayoutError, Pin, Run, VolumeLayout};
 use longrun_planner::Mode;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -70,15 +71,20 @@ impl From<VolumeLayout> for Scoped {
 }
 
 impl Scoped {
-    /// What `scope` means of a layout.
+    /// What the scope of `settings` means of a layout. Of the files that are to stay, those that are whole are immovable in it.
     ///
     /// # Errors
     /// [`LayoutError`] when the layout contradicts itself, which one that was built before does not.
-    pub fn new(whole: VolumeLayout, scope: &Scope) -> Result<Self, LayoutError> {
-        let part = match scope {
+    pub fn new(mut whole: VolumeLayout, settings: &Settings) -> Result<Self, LayoutError> {
+        let stays = |file: &FileView<'_>| settings.stay.contains(&file.id()) && file.fragments() <= 1;
+        if !settings.stay.is_empty() {
+            let stay: Vec<FileIndex> = whole.files().filter(stays).map(|file| file.index).collect();
+            whole.pin(&stay, Pin::Gathered);
+        }
+        let part = match &settings.scope {
             // One file is planned for among all others.
             Scope::Volume | Scope::File(_) => None,
-            Scope::Directory { .. } => Some(restrict(&whole, scope)?),
+            scope @ Scope::Directory { .. } => Some(restrict(&whole, scope)?),
         };
         Ok(Self { whole, part })
     }
@@ -164,6 +170,21 @@ mod tests {
         assert_eq!(only.free(), layout.free());
         assert_eq!(only.fragmentation().excess_fragments, 1);
         assert!(only.obstacles().iter().any(|o| o.contains(&Extent::new(50, 5))));
+    }
+
+    #[test]
+    fn of_what_is_to_stay_only_what_is_whole_is_immovable() {
+        let mut b = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(100));
+        let id = |inode| FileId { inode: InodeNumber(inode), generation: 1 };
+        b.push_file(id(11), NO_DIRECTORY, false, None, &mut vec![Run::new(0, 10, 5)]);
+        b.push_file(id(12), NO_DIRECTORY, false, None, &mut vec![Run::new(0, 20, 5), Run::new(5, 40, 5)]);
+        b.push_file(id(13), NO_DIRECTORY, false, None, &mut vec![Run::new(0, 30, 5)]);
+        b.push_free(Extent::new(70, 30));
+        let settings = Settings { stay: Arc::new([id(11), id(12)].into()), ..Settings::default() };
+        let scoped = Scoped::new(b.build().unwrap(), &settings).unwrap();
+        let movable: Vec<u64> =
+            scoped.planned().files().filter(FileView::is_movable).map(|file| file.record.inode.0).collect();
+        assert_eq!(movable, [12, 13], "what has become fragmented is mended, and so is gathered again");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The settings of a pass.
 
 use crate::Scope;
-use longrun_layout::{Blocks, Bytes, VolumeLayout};
+use longrun_layout::{Blocks, Bytes, FileId, VolumeLayout};
 use longrun_planner::{Mode, Policy};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The limits and options of one pass.
@@ -12,6 +14,8 @@ pub struct Settings {
     pub mode: Mode,
     /// Which files.
     pub scope: Scope,
+    /// Files that stay where they are.
+    pub stay: Arc<BTreeSet<FileId>>,
     /// The most bytes to move, blocks that step aside or are taken back included.
     pub budget: Option<Bytes>,
     /// How long the pass may take.
@@ -42,6 +46,7 @@ impl Default for Settings {
         Self {
             mode: Mode::Full,
             scope: Scope::Volume,
+            stay: Arc::default(),
             budget: None,
             deadline: None,
             reserve: None,
@@ -97,14 +102,27 @@ impl Settings {
     pub fn policy(&self, layout: &VolumeLayout, moved: Bytes) -> Policy {
         let size = layout.block_size();
         let blocks = |bytes: Bytes| Blocks(bytes.0 / u64::from(size.bytes()));
+        let reserve = self.reserve.map_or_else(|| default_reserve(layout), |bytes| size.to_blocks(bytes));
         Policy {
             mode: self.mode,
             budget: self.budget.map(|budget| blocks(budget.saturating_sub(moved))),
-            reserve: self.reserve.map_or_else(|| default_reserve(layout), |bytes| size.to_blocks(bytes)),
+            reserve,
+            most_held: most_held(layout.free_blocks(), reserve),
             epoch: Blocks(blocks(self.epoch).0.max(1)),
             goal: None,
         }
     }
+}
+
+/// With less than this to capture, half of it is left for the blocks that a capture takes besides the wanted ones: up to a block group's
+/// free space.
+const LITTLE_ROOM: Blocks = Blocks(8192);
+
+/// What may be captured of so many free blocks.
+pub(crate) fn most_held(free: Blocks, reserve: Blocks) -> Blocks {
+    let most = free.saturating_sub(reserve);
+    // On its way to the wanted blocks a capture takes others for a moment: where there is little, it needs room for them.
+    if most < LITTLE_ROOM { Blocks(most.0.div_ceil(2)) } else { most }
 }
 
 /// A hundredth of the volume but at least 4 MiB, which covers what file systems keep for themselves; on a nearly full

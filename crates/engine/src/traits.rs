@@ -3,7 +3,7 @@
 
 use crate::{CompactedDirectories, MoveError, VolumeError};
 use longrun_layout::{
-    Blocks, Bytes, Extent, ExtentSet, FileId, InodeNumber, LogicalBlock, PhysicalBlock, Run, VolumeLayout,
+    Blocks, Bytes, Extent, ExtentSet, FileId, InodeNumber, LogicalBlock, LogicalRange, PhysicalBlock, Run, VolumeLayout,
 };
 use std::path::PathBuf;
 
@@ -197,6 +197,16 @@ pub trait Placed: Volume<Scan = VolumeLayout> {
     /// # Errors
     /// [`MoveError::Skip`] when the file is gone, changed beyond recognition, or must not be touched.
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError>;
+
+    /// The same as far as it counts for moves within `range`: at least the runs there, and the nearest one on either side. A file in
+    /// thousands of fragments is moved in as many steps, and each asks twice.
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    fn map_around(&mut self, file: FileId, range: LogicalRange) -> Result<Vec<Run>, MoveError> {
+        let _ = range;
+        self.map(file)
+    }
 
     /// Asks for `pieces` of the part that is exchanged next to be read into memory, together, and does not wait for them;
     /// other pieces of it may follow. Where that does not help it does nothing.

@@ -12,12 +12,17 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Many programs have an image or a device for a moment only, to look what it is: udev, losetup, qemu-img; and a child
 /// of ours that is being started has what we had. Only who has it longer than this uses it.
 const TRIES: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// When so much has been written, the kernel begins to bring it to the disk: a flush that finds all of it in memory waits for as long as
+/// the copying took, and copying goes on meanwhile.
+const UNDER_WAY: u64 = 8 << 20;
 
 /// What an image is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub struct FileDisk {
     length: Bytes,
     sector_size: Bytes,
     access: Access,
+    /// Bytes that were written and of which the kernel was not told.
+    waiting: AtomicU64,
 }
 
 impl FileDisk {
@@ -96,7 +103,7 @@ impl FileDisk {
             (Bytes(meta.len()), Bytes(512))
         };
         let (file, path) = (LockFile::new(file), name.to_owned());
-        Ok(Self { file, path, identity: expected, length, sector_size, access })
+        Ok(Self { file, path, identity: expected, length, sector_size, access, waiting: AtomicU64::new(0) })
     }
 
     /// Takes all locks, and refuses when somebody else uses it.
@@ -246,7 +253,13 @@ impl Disk for FileDisk {
 
     fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
         within(at, data.len() as u64, self.length)?;
-        self.file.file().write_all_at(data, at.0)
+        self.file.file().write_all_at(data, at.0)?;
+        if self.waiting.fetch_add(data.len() as u64, Ordering::Relaxed) + data.len() as u64 >= UNDER_WAY {
+            self.waiting.store(0, Ordering::Relaxed);
+            // An error is told by the flush.
+            _ = longrun_sys::start_writeback(self.file.file(), ByteRange::ALL);
+        }
+        Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -35,7 +35,8 @@ impl Judge {
         );
         let script = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec bpftrace -f json -e \"$0\"";
         let mut child = Command::new("unshare")
-            .args(["--mount", "sh", "-c", script, &program])
+            // What others unmount meanwhile is not in use by bpftrace.
+            .args(["--mount", "--propagation", "slave", "sh", "-c", script, &program])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

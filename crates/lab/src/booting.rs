@@ -50,7 +50,8 @@ pub fn boots(campaign: &BootCampaign, say: &mut dyn FnMut(&str)) -> Result<Strin
     say("making an aged volume with the system on it");
     let base = aged_system(campaign)?;
     let mut report = String::from(
-        "| disk | aged | aged + preload | ratio | disk busy | with preload | ratio | read ahead |\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
+        "| disk | aged | aged + preload | ratio | together + preload | ratio | disk busy | with preload | ratio | together | ratio | read ahead |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for model in &campaign.models {
         let volume = base.copy_to_disk(*model, campaign.seed)?;
@@ -62,35 +63,65 @@ pub fn boots(campaign: &BootCampaign, say: &mut dyn FnMut(&str)) -> Result<Strin
         let (seconds, _) = boot(&volume, None)?;
         say(&format!("{}: recorded a boot of {seconds:.1} s without the model", model.name()));
         let ahead = recording.end()?;
-        let (mut without, mut with) = (Boots::default(), Boots::default());
+        let mut measure = |boots: &mut Boots, preload: Option<&BootCampaign>, what: &str| -> Result<()> {
+            disk.set_modelled(false)?;
+            volume.remount()?;
+            disk.set_modelled(true)?;
+            let before = disk.statistics()?;
+            let (seconds, after) = boot(&volume, preload)?;
+            let busy = after.since(before).busy_nanos as f64 / 1e9;
+            say(&format!("{}, {what}: {seconds:.2} s, disk busy {busy:.2} s", model.name()));
+            boots.seconds.push(seconds);
+            boots.busy.push(busy);
+            disk.set_modelled(false)
+        };
+        let (mut without, mut with, mut together) = (Boots::default(), Boots::default(), Boots::default());
         for _ in 0..campaign.iterations {
-            for (boots, preload) in [(&mut without, None), (&mut with, Some(campaign))] {
-                disk.set_modelled(false)?;
-                volume.remount()?;
-                disk.set_modelled(true)?;
-                let before = disk.statistics()?;
-                let (seconds, after) = boot(&volume, preload)?;
-                let busy = after.since(before).busy_nanos as f64 / 1e9;
-                say(&format!(
-                    "{}, {}: {seconds:.2} s, disk busy {busy:.2} s",
-                    model.name(),
-                    if preload.is_some() { "preload" } else { "aged" }
-                ));
-                boots.seconds.push(seconds);
-                boots.busy.push(busy);
+            measure(&mut without, None, "aged")?;
+            measure(&mut with, Some(campaign), "preload")?;
+        }
+        // Elsewhere nothing comes together: places do not matter there.
+        if model.is_rotational() {
+            gather(campaign, &volume)?;
+            for _ in 0..campaign.iterations {
+                measure(&mut together, Some(campaign), "together, preload")?;
             }
         }
-        disk.set_modelled(false)?;
-        let [a, b, c, d] = [&without.seconds, &with.seconds, &without.busy, &with.busy].map(|all| median(all));
+        let ([a, b, t], [c, d, u]) = (
+            [&without.seconds, &with.seconds, &together.seconds].map(|all| median(all)),
+            [&without.busy, &with.busy, &together.busy].map(|all| median(all)),
+        );
+        let pair = |value: f64, of: f64| {
+            if value.is_nan() { "| |".to_owned() } else { format!("{value:.1} s | {:.2} |", value / of) }
+        };
         writeln!(
             report,
-            "| {} | {a:.1} s | {b:.1} s | {:.2} | {c:.1} s | {d:.1} s | {:.2} | {ahead} |",
+            "| {} | {a:.1} s | {} {} {c:.1} s | {} {} {ahead} |",
             model.describe(),
-            b / a,
-            d / c
+            pair(b, a),
+            pair(t, a),
+            pair(d, c),
+            pair(u, c)
         )?;
     }
     Ok(report)
+}
+
+/// Optimizes the volume, for which what is read at boot comes together; the place and the time of that are its own.
+fn gather(campaign: &BootCampaign, volume: &LoopVolume) -> Result<()> {
+    let mount = volume.mount_point();
+    let state = mount.join("var/lib/longrun");
+    let mut command = Command::new(&campaign.program);
+    command
+        .args(["optimize", "--alone", "--mode", "full", "--pace", "fast", "--json", "--state"])
+        .arg(&state)
+        .arg(&mount);
+    let output = tool::output(&mut command)?;
+    ensure!(output.status.success(), "longrun optimize failed: {}", String::from_utf8_lossy(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let moved = told.pointer("/at_boot/moved").and_then(serde_json::Value::as_u64);
+    ensure!(moved > Some(0), "nothing came together: {told}");
+    Ok(())
 }
 
 fn median(all: &[f64]) -> f64 {

@@ -1,7 +1,8 @@
-//! `longrun-lab fleet`: leases of a fleet under faults.
+//! `longrun-lab fleet` and `roll-out`: leases of a fleet under faults, and its policy.
 
 use anyhow::Result;
 use clap::Args;
+use longrun_lab::fleet::roll_out;
 use longrun_lab::{FleetSettings, fleet};
 use std::io::Write as _;
 use std::time::Duration;
@@ -30,11 +31,14 @@ pub(crate) struct FleetArguments {
     /// End each campaign after so many grants.
     #[arg(long, default_value_t = 10_000)]
     grants: u64,
+    /// Make the networks name spaces of the kernel, and unplug their cables, too (root).
+    #[arg(long)]
+    name_spaces: bool,
 }
 
 /// Runs the campaigns, and prints what was seen.
 pub(crate) fn run_fleet(arguments: FleetArguments) -> Result<()> {
-    let FleetArguments { seed, agents, groups, brokers, term, seconds, grants } = arguments;
+    let FleetArguments { seed, agents, groups, brokers, term, seconds, grants, name_spaces } = arguments;
     let mut out = std::io::stdout();
     for brokers in crate::all_unless(brokers, &[1, 3]) {
         let settings = FleetSettings {
@@ -45,6 +49,7 @@ pub(crate) fn run_fleet(arguments: FleetArguments) -> Result<()> {
             term: Duration::from_secs_f64(term),
             time: Duration::from_secs(seconds),
             grants,
+            name_spaces,
         };
         let report = fleet(&settings, &mut |count| eprintln!("{count} grants"))?;
         anyhow::ensure!(
@@ -58,5 +63,24 @@ pub(crate) fn run_fleet(arguments: FleetArguments) -> Result<()> {
             serde_json::to_string_pretty(&report)?
         )?;
     }
+    Ok(())
+}
+
+/// How many services.
+#[derive(Args)]
+pub(crate) struct RollOutArguments {
+    /// Run so many services, each with its agent.
+    #[arg(long, default_value_t = 50)]
+    hosts: usize,
+    /// Take the term of leases for so many seconds; a quarter of it is between two looks at the policy.
+    #[arg(long, default_value_t = 4.0)]
+    term: f64,
+}
+
+/// Rolls out, and prints what was seen.
+pub(crate) fn run_roll_out(arguments: &RollOutArguments) -> Result<()> {
+    let term = Duration::from_secs_f64(arguments.term);
+    let report = roll_out(arguments.hosts, term, &mut |what| eprintln!("{what}"))?;
+    writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
     Ok(())
 }

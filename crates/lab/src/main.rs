@@ -12,7 +12,7 @@ mod unmounted_command;
 use ageing_command::{AgeingArguments, run_ageing};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use fleet_command::{FleetArguments, run_fleet};
+use fleet_command::{FleetArguments, RollOutArguments, run_fleet, run_roll_out};
 use hostile_command::{HostileArguments, HostileUserArguments, run_hostile};
 use kernels_command::{KernelsArguments, run_kernels};
 use longrun_ageing::Recipe;
@@ -217,6 +217,8 @@ enum Command {
     },
     /// Run agents of a fleet at real brokers, with faults of all kinds: never do more hosts of a group work than may.
     Fleet(FleetArguments),
+    /// Roll policies out to many real services: one that raises an alert is taken back, a good one reaches all.
+    RollOut(RollOutArguments),
     /// Run the service and repeated passes against a hostile unprivileged user and volumes that do not respond.
     Hostile(HostileArguments),
     /// Act as that user; started by the laboratory itself.
@@ -374,6 +376,7 @@ fn run() -> Result<()> {
         Command::Scale(arguments) => run_scale(&arguments)?,
         Command::PlanManyFiles(arguments) => arguments.run()?,
         Command::Fleet(arguments) => run_fleet(arguments)?,
+        Command::RollOut(arguments) => run_roll_out(&arguments)?,
         Command::Hostile(arguments) => run_hostile(arguments)?,
         Command::HostileUser(arguments) => arguments.run()?,
         Command::Kills { runs, seed, mebibytes } => {

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often a running child is looked at.
@@ -54,8 +55,8 @@ impl Optimizer {
     /// # Errors
     /// When the binary has not been built.
     pub fn longrun(mode: &str) -> Result<Self> {
-        // Compared with others, and among other users of the same disk: nothing is waited for.
-        let arguments = ["optimize", "--json", "--pace", "fast", "--mode", mode].map(OsString::from).into();
+        // Compared with others, and among other users of the same disk: nothing is waited for, and no service is asked.
+        let arguments = ["optimize", "--alone", "--json", "--pace", "fast", "--mode", mode].map(OsString::from).into();
         Ok(Self { name: format!("longrun {mode}"), program: longrun_binary()?, arguments, ours: true, places: false })
     }
 
@@ -229,6 +230,16 @@ pub struct Running {
     placing_since: Option<Instant>,
 }
 
+/// A program that needs longer until it listens to signals, on a machine however busy, does not listen at all.
+const LISTENS: Duration = Duration::from_secs(30);
+
+/// Whether a process has a handler for the signal.
+fn catches(process: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default();
+    u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 1 << (signal.as_raw() - 1) != 0)
+}
+
 /// How a child ended.
 #[derive(Debug)]
 pub struct Finished {
@@ -315,11 +326,15 @@ impl Running {
         Ok(())
     }
 
-    /// Asks it to end (SIGTERM).
+    /// Asks it to end (SIGTERM), as soon as it listens: one that has hardly begun would be ended by the signal itself.
     ///
     /// # Errors
     /// The system's.
     pub fn terminate(&mut self) -> Result<()> {
+        let until = Instant::now() + LISTENS;
+        while !self.has_ended()? && !catches(self.id(), Signal::TERM) && Instant::now() < until {
+            thread::sleep(POLL);
+        }
         if !self.has_ended()? {
             rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         }

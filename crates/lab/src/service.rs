@@ -3,6 +3,7 @@
 use crate::{LoopVolume, longrun_binary, tool};
 use anyhow::{Result, bail, ensure};
 use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -81,7 +82,8 @@ impl Service {
         longrun_sys::end_with_us(&mut command);
         let mut service = Self { child: command.spawn()?, socket, log };
         let until = Instant::now() + Duration::from_secs(60);
-        while !service.socket.exists() {
+        // The socket is there before anybody listens at it.
+        while UnixStream::connect(&service.socket).is_err() {
             service.alive()?;
             ensure!(Instant::now() < until, "the service does not begin to listen");
             thread::sleep(Duration::from_millis(20));

@@ -407,25 +407,33 @@ fn loop_whoever_fills_the_volume_gets_all_the_space() {
 fn loop_one_request_for_more_than_we_left_gets_all_the_space() {
     // Of the larger one more is left than is watched by a tripwire.
     for gibibytes in [8, 24] {
-        let volume = fresh(gibibytes << 10, &["-m", "0"]);
-        let mut moved = open(&volume);
-        let unclaimed = moved.unclaimed().unwrap();
-        let mut wanted = ExtentSet::new();
-        for extent in free(&mut moved).iter() {
-            let room = (unclaimed.0 / 2).saturating_sub(wanted.total().0);
-            wanted.insert(Extent::new(extent.start.0, extent.length.0.min(room)));
-        }
-        assert!(moved.capture(&wanted).unwrap().total().0 * 5 > unclaimed.0 * 2);
-        // What was freed by capturing is committed by then: it would do what the tripwire does.
-        for _ in 0..3 {
-            std::thread::sleep(Duration::from_millis(150));
-            longrun_sys::sync_volume(File::open(volume.mount_point()).unwrap()).unwrap();
-        }
-        let path = volume.mount_point().join("filler");
-        let bytes = (unclaimed.0 - 8192) * 4096;
-        tool::run("fallocate", ["-l", &bytes.to_string(), path.to_str().unwrap()]).unwrap();
-        assert!(moved.owned().unwrap().is_empty(), "everything was given back");
+        // The kernel tries again three times, each after a commit. Where all processors have other work for that long, the guard
+        // comes too late: not three times in succession.
+        let refused: Vec<_> = (0..3).map_while(|_| one_request_for_more_than_we_left(gibibytes).err()).collect();
+        assert!(refused.len() < 3, "{refused:?}");
     }
+}
+
+fn one_request_for_more_than_we_left(gibibytes: u64) -> anyhow::Result<()> {
+    let volume = fresh(gibibytes << 10, &["-m", "0"]);
+    let mut moved = open(&volume);
+    let unclaimed = moved.unclaimed().unwrap();
+    let mut wanted = ExtentSet::new();
+    for extent in free(&mut moved).iter() {
+        let room = (unclaimed.0 / 2).saturating_sub(wanted.total().0);
+        wanted.insert(Extent::new(extent.start.0, extent.length.0.min(room)));
+    }
+    assert!(moved.capture(&wanted).unwrap().total().0 * 5 > unclaimed.0 * 2);
+    // What was freed by capturing is committed by then: it would do what the tripwire does.
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(150));
+        longrun_sys::sync_volume(File::open(volume.mount_point()).unwrap()).unwrap();
+    }
+    let path = volume.mount_point().join("filler");
+    let bytes = (unclaimed.0 - 8192) * 4096;
+    tool::run("fallocate", ["-l", &bytes.to_string(), path.to_str().unwrap()])?;
+    assert!(moved.owned().unwrap().is_empty(), "everything was given back");
+    Ok(())
 }
 
 /// A small file on the full volume: room is made by shortening the filler.

@@ -15,7 +15,7 @@ use longrun_engine::{Settings, Unobserved};
 use longrun_lab::disk::{DiskModel, ModelledDisk};
 use longrun_lab::oracle::{Dump, compare, dump, file_hash};
 use longrun_lab::{LoopVolume, Medium, Running, VolumeSpec, tool};
-use longrun_layout::{Blocks, Bytes, Extent, FileId};
+use longrun_layout::{Blocks, Bytes, Extent, FileId, LogicalBlock};
 use longrun_volume::ext4::Ext4Volume;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -99,6 +99,34 @@ fn loop_a_file_whose_new_place_cannot_be_written_keeps_its_content() {
             is_unharmed(&volume, &before);
         }
     }
+}
+
+/// Each opening of a file is told an error of writing once. Another one than ours is asked when the rest of the file is in memory and
+/// must be written first: the error is of what was moved all the same.
+#[test]
+fn loop_an_error_that_another_request_is_told_first_is_of_the_file_that_was_moved() {
+    let volume = on_disk(256);
+    let path = write(&volume, "file", 4 << 20);
+    chill();
+    let before = dump(&volume.mount_point()).unwrap();
+    let mut moved = open(&volume);
+    let file = id(&path);
+    assert_eq!(moved.map(file).unwrap().len(), 1);
+    let target = capture_run(&mut moved, 1024);
+    fail_writes(&volume, &[Extent { start: target.start, length: Blocks(1) }]);
+    let half = Blocks(512);
+    moved.exchange(file, LogicalBlock(0), target.start, half).unwrap();
+    // It is written, in vain, and the other half is read by another process.
+    chill();
+    let mut bytes = vec![0; 2 << 20];
+    File::open(&path).unwrap().read_exact_at(&mut bytes, 2 << 20).unwrap();
+    let error = moved.exchange(file, LogicalBlock(512), target.start + half, half).unwrap_err();
+    assert!(
+        matches!(&error, MoveError::Fatal(VolumeError::Unwritten { inode, .. }) if *inode == file.inode.0),
+        "{error:?}"
+    );
+    drop(moved);
+    is_unharmed(&volume, &before);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! `longrun-lab fleet`.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may fail loudly")]
 
-use longrun_lab::fleet::{FleetStage, fleet_binary};
-use longrun_lab::{FleetSettings, fleet};
+use longrun_lab::fleet::{FleetStage, fleet_binary, has_cables, roll_out, share_one_slot};
+use longrun_lab::{FleetSettings, VolumeSpec, fleet};
 use std::process::Command;
 use std::sync::Once;
 use std::thread;
@@ -45,6 +45,7 @@ fn check(brokers: usize, seed: u64) {
         term: Duration::from_secs(1),
         time: Duration::from_secs(24),
         grants: u64::MAX,
+        name_spaces: false,
     };
     let report = fleet(&settings, &mut |count| eprintln!("{count} grants")).unwrap();
     eprintln!("{report:#?}");
@@ -59,6 +60,31 @@ fn never_do_more_hosts_of_a_group_work_than_there_are_slots_whatever_happens_to_
 #[test]
 fn nor_in_a_cluster_of_brokers() {
     check(3, 2);
+}
+
+/// Networks are name spaces here: needs root.
+#[test]
+fn a_host_whose_cable_is_unplugged_rests_before_another_one_takes_its_slot() {
+    if let Err(why) = has_cables() {
+        eprintln!("SKIPPED: no networks with cables here: {why:#}");
+        return;
+    }
+    build();
+    let stage = FleetStage::on_cables(2, Duration::from_secs(1)).unwrap();
+    stage.admin(&["groups", "set", "san", "--slots", "1"]).unwrap();
+    stage.hosts.iter().for_each(|host| host.said(|said| said.always = true));
+    wait_until("one works", || stage.working() == 1);
+    let (worker, other) = if stage.hosts[0].is_permitted() { (0, 1) } else { (1, 0) };
+    stage.plug(worker, false).unwrap();
+    wait_until("the other one works", || {
+        assert!(stage.working() <= 1);
+        stage.hosts[other].is_permitted()
+    });
+    wait_until("the lonely one knows that it is", || !stage.hosts[worker].is_in_touch());
+    stage.plug(worker, true).unwrap();
+    wait_until("it is back", || stage.hosts[worker].is_in_touch());
+    stage.hosts[other].said(|said| said.mode = "off");
+    wait_until("it works again", || stage.hosts[worker].is_permitted() && stage.working() == 1);
 }
 
 #[test]
@@ -109,4 +135,21 @@ fn without_a_broker_no_permission_is_given_and_the_agent_is_out_of_touch_until_i
     stage.end_agent(0).unwrap();
     assert_eq!(stage.working(), 0, "an agent that is ended takes its permission back");
     assert!(stage.admin(&["leases"]).unwrap().contains("free"), "and gives its lease back");
+}
+
+/// With real services. The long form is `longrun-lab roll-out`, with 50 of them.
+#[test]
+fn an_alert_takes_a_policy_back_and_a_good_one_reaches_all_services() {
+    build();
+    let report = roll_out(4, Duration::from_secs(1), &mut |what| eprintln!("{what}")).unwrap();
+    eprintln!("{report:#?}");
+    assert!((1..4).contains(&report.canaries));
+}
+
+#[test]
+fn loop_passes_on_shared_storage_wait_for_their_turn_and_do_all_their_work() {
+    build();
+    for spec in [VolumeSpec::ext4(256).mkfs(&["-b", "4096"]), VolumeSpec::xfs(512)] {
+        assert!(share_one_slot(&spec, Duration::from_secs(1)).unwrap() > 0, "nobody was seen at work");
+    }
 }

@@ -47,7 +47,14 @@ fn optimized(seed: u64) -> VolumeLayout {
     }
     free.iter().for_each(|piece| builder.push_free(piece));
     let mut layout = builder.build().unwrap();
-    let policy = Policy { mode: Mode::Full, budget: None, reserve: Blocks(0), epoch: Blocks(32_768), goal: None };
+    let policy = Policy {
+        mode: Mode::Full,
+        budget: None,
+        reserve: Blocks(0),
+        most_held: Blocks(u64::MAX),
+        epoch: Blocks(32_768),
+        goal: None,
+    };
     for _ in 0..4 {
         let batches: Vec<Batch> = Planner::new(&layout, policy).collect();
         let moves: Vec<_> = batches.iter().flat_map(Batch::moves).map(|planned| planned.step).collect();
@@ -145,7 +152,7 @@ fn hot_files_take_less_of_the_time_of_a_hard_disk_and_no_day_moves_more_than_its
         }
         let figures = before.fragmentation();
         let used = figures.used_bytes.0 / BLOCK;
-        let placement = Placement { uses, boot: Vec::new(), fast: FastEnd::Beginning, budget: Blocks(used / 100) };
+        let placement = Placement { uses, stay: BTreeSet::new(), fast: FastEnd::Beginning, budget: Blocks(used / 100) };
         let (mut after, mut days, mut moved, mut placed) = (before.clone(), 0, 0, 0);
         loop {
             let plan = plan_zones(&after, &placement, Blocks(32_768));

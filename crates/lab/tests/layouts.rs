@@ -162,7 +162,8 @@ fn loop_bench_install_counts_what_unpacking_asks_of_each_volume_and_removes_what
             assert_eq!((run.layout.files, run.layout.bytes), (40, Bytes(40 * (700 << 10))));
             assert!(run.device.written_bytes.0 >= 40 * (700 << 10), "durable: {run:?}");
             let traced = run.traced.unwrap();
-            assert!(traced.requests >= run.device.writes / 2 && traced.asked.unwrap() >= 40, "{traced:?}");
+            // The kernel skips an event while the program runs on that processor.
+            assert!(traced.requests >= run.device.writes / 2 && traced.asked.unwrap() >= 36, "{traced:?}");
         }
     }
     let wasted = |side: &longrun_bench::install::Side| side.runs[0].traced.unwrap().wasted_seeks.unwrap();

@@ -8,9 +8,12 @@ mod common;
 use longrun_ageing::Recipe;
 use longrun_lab::oracle::{compare, dump, filefrag};
 use longrun_lab::{FileSystemKind, LoopVolume, Medium, VolumeSpec, longrun_binary, tool};
+use longrun_layout::Bytes;
+use longrun_sys::ByteRange;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -57,8 +60,11 @@ fn loop_the_plan_that_is_shown_is_the_one_that_is_carried_out() {
 fn loop_without_a_mode_the_verdict_decides() {
     let volume = LoopVolume::create(&VolumeSpec::ext4(512)).unwrap();
     let mount = volume.mount_point();
-    for file in 0..12 {
-        fs::write(mount.join(file.to_string()), vec![file; 30 << 20]).unwrap();
+    for number in 0..12 {
+        let file = File::create(mount.join(number.to_string())).unwrap();
+        // Whole, whenever the kernel writes them.
+        longrun_sys::allocate(&file, ByteRange { start: Bytes(0), length: Bytes(30 << 20) }).unwrap();
+        file.write_all_at(&vec![number; 30 << 20], 0).unwrap();
     }
     tool::run("sync", ["-f".as_ref(), mount.as_os_str()]).unwrap();
     for gone in ["3", "7"] {
@@ -217,6 +223,50 @@ fn loop_disks_that_grew_beside_each_other_are_defragmented_without_a_mode() {
         assert_eq!(json(&mount, &[])["plan"]["moves"], 0, "{medium:?}: a second run has nothing to do");
         let after = filefrag(&mount).unwrap().excess;
         assert!(after <= before / 5, "{medium:?}: {before} to {after} excess fragments: {real}");
+        compare(&content, &dump(&mount).unwrap()).unwrap();
+        volume.check().unwrap();
+    }
+}
+
+/// Story: among 180,000 small files lay one in 39,814 fragments, on a volume that was 91 % full. A few blocks of where it was to go were
+/// taken, by the maps of our own files; then 14,000 of 49,000 units waited for its place in vain, and a pass of seven minutes left
+/// 25,668 free pieces instead of 16,063.
+#[test]
+fn loop_among_small_files_one_in_thousands_of_fragments_does_not_keep_the_plan_from_coming_true() {
+    for medium in Medium::ALL {
+        let spec = VolumeSpec::ext4(320).on(medium).mkfs(&["-b", "4096", "-m", "0", "-N", "60000"]);
+        let volume = LoopVolume::create(&spec).unwrap();
+        let mount = volume.mount_point();
+        let (mut rng, mut content) = (fastrand::Rng::with_seed(9), vec![0; 1 << 20]);
+        rng.fill(&mut content);
+        let path = |number: usize| mount.join((number % 100).to_string()).join(number.to_string());
+        (0..100).for_each(|number| fs::create_dir(mount.join(number.to_string())).unwrap());
+        let fits = |number: &usize| {
+            let start = number * 7 % 4096;
+            fs::write(path(*number), &content[start..start + 1024 + number * 7919 % 11_264]).is_ok()
+        };
+        let made = (0..55_000).take_while(fits).count();
+        let sync = || tool::run("sync", ["-f".as_ref(), mount.as_os_str()]).unwrap();
+        sync();
+        (0..made).filter(|_| rng.u32(..100) < 42).for_each(|number| fs::remove_file(path(number)).unwrap());
+        sync();
+        let mut large = File::create(mount.join("large")).unwrap();
+        let free = || rustix::fs::statvfs(&mount).map(|stat| stat.f_bavail * stat.f_frsize).unwrap();
+        while free() > 30 << 20 {
+            large.write_all(&content).unwrap();
+        }
+        large.sync_all().unwrap();
+        drop(large);
+        let (content, before) = (dump(&mount).unwrap(), filefrag(&mount).unwrap().excess);
+        assert!(before > 3000, "{medium:?}: {before}");
+        let real = json(&mount, &["--mode", "full"]);
+        let after = filefrag(&mount).unwrap().excess;
+        let number = |value: &Value| value.as_u64().unwrap();
+        let (plan, pieces) = (&real["plan"], number(&real["after"]["free_space"]["pieces"]));
+        let expected = number(&plan["expected"]["excess_fragments"]);
+        let told = format!("{medium:?}: {before} to {after}, {pieces} pieces, {}: {real}", real["by_round"]);
+        assert!(after <= expected + before / 50 && expected < before && pieces <= 20, "{told}");
+        assert!(number(&real["bytes_moved"]) <= 2 * number(&plan["bytes"]), "{told}");
         compare(&content, &dump(&mount).unwrap()).unwrap();
         volume.check().unwrap();
     }

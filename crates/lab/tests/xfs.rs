@@ -8,7 +8,8 @@ mod common;
 
 use longrun_ageing::Recipe;
 use longrun_lab::oracle::{compare, dump, excess_of, filefrag};
-use longrun_lab::{LoopVolume, VolumeSpec, tool};
+use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, tool, write_in_pieces};
+use longrun_layout::Bytes;
 use longrun_sys::{ByteRange, Mapping};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -154,9 +155,10 @@ fn loop_a_file_or_directory_of_xfs_is_put_together_alone() {
     let finished = common::longrun("files").run(directory, LIMIT).unwrap();
     let told: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
     let planned = told["plan"]["expected"]["excess_fragments"].as_u64().unwrap();
-    // Which files cannot be put together differs a little from image to image: where XFS lays what it allocates late depends on
-    // when it is written back.
-    assert!(planned * 5 <= torn && excess(&inside) <= planned, "{torn}, {planned} planned, {} left", excess(&inside));
+    let left = excess(&inside);
+    // Which files the first plan cannot put together differs from image to image: where XFS lays what it allocates late depends on
+    // when it is written back. A later plan does it, from what the first has freed.
+    assert!(left * 5 <= torn && left <= planned && planned < torn, "{torn}, {planned} planned, {left} left");
     assert_eq!(others(&inside), were);
 
     volume.remount().unwrap();
@@ -253,4 +255,30 @@ fn loop_xfs_is_left_alone_while_xfs_fsr_is_at_work_there() {
     assert!(!files.is_empty());
     common::longrun("files").run(&mount, LIMIT).unwrap();
     volume.check().unwrap();
+}
+
+/// Files that fill a stretch of one allocation group, in pieces between each other: there is no place for all of them there but in each
+/// other's, and much room in the volume. One or two excess fragments were left once in twenty such volumes, and half of them in the plan.
+#[test]
+fn loop_files_in_each_others_places_all_become_whole_where_there_is_room() {
+    for seed in 0..6 {
+        let volume = LoopVolume::create(&VolumeSpec::xfs(512)).unwrap();
+        let mount = volume.mount_point();
+        for (number, pieces) in (0..5u8).zip([9, 33, 64, 2, 17]) {
+            let content: Vec<u8> = (0..pieces << 17).map(|at| (at % 251) as u8 ^ number).collect();
+            let file = mount.join(format!("file-{number}"));
+            write_in_pieces(FileSystemKind::Xfs, &file, &content, Bytes(128 << 10), seed * 5 + u64::from(number))
+                .unwrap();
+        }
+        let before = dump(&mount).unwrap();
+        let finished = common::longrun("full").run(&mount, LIMIT).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+        let planned = told["plan"]["expected"]["excess_fragments"].as_u64().unwrap();
+        assert!(planned <= 3, "seed {seed}: {told}");
+        assert_eq!(told["after"]["excess_fragments"], 0, "seed {seed}: {told}");
+        let used = told["before"]["used_bytes"].as_u64().unwrap();
+        assert!(told["bytes_moved"].as_u64().unwrap() <= used / 2, "seed {seed}: {told}");
+        compare(&before, &dump(&mount).unwrap()).unwrap();
+        volume.check().unwrap();
+    }
 }

@@ -67,6 +67,8 @@ pub enum Pin {
     UnknownAttribute,
     /// It could not be moved when that was tried.
     Refused,
+    /// It lies where it was gathered with what is read with it.
+    Gathered,
 }
 
 impl Pin {
@@ -93,6 +95,7 @@ impl Pin {
             Self::Directory => "a directory, which stays where it is while the volume is mounted",
             Self::UnknownAttribute => "has an attribute of an unknown kind",
             Self::Refused => "could not be moved when that was tried",
+            Self::Gathered => "lies beside what else is read at boot",
         }
     }
 }

@@ -219,6 +219,12 @@ impl VolumeLayout {
         self.sharing.leader_of(follower)
     }
 
+    /// Whether a file shares no blocks with others: it moves by itself, and nothing moves with it.
+    #[must_use]
+    pub fn shares_nothing(&self, file: FileIndex) -> bool {
+        self.owners(file) == 1 && self.leader_of(file).is_none()
+    }
+
     /// The number of files that move when `file` moves. The fragments of each change by the same number.
     #[must_use]
     pub fn owners(&self, file: FileIndex) -> u64 {

@@ -70,7 +70,9 @@ impl Aim {
 /// What came of trying to leave a given excess.
 enum Attempt {
     OverBudget,
-    /// Nothing to move, or no gain.
+    /// There is no room for it, or not without more free pieces.
+    NoRoom,
+    /// Nothing to move.
     Nothing,
     Plan(Scheduled),
 }
@@ -79,8 +81,9 @@ enum Attempt {
 ///
 /// Where the last of the excess costs so much that half of what the fragmented files hold would have to move, and 45 % of all used
 /// bytes, less is aimed at, down to what is tolerable. Where the budget does not cover what is aimed at, less is aimed at too:
-/// by bisection, the least excess that can be reached with it. A plan that is cut off by its budget instead would
-/// pay for preparations that come to nothing.
+/// by bisection, the least excess that can be reached with it. A plan that is cut off by its budget instead would pay for preparations
+/// that come to nothing. The same where there is no room for what is tolerable, as long as half of the excess goes: repeated plans that
+/// gain less would never come to rest, and full mode helps there.
 pub(crate) fn plan(window: &Window, aim: Aim, regions: &Regions, limits: Limits) -> Option<Scheduled> {
     let excess = window.excess();
     let share = |(part, whole): (u64, u64)| excess * part / whole;
@@ -92,7 +95,7 @@ pub(crate) fn plan(window: &Window, aim: Aim, regions: &Regions, limits: Limits)
         match to_leave(aimed, fair) {
             Attempt::Plan(scheduled) => return Some(scheduled),
             Attempt::Nothing => return None,
-            Attempt::OverBudget => {}
+            Attempt::OverBudget | Attempt::NoRoom => {}
         }
         if let Attempt::Plan(scheduled) = to_leave(tolerable, fair) {
             return bisect(aimed, tolerable, 3, |remaining| to_leave(remaining, fair)).or(Some(scheduled));
@@ -102,6 +105,7 @@ pub(crate) fn plan(window: &Window, aim: Aim, regions: &Regions, limits: Limits)
         Attempt::Plan(scheduled) => Some(scheduled),
         Attempt::Nothing => None,
         Attempt::OverBudget => bisect(tolerable, excess, 8, |remaining| to_leave(remaining, limits)),
+        Attempt::NoRoom => bisect(tolerable, excess / 2, 8, |remaining| to_leave(remaining, limits)),
     }
 }
 
@@ -119,7 +123,7 @@ fn bisect(
             break;
         }
         match to_leave(middle) {
-            Attempt::OverBudget => too_costly = middle,
+            Attempt::OverBudget | Attempt::NoRoom => too_costly = middle,
             Attempt::Nothing => affordable = middle,
             Attempt::Plan(scheduled) => {
                 best = Some(scheduled);
@@ -133,7 +137,10 @@ fn bisect(
 fn attempt_to_leave(window: &Window, remaining: u64, aim: Aim, regions: &Regions, limits: Limits) -> Attempt {
     let units = cut(window.units.clone(), remaining);
     let mut cut = Window { segments: window.segments.clone(), units, free: window.free.clone() };
-    let Some(target) = place(&mut cut, aim) else { return Attempt::Nothing };
+    let Some(target) = place(&mut cut, aim) else { return Attempt::NoRoom };
+    if target.starts.is_empty() {
+        return Attempt::Nothing;
+    }
     if target.cost(&cut.units) > limits.budget {
         return Attempt::OverBudget;
     }
@@ -150,7 +157,7 @@ fn attempt_to_leave(window: &Window, remaining: u64, aim: Aim, regions: &Regions
     } else if scheduled.improves(window) {
         Attempt::Plan(scheduled)
     } else {
-        Attempt::Nothing
+        Attempt::NoRoom
     }
 }
 
@@ -170,7 +177,7 @@ fn place(window: &mut Window, aim: Aim) -> Option<Target> {
     for _ in 0..ATTEMPTS {
         let (target, homeless) = attempt(window, &protected, pieces);
         if homeless.is_empty() {
-            return (!target.starts.is_empty()).then_some(target);
+            return Some(target);
         }
         window.units = divided(std::mem::take(&mut window.units), &homeless, u64::MAX);
     }

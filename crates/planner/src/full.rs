@@ -7,6 +7,7 @@ use crate::schedule::{Limits, Scheduled, Scheduler};
 use crate::target::{Packer, Packing, Target, outside, place_at_edge};
 use crate::unit::{Unit, UnitIndex};
 use crate::window::Window;
+use crate::zone;
 use longrun_layout::{Extent, ExtentSet};
 
 /// Windows with more units than this are packed in the first way that is good enough.
@@ -114,7 +115,7 @@ fn packings(used: u64) -> Vec<Packing> {
 /// The best of several ways to pack a window.
 fn best(job: &Job, window: &Window, space: &ExtentSet) -> Option<Attempt> {
     let kept = keep(&window.units, space);
-    let goal = job.zone.len() as u64 * 5 / 4 + 2;
+    let goal = zone::few(job.zone.len()) as u64;
     let mut best: Option<Attempt> = None;
     for packing in packings(window.used()) {
         let attempt = attempt(job, window, space, &kept, packing);

@@ -53,28 +53,10 @@ pub(crate) fn keep(units: &[Unit], space: &ExtentSet) -> Vec<(UnitIndex, u64)> {
     kept
 }
 
-/// The start that leaves the most blocks of a fragmented unit in place: every piece proposes the start at which it
-/// would stay, and pieces that agree add up.
+/// The start that leaves the most blocks of a fragmented unit in place.
 fn anchor(unit: &Unit) -> u64 {
-    let mut proposals: Vec<(u64, u64)> = Vec::with_capacity(unit.pieces.len());
-    let mut offset = 0;
-    for piece in &unit.pieces {
-        if let Some(start) = piece.at.checked_sub(offset) {
-            proposals.push((start, piece.length));
-        }
-        offset += piece.length;
-    }
-    proposals.sort_unstable();
-    let mut best = (0, 0);
-    for group in proposals.chunk_by(|a, b| a.0 == b.0) {
-        let weight: u64 = group.iter().map(|p| p.1).sum();
-        if let Some((start, _)) = group.first()
-            && weight > best.1
-        {
-            best = (*start, weight);
-        }
-    }
-    best.0
+    // Of the places with as many blocks, the first.
+    unit.places().into_iter().rev().max_by_key(|(_, blocks)| *blocks).map_or(0, |(start, _)| start)
 }
 
 #[cfg(test)]

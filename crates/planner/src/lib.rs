@@ -10,6 +10,7 @@ mod cut;
 mod efficient;
 mod files;
 mod full;
+mod gathering;
 mod homes;
 mod keep;
 mod nothing;
@@ -29,6 +30,7 @@ mod zone;
 mod zones;
 
 pub use agenda::WindowSize;
+pub use gathering::{Gathering, plan_gathering};
 pub use nothing::{Gain, NoPlan, Nothing, Room, why_nothing};
 pub use placement::plan_whole;
 pub use plan::{Batch, PlannedMove, Step, Why};

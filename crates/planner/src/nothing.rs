@@ -139,10 +139,16 @@ fn room(layout: &VolumeLayout, withheld: Blocks, smallest_file: Blocks) -> Room 
     let mut kept = 0;
     // More free space in one region is enough.
     let mut missing = if layout.regions().is_empty() { 0 } else { u64::MAX };
+    let mut wanted = STEP;
     for region in layout.regions() {
         let here: u64 = free.overlapping(region.extent).map(|piece| piece.length.0).sum();
         kept += here.min(region.kept_free.0);
         missing = missing.min((region.kept_free.0 + STEP).saturating_sub(here));
+        wanted += region.kept_free.0;
+    }
+    if !layout.regions().is_empty() {
+        // And as much in all of them together.
+        missing = missing.max(wanted.saturating_sub(free.total().0));
     }
     if missing == 0 {
         missing = if smallest_file > largest { (smallest_file - largest).0 } else { smallest_file.0 };
@@ -185,7 +191,14 @@ mod tests {
         &[(0, 100), (108, 42), (158, 42), (208, 42), (258, 42), (308, 42), (358, 42), (408, 42), (458, 542)];
 
     fn policy(mode: Mode, budget: Option<u64>) -> Policy {
-        Policy { mode, budget: budget.map(Blocks), reserve: Blocks(0), epoch: Blocks(1 << 15), goal: None }
+        Policy {
+            mode,
+            budget: budget.map(Blocks),
+            reserve: Blocks(0),
+            most_held: Blocks(u64::MAX),
+            epoch: Blocks(1 << 15),
+            goal: None,
+        }
     }
 
     fn moves(layout: &VolumeLayout, policy: Policy) -> Blocks {

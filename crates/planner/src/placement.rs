@@ -8,6 +8,8 @@ use crate::{Batch, Mode, PlannedMove, Planner, Policy, Step, Why};
 use longrun_layout::{
     Blocks, Extent, ExtentSet, FileIndex, FileMove, FileView, Fragmentation, Pin, VolumeLayout, apply_moves,
 };
+use std::panic::resume_unwind;
+use std::thread;
 
 /// Directories in so few places are side by side: new ones are made between two runs.
 const AREAS: usize = 4;
@@ -58,12 +60,21 @@ impl<'l> Metadata<'l> {
     }
 
     fn plan(&self, policy: Policy) -> Vec<Batch> {
-        let plain = self.drafted(Planner::new(self.layout, policy).collect());
-        let placed = if self.is_placed(self.layout) {
-            self.drafted(self.others(self.layout, policy))
-        } else {
-            self.place().and_then(|first| self.drafted(self.with(first, policy)?))
+        let placed = || {
+            if self.is_placed(self.layout) {
+                self.drafted(self.others(self.layout, policy))
+            } else {
+                self.place().and_then(|first| self.drafted(self.with(first, policy)?))
+            }
         };
+        // Neither needs the other: where there are two processors, each has one.
+        let (plain, placed) = thread::scope(|scope| {
+            let thread = thread::Builder::new().spawn_scoped(scope, placed);
+            let plain = self.drafted(Planner::new(self.layout, policy).collect());
+            let placed =
+                thread.map_or_else(|_| placed(), |thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            (plain, placed)
+        });
         let Some(plain) = plain else { return Vec::new() };
         match placed {
             Some(placed) if self.is_worth(&placed, &plain, policy) => placed.batches,

@@ -13,7 +13,8 @@ pub enum Why {
     FillGap,
     /// The file leaves a place that a larger one needs.
     MakeRoom,
-    /// The file is a directory or the file table, and is put beside others of its kind, with room for the table to grow.
+    /// The file is a directory or the file table, and is put beside others of its kind, with room for the table to grow; or it is read at boot,
+    /// and is put beside what is read then.
     Gather,
     /// The file is read often, and goes to where the disk reads faster.
     Place,

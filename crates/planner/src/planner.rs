@@ -35,7 +35,7 @@ impl<'a> Planner<'a> {
     /// Plans in windows of the given size.
     #[must_use]
     pub fn with_windows(layout: &'a VolumeLayout, policy: Policy, size: WindowSize) -> Self {
-        let agenda = Agenda::new(layout, policy.mode == Mode::Full, size);
+        let agenda = Agenda::new(layout, &policy, size);
         let aim = if policy.mode == Mode::Efficient { Aim::of(layout, policy.goal) } else { None };
         let excess_ahead = movable_excess(layout).sum();
         Self { layout, policy, agenda, aim, chosen: None, moved: 0, excess_ahead }
@@ -71,27 +71,40 @@ impl<'a> Planner<'a> {
         (self.plan_files(job, limits), false)
     }
 
-    /// The whole target, or what gains more where not all of it can be reached: that with large files in parts.
+    /// The whole target, or what gains more where not all of it can be reached: that with large files in parts. Where most of it can be had
+    /// for a small part of the bytes, that comes first, and the rest in a plan of its own.
     fn plan_full(job: &Job, limits: Limits) -> Option<Scheduled> {
         let (window, strict) = (&job.window, Terms::Strict);
         let whole = full::plan(job, window, limits, strict)
             .or_else(|| full::plan(job, &window.leaving_full_segments()?, limits, strict));
+        let by_place = window.by_place(&job.zone).and_then(|window| full::plan(job, &window, limits, strict));
+        let moved = |scheduled: &Option<Scheduled>| scheduled.as_ref().map_or(0, |scheduled| scheduled.moved);
+        let pays = gain(&by_place, window) * MOST_OF_IT > gain(&whole, window) * (MOST_OF_IT - 1);
+        if by_place.is_some() && pays && (whole.is_none() || moved(&by_place) * FOR_LESS < moved(&whole)) {
+            return by_place;
+        }
         if whole.as_ref().is_some_and(|scheduled| scheduled.complete) {
             return whole;
         }
         let parts = window.with_large_ones_in_parts().and_then(|window| full::plan(job, &window, limits, strict));
-        let gain = |scheduled: &Option<Scheduled>| scheduled.as_ref().map_or(0, |scheduled| scheduled.gain(window));
-        if gain(&parts) > gain(&whole) { parts } else { whole }
+        if gain(&parts, window) > gain(&whole, window) { parts } else { whole }
     }
 
     fn plan_files(&self, job: &Job, limits: Limits) -> Option<Scheduled> {
         let (window, regions) = (&job.window, &job.regions);
         match self.policy.mode {
             // Where the whole target cannot be reached, do what can be.
-            Mode::Full => efficient::plan(window, Aim::FIRST, regions, limits).or_else(|| {
+            Mode::Full => {
+                // Much of it for few bytes; or all of it, where that gains more and costs a few free pieces at most. On XFS the room for a
+                // whole target is often that of one group.
+                let some = efficient::plan(window, Aim::FIRST, regions, limits);
+                if some.as_ref().is_some_and(|some| some.saves() >= window.excess()) {
+                    return some;
+                }
                 let fixed = window.leaving_full_segments();
-                full::plan(job, fixed.as_ref().unwrap_or(window), limits, Terms::Pieces)
-            }),
+                let pieces = full::plan(job, fixed.as_ref().unwrap_or(window), limits, Terms::Pieces);
+                if gain(&pieces, window) > gain(&some, window) { pieces } else { some.or(pieces) }
+            }
             Mode::Efficient => efficient::plan(window, self.aim?, regions, limits),
             Mode::Files => {
                 let chosen = self.chosen.map(|file| window.units.iter().position(|u| u.file == file));
@@ -103,6 +116,15 @@ impl<'a> Planner<'a> {
             }
         }
     }
+}
+
+/// A plan that gains all but this part of what another one gains, for less than this part of its bytes, comes first.
+const MOST_OF_IT: u64 = 8;
+const FOR_LESS: u64 = 4;
+
+/// What a plan for a window gains; nothing where there is none.
+fn gain(scheduled: &Option<Scheduled>, window: &Window) -> u64 {
+    scheduled.as_ref().map_or(0, |scheduled| scheduled.gain(window))
 }
 
 impl Iterator for Planner<'_> {

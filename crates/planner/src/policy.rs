@@ -36,6 +36,9 @@ pub struct Policy {
     /// Free blocks that are never held: space for other processes and for the file system itself. The engine
     /// enforces this; a plan needs only as many blocks as it vacates.
     pub reserve: Blocks,
+    /// The most free blocks that can be held at once. A fragment that is longer is split on its way, and stays where it is if little excess
+    /// pays for that.
+    pub most_held: Blocks,
     /// Blocks moved between two barriers.
     pub epoch: Blocks,
     /// For efficient mode: the goal of the first plan of a pass, which later plans of the pass keep.

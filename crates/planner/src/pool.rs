@@ -63,10 +63,13 @@ impl Pool {
         let mut taken = Vec::new();
         let found = self.combine(length, &mut taken);
         // The counts were lowered while searching, so that no unit is counted twice.
-        for size in &taken {
-            self.count(*size, 1);
+        for (size, units) in &taken {
+            self.count(*size, i64::from(*units));
         }
-        if found { Some(taken) } else { self.pair(length) }
+        if !found {
+            return self.pair(length);
+        }
+        Some(taken.into_iter().flat_map(|(size, units)| std::iter::repeat_n(size, units as usize)).collect())
     }
 
     /// Two units, where what was tried first began with one that is in none of the combinations.
@@ -78,25 +81,31 @@ impl Pool {
     }
 
     /// Greedy from the top, then an exact search for the rest; when the rest cannot be met, one unit after the other is
-    /// given back: a larger rest has more combinations.
-    fn combine(&mut self, length: u64, taken: &mut Vec<u64>) -> bool {
+    /// given back: a larger rest has more combinations. `taken`: sizes, and how many units of each. A hundred thousand small files are
+    /// not taken one by one, for a hole that all of them do not fill.
+    fn combine(&mut self, length: u64, taken: &mut Vec<(u64, u32)>) -> bool {
         let mut rest = length;
         let sizes: Vec<u64> = self.by_size.range(..=length.min(COUNTED as u64)).rev().map(|(s, _)| *s).collect();
         for &size in &sizes {
             let available = self.counts.get(size as usize).copied().unwrap_or(0);
-            let fits = (rest / size).min(u64::from(available));
-            for _ in 0..fits {
-                taken.push(size);
-                self.count(size, -1);
+            let fits = u32::try_from(rest / size).map_or(available, |fits| fits.min(available));
+            if fits > 0 {
+                taken.push((size, fits));
+                self.count(size, -i64::from(fits));
             }
-            rest -= size * fits;
+            rest -= size * u64::from(fits);
             if rest == 0 {
                 return true;
             }
         }
         let mut patience = PATIENCE;
         for _ in 0..4 {
-            let Some(given_back) = taken.pop() else { return false };
+            let Some((given_back, units)) = taken.last_mut() else { return false };
+            let given_back = *given_back;
+            *units -= 1;
+            if *units == 0 {
+                taken.pop();
+            }
             self.count(given_back, 1);
             rest += given_back;
             if self.search(&sizes, rest, taken, &mut patience, 3) {
@@ -110,7 +119,14 @@ impl Pool {
     }
 
     /// Depth-first search for at most `depth` + 1 more sizes, descending, that sum up to `rest`.
-    fn search(&mut self, sizes: &[u64], rest: u64, taken: &mut Vec<u64>, patience: &mut u32, depth: u32) -> bool {
+    fn search(
+        &mut self,
+        sizes: &[u64],
+        rest: u64,
+        taken: &mut Vec<(u64, u32)>,
+        patience: &mut u32,
+        depth: u32,
+    ) -> bool {
         let first = sizes.partition_point(|s| *s > rest);
         let sizes = sizes.get(first..).unwrap_or_default();
         for (at, &size) in sizes.iter().enumerate() {
@@ -122,14 +138,14 @@ impl Pool {
             if self.counts.get(size as usize).is_none_or(|c| *c == 0) {
                 continue;
             }
-            taken.push(size);
+            taken.push((size, 1));
             self.count(size, -1);
             let left = rest - size;
             if left == 0 {
                 return true;
             }
             if left <= size && self.counts.get(left as usize).is_some_and(|c| *c > 0) {
-                taken.push(left);
+                taken.push((left, 1));
                 self.count(left, -1);
                 return true;
             }
@@ -142,9 +158,9 @@ impl Pool {
         false
     }
 
-    fn count(&mut self, size: u64, by: i32) {
+    fn count(&mut self, size: u64, by: i64) {
         if let Some(count) = self.counts.get_mut(size as usize) {
-            *count = count.saturating_add_signed(by);
+            *count = u32::try_from(i64::from(*count) + by).unwrap_or(0);
         }
     }
 }
@@ -178,6 +194,18 @@ mod tests {
             }
             prop_assert_eq!(counts, pool.counts);
         }
+    }
+
+    #[test]
+    fn many_units_of_one_size_fill_a_hole_and_are_there_again_when_they_do_not() {
+        let mut pool = Pool::new();
+        (0..50_000).for_each(|unit| pool.insert(1, 0, unit));
+        pool.insert(70_000, 0, 50_000);
+        assert_eq!(pool.exact_combination(49_999), Some(vec![1; 49_999]));
+        for _ in 0..20_000 {
+            assert_eq!(pool.exact_combination(60_000), None);
+        }
+        assert_eq!(pool.exact_combination(50_000), Some(vec![1; 50_000]));
     }
 
     #[test]

@@ -18,13 +18,20 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// The regions as they are with this free space.
+    /// The regions as they are with all free space of the volume.
+    ///
+    /// What they keep is known as a sum; each keeps its share of it at most roughly. Where the volume as a whole has no room for a
+    /// step, no region has, whatever is free in it: the file system gives nothing any more.
     pub(crate) fn new(regions: &[Region], free: &ExtentSet) -> Self {
         let spare = |region: &Region| {
             let free: u64 = free.overlapping(region.extent).map(|piece| piece.length.0).sum();
             free as i64 - region.kept_free.0 as i64
         };
-        Self { regions: regions.to_vec(), spare: regions.iter().map(spare).collect() }
+        let mut spare: Vec<i64> = regions.iter().map(spare).collect();
+        if spare.iter().sum::<i64>() < STEP as i64 {
+            spare.iter_mut().for_each(|spare| *spare = (*spare).min(0));
+        }
+        Self { regions: regions.to_vec(), spare }
     }
 
     /// Whether there are none.
@@ -99,11 +106,25 @@ mod tests {
     fn a_region_gives_only_what_it_does_not_keep() {
         let region = |start, length, kept| Region { extent: Extent::new(start, length), kept_free: Blocks(kept) };
         let free: ExtentSet = [Extent::new(10, 50), Extent::new(120, 30)].into_iter().collect();
-        let mut regions = Regions::new(&[region(0, 100, 20), region(100, 100, 30)], &free);
+        // The third makes the sum large enough.
+        let free: ExtentSet = free.iter().chain([Extent::new(10_000, 5000)]).collect();
+        let regions = [region(0, 100, 20), region(100, 100, 30), region(10_000, 5000, 0)];
+        let mut regions = Regions::new(&regions, &free);
         assert!(regions.allow(150, 10, 30) && !regions.allow(150, 10, 31));
         assert!(!regions.allow(10, 150, 1) && regions.allow(10, 250, 1_000_000));
         regions.moved(150, 10, 30);
         assert!(!regions.allow(150, 10, 1) && regions.allow(10, 150, 30));
         assert_eq!((regions.room(0), regions.room(100), regions.room(200)), (0, 30, u64::MAX));
+    }
+
+    #[test]
+    fn without_room_for_a_step_in_all_of_them_none_gives_anything() {
+        let region = |start, kept| Region { extent: Extent::new(start, 5000), kept_free: Blocks(kept) };
+        let free: ExtentSet = [Extent::new(0, 2000), Extent::new(5000, 100)].into_iter().collect();
+        let with = |kept| Regions::new(&[region(0, kept), region(5000, kept)], &free);
+        // 2100 - 2 * 538 = 1024: the first has 1462 for itself.
+        assert!(with(538).allow(6000, 10, 1462) && with(538).is_open(0) && !with(538).is_open(5000));
+        let short = with(539);
+        assert!(!short.allow(4000, 10, 1) && !short.is_open(0) && short.room(0) == 0);
     }
 }

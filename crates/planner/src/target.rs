@@ -61,7 +61,10 @@ const CLEARING_LEAST: usize = 500;
 
 impl<'a> Packer<'a> {
     fn new(units: &'a [Unit], board: Board, movers: &[UnitIndex], packing: Packing) -> Self {
-        let patience = (CLEARING_WORK / movers.len().max(1)).clamp(CLEARING_LEAST, CLEARING_PATIENCE);
+        // Small ones are left to fill what remains, and search for nothing.
+        let is_large = |unit: &&UnitIndex| units.get(**unit).is_some_and(|unit| unit.size >= packing.large);
+        let large = movers.iter().filter(is_large).count();
+        let patience = (CLEARING_WORK / large.max(1)).clamp(CLEARING_LEAST, CLEARING_PATIENCE);
         let mut packer =
             Self { units, board, pool: Pool::new(), packing, given_up: 0, patience, work_left: CLEARING_WORK };
         for &unit in movers {

@@ -1,6 +1,10 @@
 //! A unit: a file, or a part of one, that the plan puts into one contiguous place.
 
-use longrun_layout::{FileIndex, FileView, PhysicalBlock};
+use longrun_layout::{Extent, ExtentSet, FileIndex, FileView, PhysicalBlock};
+use std::collections::BTreeSet;
+
+/// Blocks that lie as they would in one piece make a place of their own from here on: 1 MiB of 4 KiB blocks.
+const PLACE: u64 = 256;
 
 /// The position of a unit in its window.
 pub(crate) type UnitIndex = usize;
@@ -55,6 +59,56 @@ impl Unit {
 
     pub(crate) fn fragments(&self) -> u64 {
         fragments(&self.pieces)
+    }
+
+    /// Where its fragments with more than `most` blocks lie.
+    pub(crate) fn fragments_longer_than(&self, most: u64) -> Vec<Extent> {
+        let fragments = self.pieces.chunk_by(|a, b| a.end() == b.at).filter_map(|pieces| {
+            Some(Extent::between(PhysicalBlock(pieces.first()?.at), PhysicalBlock(pieces.last()?.end())))
+        });
+        fragments.filter(|fragment| fragment.length.0 > most).collect()
+    }
+
+    /// Where the unit would have to start so that each of its pieces stays in place, in their order.
+    fn starts(&self) -> impl Iterator<Item = Option<u64>> + Clone + '_ {
+        self.pieces.iter().scan(0, |offset, piece| {
+            let start = piece.at.checked_sub(*offset);
+            *offset += piece.length;
+            Some(start)
+        })
+    }
+
+    /// Where the unit could start so that some of it stays in place, ascending, and how many blocks of it would: pieces that agree add up.
+    pub(crate) fn places(&self) -> Vec<(u64, u64)> {
+        let starts = self.starts().zip(&self.pieces);
+        let mut proposals: Vec<(u64, u64)> = starts.filter_map(|(start, piece)| Some((start?, piece.length))).collect();
+        proposals.sort_unstable();
+        let groups = proposals.chunk_by(|a, b| a.0 == b.0);
+        groups.filter_map(|group| Some((group.first()?.0, group.iter().map(|(_, length)| length).sum()))).collect()
+    }
+
+    /// The unit in parts, cut where its place changes, and around pieces whose part of the place is not in `space`. `None` when that is one
+    /// part, or it lies in no place.
+    pub(crate) fn by_place(&self, space: &ExtentSet) -> Option<Vec<Self>> {
+        if self.fixed || self.size < 2 * PLACE || self.fragments() < 3 {
+            return None;
+        }
+        let places: BTreeSet<u64> =
+            self.places().into_iter().filter(|(_, blocks)| *blocks >= PLACE).map(|(start, _)| start).collect();
+        let starts = self.starts().map(|start| start.filter(|start| places.contains(start)));
+        let mut place = starts.clone().flatten().next()?;
+        let (mut parts, mut begins, mut offset): (Vec<Vec<Piece>>, bool, u64) = (Vec::new(), true, 0);
+        for (piece, own) in self.pieces.iter().zip(starts) {
+            let is_home = own.is_some() || space.covers(Extent::new(place + offset, piece.length));
+            let next = own.unwrap_or(place);
+            if begins || !is_home || next != place {
+                parts.push(Vec::new());
+            }
+            (place, begins) = (next, !is_home);
+            parts.last_mut()?.push(*piece);
+            offset += piece.length;
+        }
+        (parts.len() > 1).then(|| parts.into_iter().map(|part| self.part(part, false)).collect())
     }
 
     /// The blocks that would stay in place if the unit started at `start`.

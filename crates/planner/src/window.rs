@@ -1,8 +1,9 @@
 //! A window: the part of a volume that is planned at once, with all data that this needs.
 
+use crate::target::outside;
 use crate::unit::{Piece, Unit, UnitIndex};
 use longrun_layout::{Extent, ExtentSet, FileIndex, PhysicalBlock};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// So many parts of a large unit find room in the free space at once.
 const FREE_FOR_A_PART: u64 = 8;
@@ -63,6 +64,27 @@ impl Window {
         let is_large = |(_, unit): &(UnitIndex, &Unit)| unit.size > most && unit.fragments() > 1 && !unit.fixed;
         let large: Vec<UnitIndex> = self.units.iter().enumerate().filter(is_large).map(|(index, _)| index).collect();
         (most > 0 && !large.is_empty()).then(|| self.dividing(&large, most))
+    }
+
+    /// The same window, in which large units that lie in several places outside the `zone` are cut where the place changes. `None` where that
+    /// alone would not save most of the excess.
+    ///
+    /// File systems take blocks for their trees while a pass moves a large file; its parts go around them, and afterwards they are free.
+    /// These parts lie where they may stay, but for a few blocks. As a whole the file would have to move once more.
+    pub(crate) fn by_place(&self, zone: &[Extent]) -> Option<Self> {
+        let space = outside(&self.segments, zone);
+        let mut in_parts: BTreeMap<UnitIndex, Vec<Unit>> =
+            self.units.iter().enumerate().filter_map(|(index, unit)| Some((index, unit.by_place(&space)?))).collect();
+        let saves = |(index, parts): (&UnitIndex, &Vec<Unit>)| {
+            let unit = self.units.get(*index)?;
+            Some(unit.fragments().saturating_sub(parts.len() as u64) * unit.owners)
+        };
+        if in_parts.iter().filter_map(saves).sum::<u64>() * 2 <= self.excess() {
+            return None;
+        }
+        let units = self.units.iter().enumerate();
+        let units = units.flat_map(|(index, unit)| in_parts.remove(&index).unwrap_or_else(|| vec![unit.clone()]));
+        Some(Self { units: units.collect(), ..self.clone() })
     }
 
     /// The same window, in which these units, for which there is no place, are [`divided`].

@@ -77,6 +77,7 @@ fn limits() -> impl Strategy<Value = ChunkLimits> {
             reserve: Blocks(reserve),
             reserve_beside: Blocks(reserve / 2),
             has_just_emptied: reserve % 2 == 0,
+            makes_room: reserve % 2 == 0,
             into_pieces: reserve % 3 == 0,
             space: if goal % 3 == 0 { Consolidation::Pays } else { Consolidation::OnTrial },
             goal,

@@ -1,4 +1,5 @@
 //! Laws that every plan obeys, on random small volumes.
+#![allow(clippy::unwrap_used, reason = "what makes the volumes of tests may fail loudly")]
 
 mod common;
 
@@ -85,14 +86,15 @@ proptest! {
     #[test]
     fn planning_again_comes_to_rest(shape in shapes(), mode in modes()) {
         let mut layout = build(&shape);
-        for _ in 0..8 {
+        // Each plan gains something, if only a free piece: one volume in some ten thousand takes nine.
+        for _ in 0..24 {
             let end = run(&layout, policy(mode));
             if end.moves == 0 {
                 return Ok(());
             }
             layout = end.layout;
         }
-        prop_assert!(false, "still moving after eight plans");
+        prop_assert!(false, "still moving after 24 plans");
     }
 
     #[test]
@@ -100,6 +102,26 @@ proptest! {
         let layout = build(&shape);
         let end = run(&layout, Policy { budget: Some(Blocks(budget)), ..policy(mode) });
         prop_assert!(end.moved <= budget);
+        prop_assert!(end.after.excess_fragments <= end.before.excess_fragments);
+    }
+
+    #[test]
+    fn a_fragment_that_is_longer_than_what_can_be_held_stays_unless_much_excess_pays_for_its_splits(shape in shapes(), mode in modes(), most in 1u64..60) {
+        let layout = build(&shape);
+        let end = run(&layout, Policy { most_held: Blocks(most), ..policy(mode) });
+        let (mut long, mut left) = (0, 0);
+        for (before, after) in layout.files().zip(end.layout.files()) {
+            let kept: ExtentSet = after.runs().map(|run| run.extent()).collect();
+            let runs: Vec<Run> = before.runs().collect();
+            for fragment in runs.chunk_by(|a, b| a.extent().end() == b.physical) {
+                let length: u64 = fragment.iter().map(|run| run.length.0).sum();
+                let is_long = length > most && before.is_movable();
+                long += u64::from(is_long);
+                left += u64::from(is_long && !fragment.iter().all(|run| kept.covers(run.extent())));
+            }
+        }
+        let is_paid = long * 64 <= end.before.excess_fragments;
+        prop_assert!(left == 0 || is_paid, "{left} of {long} moved, {:?}", end.before);
         prop_assert!(end.after.excess_fragments <= end.before.excess_fragments);
     }
 
@@ -154,48 +176,62 @@ fn nearly_full(seed: u64) -> VolumeLayout {
     build(&Shape { total, files, obstacles: Vec::new(), copies: Vec::new(), seed })
 }
 
+/// Documents side by side, a gap here and there, a few of them `wide`, and documents in pieces that were written into such gaps.
+fn documents(wide: bool, seed: u64) -> VolumeLayout {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut builder = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(60_000));
+    let (mut files, mut at) = (vec![Vec::new(); 500], 1);
+    while at < 59_000 {
+        let mut length = rng.u64(1..30);
+        match rng.u8(..20) {
+            0 => {
+                length = if !wide {
+                    length.div_ceil(2)
+                } else if rng.u8(..16) == 0 {
+                    rng.u64(50..250)
+                } else {
+                    length
+                };
+                builder.push_free(Extent::new(at, length));
+            }
+            1..6 => files[rng.usize(..500)].push((at, length)),
+            _ => files.push(vec![(at, length)]),
+        }
+        at += length;
+    }
+    for (inode, pieces) in (100..).zip(files) {
+        let mut logical = 0;
+        let runs = pieces.into_iter().map(|(at, length)| {
+            logical += length;
+            Run::new(logical - length, at, length)
+        });
+        let id = FileId { inode: InodeNumber(inode), generation: 1 };
+        builder.push_file(id, NO_DIRECTORY, false, None, &mut runs.collect());
+    }
+    builder.build().unwrap()
+}
+
 /// Story: on a volume of 25,900 documents that was 96.5 % full, an efficient pass found no plan for 7,416 excess fragments: units that did not
 /// reach their places settled elsewhere, and in the end there were 3,752 free pieces instead of 2,732.
 #[test]
 fn an_efficient_plan_for_a_nearly_full_volume_keeps_its_free_pieces_and_puts_files_together() {
     for seed in 0..6 {
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let mut builder = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(60_000));
-        // Documents side by side, a gap here and there, and documents that were written into such gaps.
-        let (mut files, mut at) = (vec![Vec::new(); 500], 1);
-        while at < 59_000 {
-            let mut length = rng.u64(1..30);
-            match rng.u8(..20) {
-                0 => {
-                    length = if rng.u8(..16) == 0 { rng.u64(50..250) } else { length };
-                    builder.push_free(Extent::new(at, length));
-                }
-                1..6 => files[rng.usize(..500)].push((at, length)),
-                _ => files.push(vec![(at, length)]),
-            }
-            at += length;
-        }
-        for (inode, pieces) in (100..).zip(files) {
-            let mut logical = 0;
-            let mut runs: Vec<Run> = pieces
-                .iter()
-                .map(|(at, length)| {
-                    logical += length;
-                    Run::new(logical - length, *at, *length)
-                })
-                .collect();
-            let id = FileId { inode: InodeNumber(inode), generation: 1 };
-            builder.push_file(id, NO_DIRECTORY, false, None, &mut runs);
-        }
-        let layout = builder.build().unwrap();
+        let layout = documents(true, seed);
         let end = run(&layout, Policy { epoch: Blocks(1 << 12), ..policy(Mode::Efficient) });
         let (before, after) = (end.before.excess_fragments, end.after.excess_fragments);
-        eprintln!(
-            "{seed} {before} {after} {} {} {}",
-            end.moved, end.before.free_space.pieces, end.after.free_space.pieces
-        );
         assert!(before > 400 && after * 10 <= before, "seed {seed}: {before} to {after} excess fragments");
         assert!(end.after.free_space.pieces <= end.before.free_space.pieces, "seed {seed}: {:?}", end.after);
+    }
+}
+
+/// Story: on an XFS volume that was 96.5 % full an efficient pass had no plan for 95 % of 4,480 excess fragments, nor for 90 %, and did nothing;
+/// with a budget it aimed at less, and removed 68 % of them.
+#[test]
+fn an_efficient_plan_aims_at_less_where_there_is_no_room_for_more() {
+    for seed in 0..6 {
+        let end = run(&documents(false, seed), Policy { epoch: Blocks(1 << 12), ..policy(Mode::Efficient) });
+        let (before, after) = (end.before.excess_fragments, end.after.excess_fragments);
+        assert!(before > 400 && after * 2 <= before, "seed {seed}: {before} to {after} excess fragments");
     }
 }
 
@@ -359,5 +395,85 @@ fn a_piece_that_fills_a_gap_between_obstacles_does_not_keep_all_files_in_pieces(
             again.after.excess_fragments + again.after.free_space.pieces
                 <= end.after.excess_fragments + end.after.free_space.pieces
         );
+    }
+}
+
+/// Story: a file of 94 MiB lay in 5,700 fragments among 19,800 files of one to three blocks. The search for a room ended after 1,000 of
+/// these, as if each of them searched, too: no room of 17,744 blocks was found, and the plan left half of the fragments.
+#[test]
+fn a_room_that_thousands_of_small_files_lie_in_is_found() {
+    for seed in 0..4 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut builder = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(80_000));
+        let (mut at, mut number, mut holes) = (10, 100, Vec::new());
+        let mut add = |builder: &mut LayoutBuilder, mut runs: Vec<Run>| {
+            number += 1;
+            let id = FileId { inode: InodeNumber(number), generation: 1 };
+            builder.push_file(id, NO_DIRECTORY, false, None, &mut runs);
+        };
+        while at < 79_990 {
+            // Obstacles leave rooms of these lengths.
+            let obstacle = [8_000, 24_000, 32_700, 36_900, 48_000, 65_600, 68_400].contains(&(at / 10 * 10));
+            let length = if obstacle { 12 } else { rng.u64(1..4) };
+            if !obstacle && rng.u32(..100) < 42 {
+                holes.push((at, length));
+            } else if !obstacle {
+                add(&mut builder, vec![Run::new(0, at, length)]);
+            }
+            at += length;
+        }
+        let (mut runs, mut size) = (Vec::new(), 0);
+        for (at, length) in holes {
+            if size < 22_200 {
+                runs.push(Run::new(size, at, length));
+                size += length;
+            } else {
+                builder.push_free(Extent::new(at, length));
+            }
+        }
+        add(&mut builder, runs);
+        let layout = builder.build().unwrap();
+        let end = run(&layout, Policy { epoch: Blocks(1 << 12), ..policy(Mode::Full) });
+        assert!(end.before.excess_fragments > 5000, "seed {seed}: {:?}", end.before);
+        assert!(end.after.excess_fragments <= 1, "seed {seed}: {:?}", end.after);
+        assert!(end.after.free_space.pieces <= end.after.free_space.floor_pieces + 2, "seed {seed}: {:?}", end.after);
+    }
+}
+
+/// Story: blocks of a large file lay elsewhere, where blocks of trees had been when it moved. These were free again, and the next plan moved
+/// all of the file, a third of the volume, instead of putting them back.
+#[test]
+fn displaced_blocks_are_put_back_before_a_file_moves_as_a_whole() {
+    for seed in 0..8 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut builder = LayoutBuilder::new(BlockSize::new(4096).unwrap(), Blocks(30_000));
+        // In two places, around obstacles, and single blocks far from them.
+        let (mut runs, mut logical, mut elsewhere) = (Vec::new(), 0, 20_010);
+        for (place, end) in [(100, 6_100), (8_000, 13_000)] {
+            let mut at = place;
+            while at < end {
+                let length = rng.u64(50..300).min(end - at);
+                runs.push(Run::new(logical, at, length));
+                at += length + 1;
+                logical += length;
+                if rng.u32(..10) > 0 {
+                    builder.push_free(Extent::new(at - 1, 1));
+                    runs.push(Run::new(logical, elsewhere, 1));
+                    elsewhere += 2;
+                    logical += 1;
+                }
+            }
+        }
+        (20_011..elsewhere).step_by(2).for_each(|hole| builder.push_free(Extent::new(hole, 1)));
+        builder.push_free(Extent::new(elsewhere, 2_000));
+        let id = |inode| FileId { inode: InodeNumber(inode), generation: 1 };
+        builder.push_file(id(12), NO_DIRECTORY, false, None, &mut runs);
+        builder.push_file(id(13), NO_DIRECTORY, false, None, &mut vec![Run::new(0, 15_000, 4_000)]);
+        let layout = builder.build().unwrap();
+        let end = run(&layout, Policy { most_held: Blocks(1_000), epoch: Blocks(1 << 12), ..policy(Mode::Full) });
+        let (before, after) = (end.before.excess_fragments, end.after.excess_fragments);
+        assert!(before > 60 && after * 6 <= before, "seed {seed}: {before} to {after} excess fragments");
+        assert!(end.moved <= 500, "seed {seed}: {} blocks moved", end.moved);
+        assert!(end.after.free_space.pieces <= 10, "seed {seed}: {:?}", end.after);
     }
 }

@@ -19,6 +19,7 @@ mod menders;
 pub mod mending;
 mod patience;
 mod threads;
+mod traces;
 pub mod volumes;
 
 pub use longrun_config as config;

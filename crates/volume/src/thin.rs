@@ -7,7 +7,9 @@ use longrun_engine::{
     CompactedDirectories, Exchanged, Leaked, MoveError, Part, Placed, Progress, Volume, VolumeError, VolumeInfo,
 };
 use longrun_image::{Disk, Format};
-use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Run, VolumeLayout};
+use longrun_layout::{
+    Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, LogicalRange, PhysicalBlock, Run, VolumeLayout,
+};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -159,6 +161,10 @@ impl Placed for Thinned {
 
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
         self.volume.map(file)
+    }
+
+    fn map_around(&mut self, file: FileId, range: LogicalRange) -> Result<Vec<Run>, MoveError> {
+        self.volume.map_around(file, range)
     }
 
     fn bring_in(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {

@@ -35,6 +35,8 @@ static PAGES: &[Page] = pages![
     SCRIPT "map.js",
     SCRIPT "map_model.js",
     SCRIPT "activity.js",
+    SCRIPT "trace.js",
+    SCRIPT "trace_model.js",
     SCRIPT "history.js",
     SCRIPT "control.js",
     SCRIPT "jobs.js",

@@ -173,7 +173,7 @@ impl Laid {
 /// When it fails, or was asked to stop.
 pub(crate) fn optimize(program: &Path, arguments: &[&str], path: &Path, stop: &AtomicBool) -> Result<(), BenchError> {
     let mut command = Command::new(program);
-    command.args(["optimize", "--json"]).args(arguments).arg(path);
+    command.args(["optimize", "--alone", "--json"]).args(arguments).arg(path);
     let finished = child::run(&mut command, stop)?;
     if finished.status.success() {
         return Ok(());

@@ -22,22 +22,34 @@ pub fn run(what: &Config) -> Result<(), Failure> {
     }
 }
 
-/// The settings, and which of them come from the policy of the fleet.
+/// The settings, and for each of the defaults whether it comes from the file or from the policy of the fleet.
 fn shown(read: &InForce) -> String {
     let mut text = String::new();
     if let Some(trouble) = &read.trouble {
         text.push_str(&format!("# {}\n", trouble.escape_debug()));
     }
-    if let Some(policy) = &read.policy {
-        let keys = config::keys_of_defaults(&policy.settings);
-        let (pinned, from): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| policy.pinned.contains(key));
-        let list = |keys: &[String]| if keys.is_empty() { "nothing".to_owned() } else { keys.join(", ") };
-        text.push_str(&format!(
-            "# From version {} of the fleet's policy, in [defaults]: {}.\n# In the policy, but pinned by the file: {}.\n",
-            policy.version,
-            list(&from),
-            list(&pinned)
-        ));
+    let in_file = config::keys_of_defaults(&read.file);
+    let in_policy = read.policy.as_ref().map(|policy| config::keys_of_defaults(&policy.settings)).unwrap_or_default();
+    let version = read.policy.as_ref().map_or(0, |policy| policy.version);
+    if read.policy.is_some() {
+        text.push_str(&format!("# Version {version} of the fleet's policy is in force.\n"));
     }
-    text + &config::show(&read.config)
+    let mut in_defaults = false;
+    for line in config::show(&read.config).lines() {
+        if line.starts_with('[') {
+            in_defaults = line == "[defaults]";
+        }
+        text.push_str(line);
+        if let Some((key, _)) = line.split_once(" = ").filter(|_| in_defaults) {
+            let has = |keys: &[String]| keys.iter().any(|known| known == key);
+            match (has(&in_file), has(&in_policy)) {
+                (true, true) => text.push_str("  # from the file, which pins it: the policy has it, too"),
+                (true, false) => text.push_str("  # from the file"),
+                (false, true) => text.push_str(&format!("  # from version {version} of the fleet's policy")),
+                (false, false) => {}
+            }
+        }
+        text.push('\n');
+    }
+    text
 }

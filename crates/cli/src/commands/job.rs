@@ -4,12 +4,14 @@
 //! commands do. It stops as at Ctrl-C when its standard input is closed.
 
 use super::{analyze, optimize, reclaim};
+use crate::args::optimize::{ModeName, OptimizeArgs, PlacementName};
 use crate::args::reclaim::ReclaimArgs;
-use crate::args::{AnalyzeArgs, Manner, ModeName, OptimizeArgs, PaceName, ReadingArgs};
+use crate::args::{AnalyzeArgs, Manner, PaceName, ReadingArgs};
 use crate::exit::{Failure, Status};
 use crate::progress::{Supervisor, Watch};
 use crate::report::print;
 use crate::text::{count, size};
+use clap::ValueEnum as _;
 use longrun_api::jobs::{JobFigures, JobMode, Task};
 use longrun_engine::Stop;
 use longrun_layout::Bytes;
@@ -21,7 +23,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fs;
 use std::io::{self, BufRead as _, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -54,6 +56,7 @@ pub fn run() -> Result<(), Failure> {
     let mut end = carry_out(&order, &mut watch).unwrap_or_else(|failure| End::default().failed(&failure));
     if let Some(most) = order.memory.filter(|_| too_large.load(Ordering::Relaxed)) {
         end.status = Status::Refused.code();
+        end.too_large = true;
         end.error = Some(format!(
             "{}: it was ended, because it would need more than the {:.0} MiB of memory that it may take; raise MemoryMax of the \
              service, of which a job may take half, or stop the service and run longrun {} {}",
@@ -127,12 +130,14 @@ fn optimized(order: &Order, target: &Target, watch: &mut Watch) -> Result<End, F
         deadline: order.deadline.map(Duration::from_secs),
         manner: manner(order)?,
         dry_run: order.dry_run,
-        explain: false,
+        explain: order.explain,
         machine_is_off: false,
         spoil_shadow_copies: false,
         at_most: order.at_most_efficient.then_some(ModeName::Efficient),
-        placement: None,
+        placement: order.placement.as_ref().and_then(|name| PlacementName::from_str(name, false).ok()),
         state: order.state.clone().unwrap_or_default(),
+        alone: true,
+        socket: PathBuf::new(),
         json: true,
     };
     let (output, end) = optimize::on_volume(&args, target, watch)?;
@@ -156,7 +161,7 @@ fn optimized(order: &Order, target: &Target, watch: &mut Watch) -> Result<End, F
         after: Some(after),
         moved: if would { 0 } else { moved.0 },
         summary: Some(summary),
-        text: output.text(),
+        text: output.text(args.explain),
         report: json(&output)?,
         ..End::default()
     };

@@ -1,17 +1,22 @@
 //! `optimize`: reads the volume, plans, prints the plan, executes that plan, and reports the result.
 
+mod at_boot;
+mod by_service;
 mod placing;
 mod scope;
 
+use self::at_boot::AtBoot;
 use self::placing::Choice;
 use super::disk::{Disk, Outcome};
-use crate::args::OptimizeArgs;
+use crate::args::optimize::OptimizeArgs;
 use crate::exit::{Failure, Status};
 use crate::progress::{Unit, Watch};
 use crate::report::analysis::Analysis;
+use crate::report::at_boot::Together;
+use crate::report::came::Came;
 use crate::report::nothing::NothingFigures;
 use crate::report::optimization::{Optimization, Plan as Told, PlannedFile, ended};
-use crate::report::placing::{Came, Placed};
+use crate::report::placing::Placed;
 use crate::report::{print, print_json};
 use crate::survey::{Survey, findings};
 use crate::text::size;
@@ -28,6 +33,7 @@ use longrun_volume::target::Subject;
 use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How many files of a plan are listed.
@@ -43,7 +49,11 @@ pub fn run(args: &OptimizeArgs) -> Result<(), Failure> {
         return disk.on_each(access, args.json, |target, watch| on_volume(args, target, watch));
     }
     let target = Target::resolve(&args.target)?;
-    let (output, end) = on_volume(args, &target, &mut Watch::start()?)?;
+    let mut watch = Watch::start()?;
+    if by_service::run(args, &target, &watch)? {
+        return Ok(());
+    }
+    let (output, end) = on_volume(args, &target, &mut watch)?;
     if args.json {
         print_json(&output)?;
     }
@@ -57,16 +67,15 @@ pub(super) fn on_volume(args: &OptimizeArgs, target: &Target, watch: &mut Watch)
     let scope = scope::of(target)?;
     let settings = Settings { scope, budget: args.budget, deadline: args.deadline, ..Settings::default() };
     watch.govern(args.manner.governor(target.device_number));
-    let job = Job { target, settings, asked, at_most: args.at_most.map(Mode::from), is_told: !args.json };
+    let at_most = args.at_most.map(Mode::from);
+    let job = Job { target, settings, asked, at_most, is_told: !args.json, at_boot: AtBoot::of(args, target) };
     let placing = Choice::of(args, target);
     if args.dry_run {
-        let (before, plan, placement) = job.foresee(placing, watch)?;
-        return Ok((Output::DryRun(Box::new(DryRun { before, plan, placement })), Ok(())));
+        return Ok((Output::DryRun(Box::new(job.foresee(placing, watch)?)), Ok(())));
     }
     let optimization = job.carry_out(placing, watch)?;
     if !args.json {
-        let rounds = if args.explain { optimization.rounds() } else { String::new() };
-        print(&(optimization.text() + &rounds))?;
+        print(&outcome(&optimization, args.explain))?;
     }
     let end = conclude(target, optimization.stop());
     Ok((Output::Done(Box::new(optimization)), end))
@@ -84,7 +93,7 @@ pub(super) fn consolidate(
 
 /// The plan of that. Changes nothing.
 pub(super) fn foresee_consolidation(target: &Target, is_told: bool, watch: &mut Watch) -> Result<Told, Failure> {
-    whole(target, None, is_told).foresee(Choice::Silent, watch).map(|(_, plan, _)| plan)
+    whole(target, None, is_told).foresee(Choice::Silent, watch).map(|run| run.plan)
 }
 
 fn whole(target: &Target, deadline: Option<Duration>, is_told: bool) -> Job<'_> {
@@ -94,6 +103,7 @@ fn whole(target: &Target, deadline: Option<Duration>, is_told: bool) -> Job<'_> 
         asked: Some(Mode::Full),
         at_most: None,
         is_told,
+        at_boot: None,
     }
 }
 
@@ -106,11 +116,11 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Everything that is printed as text.
-    pub(super) fn text(&self) -> String {
+    /// Everything that is printed as text, with the rounds if `explain` is set.
+    pub(super) fn text(&self, explain: bool) -> String {
         match self {
             Self::DryRun(run) => opening(&run.before, &run.plan),
-            Self::Done(done) => opening(&done.before, &done.plan) + &done.text(),
+            Self::Done(done) => opening(&done.before, &done.plan) + &outcome(done, explain),
         }
     }
 
@@ -123,6 +133,12 @@ impl Output {
     }
 }
 
+/// What is printed when the work is done.
+fn outcome(done: &Optimization, explain: bool) -> String {
+    let rounds = if explain { done.rounds() } else { String::new() };
+    done.text() + &rounds
+}
+
 /// What is printed before the work begins.
 fn opening(before: &Analysis, plan: &Told) -> String {
     format!("{}\n{}\n{}\n{}\n", before.title(), before.verdict(), before.directories(), plan.text())
@@ -133,6 +149,8 @@ fn opening(before: &Analysis, plan: &Told) -> String {
 pub(super) struct DryRun {
     before: Analysis,
     pub(super) plan: Told,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_boot: Option<Together>,
     #[serde(skip_serializing_if = "Option::is_none")]
     placement: Option<Placed>,
 }
@@ -166,6 +184,8 @@ struct Job<'a> {
     at_most: Option<Mode>,
     /// Whether the plan is printed as text as soon as there is one.
     is_told: bool,
+    /// What is read at boot, where its places matter.
+    at_boot: Option<AtBoot>,
 }
 
 /// The result of a run.
@@ -181,42 +201,78 @@ impl Job<'_> {
     /// Plans, and does what was planned.
     fn carry_out(&self, placing: Choice, watch: &mut Watch) -> Result<Optimization, Failure> {
         watch.refuse_stops()?;
+        let begun = Instant::now();
         // The lock comes first, so that no other optimizer changes the volume that is planned for.
         let mut volume = longrun_volume::open(self.target)?;
         let (recovered, leaked) = (volume.was_interrupted(), volume.leaked());
         let outcome = self.run(&mut volume, watch).and_then(|moved| {
-            let placed = self.place(&mut volume, placing, &moved.report, watch)?;
-            Ok((moved, placed))
+            let at_boot = self.gather(&mut volume, &moved.report, begun, watch)?;
+            let placed = self.place(&mut volume, placing, &moved.report, &at_boot, watch)?;
+            let then = match &at_boot.then {
+                Some((layout, bytes)) => Some((self.after(&mut volume, layout, watch)?, *bytes)),
+                None => None,
+            };
+            Ok((moved, Came { told: at_boot.told, then, stop: at_boot.stop }, placed))
         });
         drop(volume);
         watch.finish();
-        let (Moved { before, plan, report, after, directories }, placed) = outcome?;
-        let optimization = Optimization::new(before, after, plan, &report, watch.loads()).with_placement(placed);
+        // Whatever was moved, also by a run that failed then.
+        self.at_boot.iter().for_each(AtBoot::plan_anew);
+        let (Moved { before, plan, report, after, directories }, at_boot, placed) = outcome?;
+        let optimization = Optimization::new(before, after, plan, &report, watch.loads());
+        let optimization = optimization.with_what_is_read_at_boot(at_boot).with_placement(placed);
         Ok(optimization.after_completion(recovered).with_leaked(leaked).with_directories(&directories))
     }
 
     /// Places hot files, when everything else is done; the volume after that, and how much was moved.
-    fn place(&self, volume: &mut Opened, placing: Choice, report: &Report, watch: &mut Watch) -> Result<Came, Failure> {
+    fn place(
+        &self,
+        volume: &mut Opened,
+        placing: Choice,
+        report: &Report,
+        at_boot: &at_boot::Came,
+        watch: &mut Watch,
+    ) -> Result<Came<Placed>, Failure> {
         let mut placer = match placing {
-            Choice::Silent => return Ok(Came::default()),
+            Choice::Silent => return Ok(Came::nothing(None)),
             Choice::No(why) => {
                 if self.is_told {
                     print(&why.text())?;
                 }
-                return Ok(Came { told: Some(why), then: None });
+                return Ok(Came::nothing(Some(why)));
             }
-            Choice::Yes(_) if report.stop.is_some() => return Ok(Came::default()),
-            Choice::Yes(placer) => placer,
+            Choice::Yes(_) if report.stop.or(at_boot.stop).is_some() => return Ok(Came::nothing(None)),
+            Choice::Yes(placer) => placer.without(&at_boot.stay),
         };
-        let (placed, done) = placer.place(volume, &self.settings, report.bytes_moved, self.is_told, watch)?;
-        let Some((report, layout)) = done else { return Ok(Came { told: Some(placed), then: None }) };
+        let moved = report.bytes_moved + at_boot.then.as_ref().map_or(Bytes(0), |(_, bytes)| *bytes);
+        let (placed, done) = placer.place(volume, &self.settings, moved, self.is_told, watch)?;
+        let Some((report, layout)) = done else { return Ok(Came::nothing(Some(placed))) };
+        let after = self.after(volume, &layout, watch)?;
+        Ok(Came { told: Some(placed), then: Some((after, report.bytes_moved)), stop: report.stop })
+    }
+
+    /// Has what is read at boot come together, when everything else is done.
+    fn gather(
+        &self,
+        volume: &mut Opened,
+        report: &Report,
+        begun: Instant,
+        watch: &mut Watch,
+    ) -> Result<at_boot::Came, Failure> {
+        match &self.at_boot {
+            Some(at_boot) if report.stop.is_none() => at_boot.gather(volume, self, report.bytes_moved, begun, watch),
+            _ => Ok(at_boot::Came::default()),
+        }
+    }
+
+    /// The volume as it was left, also by a run that was stopped.
+    fn after(&self, volume: &mut Opened, layout: &VolumeLayout, watch: &mut Watch) -> Result<Analysis, Failure> {
         let (read, progress) = (Instant::now(), ScanProgress::new(watch, 0).to_the_end());
-        let after = self.analysis(&layout, read, |files| volume.names(&layout, files, &progress))?;
-        Ok(Came { told: Some(placed), then: Some((after, report.bytes_moved)) })
+        self.analysis(layout, read, |files| volume.names(layout, files, &progress))
     }
 
     /// Analyzes the volume and plans as a run would. Changes nothing.
-    fn foresee(&self, placing: Choice, watch: &mut Watch) -> Result<(Analysis, Told, Option<Placed>), Failure> {
+    fn foresee(&self, placing: Choice, watch: &mut Watch) -> Result<DryRun, Failure> {
         watch.phase("reading the volume", Unit::Steps);
         let survey = Survey::read(self.target, &ScanProgress::new(watch, 0))?;
         if let Some(what) = survey.refusal() {
@@ -226,8 +282,9 @@ impl Job<'_> {
         let progress = ScanProgress::new(watch, 0);
         let before = Analysis::new(&survey.findings(WORST_SHOWN, &progress)?);
         let (mut scan, names) = survey.into_scan();
-        // As the volume is now: after a pass it would be another plan.
-        let placed = match placing {
+        // As the volume is now: after a pass they would be other plans.
+        let at_boot = self.at_boot.as_ref().and_then(|at_boot| at_boot.foresee(&mut scan, &self.settings));
+        let placement = match placing {
             Choice::Silent => None,
             Choice::No(why) => Some(why),
             Choice::Yes(mut placer) => Some(placer.foresee(&mut scan, &self.settings)),
@@ -241,10 +298,11 @@ impl Job<'_> {
         };
         watch.finish();
         self.tell(&before, &told)?;
-        if let Some(placed) = placed.as_ref().filter(|_| self.is_told) {
-            print(&placed.text())?;
+        if self.is_told {
+            let at_boot = at_boot.as_ref().map(|together| together.text(false)).unwrap_or_default();
+            print(&(at_boot + &placement.as_ref().map(Placed::text).unwrap_or_default()))?;
         }
-        Ok((before, told, placed))
+        Ok(DryRun { before, plan: told, at_boot, placement })
     }
 
     fn run(&self, volume: &mut Opened, watch: &mut Watch) -> Result<Moved, Failure> {
@@ -269,14 +327,15 @@ impl Job<'_> {
             let report = Report { before: figures.clone(), after: figures, ..Report::default() };
             return Ok(Moved { before, plan, report, after, directories });
         };
+        let stay = self.at_boot.as_ref().map(|at_boot| at_boot.stay(scan.layout())).unwrap_or_default();
+        let settings = Settings { stay: Arc::new(stay), ..settings };
         let plan = self.plan(scan, &settings, &progress)?;
         let names = volume.names(plan.layout(), shown(&plan), &progress)?;
         let told = told(&plan, &settings.scope, names);
         watch.finish();
         self.tell(&before, &told)?;
         let (report, layout) = longrun_engine::carry_out(volume, plan, begun, &settings, watch)?;
-        let (read, progress) = (Instant::now(), ScanProgress::new(watch, 0).to_the_end());
-        let after = self.analysis(&layout, read, |files| volume.names(&layout, files, &progress))?;
+        let after = self.after(volume, &layout, watch)?;
         Ok(Moved { before, plan: told, report, after, directories })
     }
 

@@ -1,7 +1,9 @@
 //! The reports of the commands, as text, JSON and HTML.
 
 pub mod analysis;
+pub mod at_boot;
 pub mod boot;
+pub mod came;
 pub mod compaction;
 pub mod directories;
 pub mod findings;

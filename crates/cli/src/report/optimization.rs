@@ -1,12 +1,14 @@
 //! The plan and the result of an optimization: the object that `optimize --json` prints, and its text.
 
 use super::analysis::Analysis;
+use super::at_boot::Together;
+use super::came::Came;
 use super::directories::DirectoriesFigures;
 use super::json_name;
 use super::leaked::LeakedFigures;
 use super::nothing::{NothingFigures, mode_name};
 use super::pauses::pauses;
-use super::placing::{Came, Placed};
+use super::placing::Placed;
 use super::reasons::{why, word};
 use super::rounds::{self, RoundFigures, fell_short};
 use crate::text::{count, counted, duration, percent, printable_path, size};
@@ -184,7 +186,7 @@ pub struct Optimization {
     given_up: u32,
     by_round: Vec<RoundFigures>,
     ended: PassEnd,
-    stopped: Option<Stop>,
+    pub(super) stopped: Option<Stop>,
     seconds: f64,
     governor: Option<Loads>,
     /// Whether an interrupted run had to be completed first.
@@ -196,6 +198,9 @@ pub struct Optimization {
     /// Directories that were rewritten in fewer blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     compacted_directories: Option<DirectoriesFigures>,
+    /// What is read at boot, and came together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_boot: Option<Together>,
     /// What was placed by heat.
     #[serde(skip_serializing_if = "Option::is_none")]
     placement: Option<Placed>,
@@ -237,6 +242,7 @@ impl Optimization {
             recovered: false,
             leaked: None,
             compacted_directories: None,
+            at_boot: None,
             placement: None,
             figures: (report.before.clone(), report.after.clone()),
         }
@@ -258,14 +264,19 @@ impl Optimization {
     }
 
     /// The same with what came of placing by heat, and the volume after that.
-    pub fn with_placement(self, came: Came) -> Self {
-        let (after, moved) = came.then.unwrap_or((self.after, Bytes(0)));
-        Self { placement: came.told, after, bytes_moved: self.bytes_moved + moved.0, ..self }
+    pub fn with_placement(self, came: Came<Placed>) -> Self {
+        Self { placement: came.told, ..self.followed_by(came.then, came.stop) }
     }
 
-    /// What placing hot files came to: what was expected, and what the layout gives now.
+    /// The same with what came of bringing together what is read at boot, and the volume after that.
+    pub fn with_what_is_read_at_boot(self, came: Came<Together>) -> Self {
+        Self { at_boot: came.told, ..self.followed_by(came.then, came.stop) }
+    }
+
+    /// What choosing places came to: what was expected, and what the layout gives now.
     pub fn placing(&self) -> String {
-        self.placement.as_ref().map(Placed::result).unwrap_or_default()
+        let at_boot = self.at_boot.as_ref().map(Together::result).unwrap_or_default();
+        at_boot + &self.placement.as_ref().map(Placed::result).unwrap_or_default()
     }
 
     /// The result for people. After an empty plan there is none: nothing changed, and the plan has said why.
@@ -351,7 +362,7 @@ pub const fn ended(stop: Stop) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::report::analysis::tests::sample;
     use longrun_engine::SkipReason;
@@ -384,7 +395,7 @@ mod tests {
         Plan::new(Mode::Full, &expected, &[file])
     }
 
-    fn optimization(stop: Option<Stop>) -> Optimization {
+    pub(in super::super) fn optimization(stop: Option<Stop>) -> Optimization {
         let skipped = |reason, files| Skipped { reason, files };
         let report = Report {
             before: figures(590, 1358, 21),

@@ -1,19 +1,9 @@
 //! What `optimize` tells about placing by heat: text and JSON.
 
-use super::analysis::Analysis;
 use crate::text::{counted, printable, size};
 use longrun_layout::Bytes;
 use serde::Serialize;
 use std::fmt::Write as _;
-
-/// What came of placing at the end of a run.
-#[derive(Default)]
-pub struct Came {
-    /// What the report says about it, if anything.
-    pub told: Option<Placed>,
-    /// The volume after it and what was moved, if anything was.
-    pub then: Option<(Analysis, Bytes)>,
-}
 
 /// What is printed as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -27,6 +27,7 @@ pub const fn word(reason: SkipReason) -> &'static str {
             Pin::Directory => "directory",
             Pin::UnknownAttribute => "unknown-attribute",
             Pin::Refused => "refused",
+            Pin::Gathered => "gathered",
         },
         SkipReason::Vanished => "vanished",
         SkipReason::Changed => "changed",
@@ -48,7 +49,7 @@ pub const fn why(reason: Why) -> &'static str {
         Why::Defragment => "defragment files",
         Why::FillGap => "fill gaps, to consolidate the free space",
         Why::MakeRoom => "make room for larger files",
-        Why::Gather => "put directories and the file table side by side",
+        Why::Gather => "put directories, the file table, or what is read at boot side by side",
         Why::Place => "are read often, and go to where the disk reads faster",
         Why::StepAside => "move out of the way, and move again later",
     }

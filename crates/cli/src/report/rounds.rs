@@ -123,7 +123,7 @@ pub fn text(rounds: &[RoundFigures]) -> String {
 pub const fn fell_short(end: PassEnd) -> Option<&'static str> {
     match end {
         PassEnd::Done => Some("no plan was found that would move them"),
-        PassEnd::NoGain => Some("the last rounds brought no gain"),
+        PassEnd::NoGain => Some("the last rounds brought next to no gain"),
         PassEnd::Rounds => Some("it has had as many rounds as one run may have"),
         PassEnd::Cost => Some("one run does not move more than this; run it again to continue"),
         PassEnd::Stopped => None,

@@ -93,6 +93,15 @@ impl Drop for Service {
     }
 }
 
+/// What starts a program with the capabilities of the unit.
+pub fn confined_as_the_unit() -> [String; 4] {
+    let unit = include_str!("../../../../packaging/longrun.service");
+    let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    let set: String =
+        set.split(' ').map(|name| format!(",+{}", name.strip_prefix("CAP_").unwrap().to_lowercase())).collect();
+    ["setpriv", "--no-new-privs", "--bounding-set", &format!("-all{set}")].map(str::to_owned)
+}
+
 pub fn only(mounts: &[PathBuf]) -> String {
     let rules = mounts.iter().map(|mount| format!("[[volume]]\nmount = {mount:?}\nenabled = true\n"));
     format!(

@@ -2,12 +2,12 @@
 
 use super::batch_plan::{BatchPlan, Cursor, Unit};
 use super::evasion::Evaded;
-use super::moving::End;
+use super::moving::{End, from_where_they_lie, span};
 use super::pass::Pass;
 use crate::pacer::Halt;
 use crate::report::Stop;
 use crate::{RoundEnd, SkipReason};
-use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, VolumeLayout};
+use longrun_layout::{Blocks, Extent, ExtentSet, FileIndex, FileMove, VolumeLayout};
 use longrun_planner::{Batch, Mode};
 use std::collections::BTreeSet;
 
@@ -27,8 +27,10 @@ const STOCK: u64 = 4;
 /// The most pieces of it: each is a capture or more.
 const STOCK_PIECES: usize = 256;
 
-/// Refuges that one unit may be spread over: each can be a fragment more until the next round.
+/// Refuges that one unit may be spread over: each can be two fragments more until the next round. Of a unit in many pieces, one for
+/// each eight of its moves: it is in a quarter of them afterwards.
 const MOST_REFUGES: usize = 16;
+const MOVES_FOR_A_REFUGE: usize = 8;
 
 /// Of a target, the part that may be missing so that the rest of it is used first of all.
 const MISSING: u64 = 8;
@@ -61,8 +63,8 @@ pub(super) enum Fit {
 }
 
 /// A batch under way.
-pub(super) struct BatchRun<'b> {
-    cursor: Cursor<'b>,
+pub(super) struct BatchRun {
+    cursor: Cursor,
     /// Units that stay in the way of others because their place was taken, and units that were changed.
     stuck: u32,
     /// Files that stepped aside: they may not lie where their later moves believe.
@@ -73,9 +75,9 @@ pub(super) struct BatchRun<'b> {
     largest_free: Option<Extent>,
 }
 
-impl<'b> BatchRun<'b> {
+impl BatchRun {
     /// `assigned`: the targets of earlier batches of the round, which are no longer free although the layout says so.
-    pub(super) fn new(layout: &VolumeLayout, batch: &'b Batch, assigned: &ExtentSet) -> Self {
+    pub(super) fn new(layout: &VolumeLayout, batch: &Batch, assigned: &ExtentSet) -> Self {
         let plan = BatchPlan::new(layout, batch);
         let mut unused = plan.unused(layout.free());
         for extent in assigned.iter() {
@@ -103,11 +105,19 @@ impl<'b> BatchRun<'b> {
         if may_plan_again && self.lacks_places(pass) {
             return Ok(Fit::NotYet);
         }
+        let carried_out = self.units_in_turn(pass);
         pass.tally.round.units += self.cursor.plan.units().len() as u64;
+        carried_out.map(|()| Fit::AsFarAsPossible)
+    }
+
+    fn units_in_turn(&mut self, pass: &mut Pass<'_>) -> Result<(), Halt> {
         let mut deferred: Vec<usize> = Vec::new();
         let mut waiting: BTreeSet<FileIndex> = BTreeSet::new();
-        for at in 0..self.cursor.plan.units().len() {
-            let Some(unit) = self.cursor.plan.units().get(at).cloned() else { break };
+        for at in 0.. {
+            // There are more when one was divided.
+            if at >= self.cursor.plan.units().len() {
+                break;
+            }
             if self.is_stale(pass) {
                 pass.tally.given_up += 1;
                 pass.tally.round.end = if pass.is_barren() { RoundEnd::NotCaptured } else { RoundEnd::PlacesTaken };
@@ -116,6 +126,7 @@ impl<'b> BatchRun<'b> {
             if at >= self.cursor.window_end {
                 self.open(pass, at)?;
             }
+            let Some(unit) = self.cursor.plan.units().get(at).cloned() else { break };
             if waiting.contains(&unit.file) {
                 deferred.push(at);
                 continue;
@@ -133,8 +144,7 @@ impl<'b> BatchRun<'b> {
                 end => {
                     let (has_no_place, is_changed) = match end {
                         End::Skipped(SkipReason::TargetTaken | SkipReason::Blocked | SkipReason::SpaceNeeded) => {
-                            // Where a displaced file lies, it is in nobody's way.
-                            (!self.displaced.contains(&unit.file) && self.cursor.plan.is_wanted(&unit), false)
+                            (self.is_in_the_way(pass, &unit)?, false)
                         }
                         End::Skipped(SkipReason::Changed) => (false, true),
                         _ => (false, false),
@@ -157,7 +167,7 @@ impl<'b> BatchRun<'b> {
             self.count(pass, &unit, end);
             self.finish(pass, &unit, end);
         }
-        Ok(Fit::AsFarAsPossible)
+        Ok(())
     }
 
     /// Whether blocks that the plan needs turned out to be out of reach: on ext4 a few are always taken by the extent trees of what
@@ -182,11 +192,25 @@ impl<'b> BatchRun<'b> {
         }
     }
 
+    /// Whether units behind this one wait for where it lies.
+    fn is_in_the_way(&self, pass: &mut Pass<'_>, unit: &Unit) -> Result<bool, Halt> {
+        let mut steps = self.cursor.plan.steps_of(unit);
+        if self.displaced.contains(&unit.file) {
+            // Parts of it have stepped aside, and are in nobody's way.
+            let map = pass.map_again(unit, span(&steps))?;
+            let Some(found) = map.and_then(|map| from_where_they_lie(&steps, map)) else { return Ok(false) };
+            steps = found;
+        }
+        Ok(self.cursor.plan.is_wanted(unit, &steps))
+    }
+
     /// Lets a unit whose place was taken step out of the way of others; true when it did.
     fn evade(&mut self, pass: &mut Pass<'_>, at: usize, unit: &Unit) -> Result<bool, Halt> {
         let size = self.cursor.plan.size_of(unit);
-        let targets: Vec<Extent> = self.cursor.plan.steps_of(unit).into_iter().map(|step| step.occupies()).collect();
-        let missing: ExtentSet = targets.iter().flat_map(|target| pass.holdings.missing(*target)).collect();
+        let steps = self.cursor.plan.steps_of(unit);
+        let targets: Vec<Extent> = steps.iter().map(FileMove::occupies).collect();
+        let Some(missing) = pass.out_of_place(unit, &steps)? else { return Ok(false) };
+        let most = MOST_REFUGES.max(steps.len() / MOVES_FOR_A_REFUGE);
         let little = missing.total().0 <= size.0 / MISSING;
         let ways = if little {
             [Way::Around, Way::Whole, Way::Whole, Way::Whole]
@@ -202,7 +226,7 @@ impl<'b> BatchRun<'b> {
                 continue;
             }
             let offer = match way {
-                Way::Around => self.around(pass, &targets, &missing),
+                Way::Around => self.around(pass, &targets, &missing, most),
                 Way::Whole => self.whole(size),
             };
             let Some(offer) = offer else { continue };
@@ -232,8 +256,8 @@ impl<'b> BatchRun<'b> {
         Some(Offer { places: vec![refuge], refuges: vec![refuge] })
     }
 
-    /// What is there of a unit's targets, and refuges for the blocks that are missing.
-    fn around(&mut self, pass: &Pass<'_>, targets: &[Extent], missing: &ExtentSet) -> Option<Offer> {
+    /// What is there of a unit's targets, and `most` refuges for the blocks that are missing.
+    fn around(&mut self, pass: &Pass<'_>, targets: &[Extent], missing: &ExtentSet, most: usize) -> Option<Offer> {
         let mut offer = Offer::default();
         for target in targets {
             let held = missing.gaps(*target).into_iter().map(|part| (part, true));
@@ -247,7 +271,7 @@ impl<'b> BatchRun<'b> {
                 }
                 let mut left = part.length;
                 while left.0 > 0 {
-                    let refuge = (offer.refuges.len() < MOST_REFUGES).then(|| self.cursor.refuge(left)).flatten();
+                    let refuge = (offer.refuges.len() < most).then(|| self.cursor.refuge(left)).flatten();
                     let Some(refuge) = refuge else {
                         offer.refuges.into_iter().for_each(|refuge| self.cursor.put_back(&pass.holdings, refuge));
                         return None;
@@ -271,7 +295,27 @@ impl<'b> BatchRun<'b> {
 
     fn open(&mut self, pass: &mut Pass<'_>, at: usize) -> Result<(), Halt> {
         let opened = self.stock_up(pass).and_then(|()| pass.open_window(&mut self.cursor, at));
-        self.explain(pass, at, opened)
+        self.explain(pass, at, opened)?;
+        if self.cursor.too_large == Some(at) && self.divide(pass, at)? {
+            let opened = pass.open_window(&mut self.cursor, at);
+            self.explain(pass, at, opened)?;
+        }
+        Ok(())
+    }
+
+    /// A unit needs more than may be held at once. In parts it gets there as well, each of which gives back what it left; where nothing
+    /// has been saved that permits its file to lie in more fragments meanwhile, it stays whole.
+    fn divide(&mut self, pass: &mut Pass<'_>, at: usize) -> Result<bool, Halt> {
+        let Some(unit) = self.cursor.plan.units().get(at).cloned() else { return Ok(false) };
+        let parts = self.cursor.plan.parts_of(&unit, Blocks(pass.allowance()?.0 / 2));
+        let Some(first) = parts.first().filter(|_| parts.len() > 1) else { return Ok(false) };
+        let steps: Vec<FileMove> = first.iter().map(|planned| planned.step).collect();
+        let Some(map) = pass.map_again(&unit, span(&steps))? else { return Ok(false) };
+        if pass.would_harm(&unit, &map, &steps, map.fragments()) {
+            return Ok(false);
+        }
+        self.cursor.plan.divide(at, parts);
+        Ok(true)
     }
 
     /// Where little may be held, a window takes all of it, and nothing is left for those who must step aside later. There, refuges
@@ -287,7 +331,7 @@ impl<'b> BatchRun<'b> {
             self.cursor.take(refuge);
             // What is held already is no capture: vacated blocks are PENDING.
             pass.holdings.keep(refuge);
-            let missing: ExtentSet = pass.holdings.missing(refuge).into_iter().collect();
+            let missing = pass.holdings.missing_of(&[refuge]);
             self.cursor.refuges.extend(missing.gaps(refuge));
             wanted.extend(missing.iter());
         }
@@ -315,7 +359,7 @@ impl<'b> BatchRun<'b> {
     /// What is held of a place that its unit does not get. It is as good a refuge as the one that the unit took instead:
     /// otherwise each place that is taken costs a refuge, and soon there is none.
     fn keep_or_leave(&mut self, pass: &mut Pass<'_>, place: Extent) {
-        let missing: ExtentSet = pass.holdings.missing(place).into_iter().collect();
+        let missing = pass.holdings.missing_of(&[place]);
         for held in missing.gaps(place) {
             if self.cursor.refuges.total() + held.length <= Blocks(self.most_kept.0 * ABANDONED) {
                 self.cursor.refuges.insert(held);

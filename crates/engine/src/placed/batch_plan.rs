@@ -31,8 +31,8 @@ pub(super) struct Unit {
 }
 
 /// What the planner's batch asks for, in units.
-pub(super) struct BatchPlan<'b> {
-    moves: Vec<&'b PlannedMove>,
+pub(super) struct BatchPlan {
+    moves: Vec<PlannedMove>,
     units: Vec<Unit>,
     /// Free when the batch begins, by the plan.
     needs: ExtentSet,
@@ -40,14 +40,12 @@ pub(super) struct BatchPlan<'b> {
     last_use: RangeMap<MoveIndex>,
 }
 
-impl<'b> BatchPlan<'b> {
-    pub(super) fn new(layout: &VolumeLayout, batch: &'b Batch) -> Self {
-        let moves: Vec<&PlannedMove> = batch.moves().collect();
+impl BatchPlan {
+    pub(super) fn new(layout: &VolumeLayout, batch: &Batch) -> Self {
         let mut units: Vec<Unit> = Vec::new();
-        let mut last_use = RangeMap::default();
+        let moves: Vec<PlannedMove> = batch.moves().copied().collect();
         for (at, planned) in moves.iter().enumerate() {
             let index = planned.step.file;
-            last_use.assign(planned.step.occupies(), MoveIndex(at));
             match units.last_mut() {
                 Some(unit) if unit.file == index && unit.moves.end == at => unit.moves.end = at + 1,
                 _ => {
@@ -58,7 +56,53 @@ impl<'b> BatchPlan<'b> {
                 }
             }
         }
+        let last_use = last_use(&moves);
         Self { moves, units, needs: batch.needs_free(), last_use }
+    }
+
+    /// The moves of a unit in parts of `most` blocks: what it would be divided into. What is twice as long is not cut: it can be held alone,
+    /// and would lie in more fragments meanwhile.
+    pub(super) fn parts_of(&self, unit: &Unit, most: Blocks) -> Vec<Vec<PlannedMove>> {
+        let (mut parts, mut left) = (Vec::<Vec<PlannedMove>>::new(), Blocks(0));
+        for (_, planned) in self.moves_of(unit) {
+            let mut rest = planned.step;
+            while rest.length.0 > 0 && most.0 > 0 {
+                let is_short = rest.length.0 <= most.0 * 2;
+                if left.0 == 0 || (is_short && rest.length > left) {
+                    parts.push(Vec::new());
+                    left = most;
+                }
+                let step = FileMove { length: if is_short { rest.length } else { left }, ..rest };
+                left = left.saturating_sub(step.length);
+                parts.last_mut().into_iter().for_each(|part| part.push(PlannedMove { step, ..planned }));
+                rest = FileMove {
+                    logical: rest.logical + step.length,
+                    source: rest.source + step.length,
+                    target: rest.target + step.length,
+                    length: rest.length - step.length,
+                    ..rest
+                };
+            }
+        }
+        parts
+    }
+
+    /// Puts units for `parts` in the place of the unit at `at`: each leaves its blocks to the next.
+    pub(super) fn divide(&mut self, at: usize, parts: Vec<Vec<PlannedMove>>) {
+        let Some(unit) = self.units.get(at).cloned() else { return };
+        let moves = parts.concat();
+        let more = moves.len() - unit.moves.len();
+        for behind in self.units.iter_mut().skip(at + 1) {
+            behind.moves = behind.moves.start + more..behind.moves.end + more;
+        }
+        let mut end = unit.moves.start;
+        let units = parts.iter().map(|part| {
+            end += part.len();
+            Unit { moves: end - part.len()..end, ..unit.clone() }
+        });
+        self.units.splice(at..=at, units.collect::<Vec<_>>());
+        self.moves.splice(unit.moves, moves);
+        self.last_use = last_use(&self.moves);
     }
 
     pub(super) fn units(&self) -> &[Unit] {
@@ -75,11 +119,11 @@ impl<'b> BatchPlan<'b> {
         free.iter().flat_map(|piece| self.last_use.parts(*piece)).filter_map(unused).collect()
     }
 
-    /// Whether units behind this one are to have its present place.
-    pub(super) fn is_wanted(&self, unit: &Unit) -> bool {
+    /// Whether units behind this one are to have a place that `steps` leave.
+    pub(super) fn is_wanted(&self, unit: &Unit, steps: &[FileMove]) -> bool {
         let behind = MoveIndex(unit.moves.end);
         let wanted = |step: &FileMove| self.last_use.overlapping(step.vacates()).any(|(_, last)| last >= behind);
-        self.steps_of(unit).iter().any(wanted)
+        steps.iter().any(wanted)
     }
 
     /// The parts of `place` that no move from `from` on has as its target.
@@ -112,7 +156,7 @@ impl<'b> BatchPlan<'b> {
     }
 
     /// The moves of a unit with their positions.
-    pub(super) fn moves_of(&self, unit: &Unit) -> Vec<(usize, &'b PlannedMove)> {
+    pub(super) fn moves_of(&self, unit: &Unit) -> Vec<(usize, PlannedMove)> {
         let moves = self.moves.get(unit.moves.clone()).unwrap_or_default();
         (unit.moves.start..).zip(moves.iter().copied()).collect()
     }
@@ -145,9 +189,18 @@ impl<'b> BatchPlan<'b> {
     }
 }
 
+/// The last move that has a block as its target.
+fn last_use(moves: &[PlannedMove]) -> RangeMap<MoveIndex> {
+    let mut last_use = RangeMap::default();
+    for (at, planned) in moves.iter().enumerate() {
+        last_use.assign(planned.step.occupies(), MoveIndex(at));
+    }
+    last_use
+}
+
 /// Where the carrying out of a batch is.
-pub(super) struct Cursor<'b> {
-    pub plan: BatchPlan<'b>,
+pub(super) struct Cursor {
+    pub plan: BatchPlan,
     /// The first unit whose space has not been captured.
     pub window_end: usize,
     /// The unit that needs more space than may be held.
@@ -160,7 +213,7 @@ pub(super) struct Cursor<'b> {
     pub unused: ExtentSet,
 }
 
-impl Cursor<'_> {
+impl Cursor {
     /// The refuges are no longer held for that.
     pub(super) fn give_up_refuges(&mut self) {
         self.unused.extend(std::mem::take(&mut self.refuges).iter());

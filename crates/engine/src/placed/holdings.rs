@@ -41,6 +41,11 @@ impl Holdings {
         self.available.gaps(wanted).into_iter().flat_map(|gap| self.pending.gaps(gap)).collect()
     }
 
+    /// The same of several places.
+    pub(super) fn missing_of(&self, places: &[Extent]) -> ExtentSet {
+        places.iter().flat_map(|place| self.missing(*place)).collect()
+    }
+
     pub(super) fn captured(&mut self, got: &ExtentSet) {
         for extent in got.iter() {
             // On XFS a claim may name what was vacated: that stays PENDING.

@@ -141,7 +141,7 @@ pub fn optimize_with(
 
 /// What a pass plans for, of a scan.
 fn scoped(volume: &dyn Placed, layout: VolumeLayout, settings: &Settings) -> Result<Scoped, VolumeError> {
-    Scoped::new(layout, &settings.scope).map_err(|error| {
+    Scoped::new(layout, settings).map_err(|error| {
         let VolumeInfo { target: path, filesystem, .. } = volume.info();
         VolumeError::Damaged { path, filesystem, detail: error.to_string() }
     })

@@ -89,7 +89,7 @@ impl Chunk {
 }
 
 /// The moves that bring the same parts of the file to the same targets, wherever they are now; `None` when some of them are gone.
-fn from_where_they_lie(steps: &[FileMove], mut map: FileMap) -> Option<Vec<FileMove>> {
+pub(super) fn from_where_they_lie(steps: &[FileMove], mut map: FileMap) -> Option<Vec<FileMove>> {
     let mut moves = Vec::new();
     for step in steps {
         let part = LogicalRange { start: step.logical, length: step.length };
@@ -113,7 +113,7 @@ impl Pass<'_> {
     /// Carries out the moves of one unit. One that is `displaced` begins where it lies, wherever the plan believes it.
     pub(super) fn move_unit(
         &mut self,
-        batch: &mut Cursor<'_>,
+        batch: &mut Cursor,
         at: usize,
         unit: &Unit,
         displaced: bool,
@@ -139,7 +139,7 @@ impl Pass<'_> {
 
     pub(super) fn move_along(
         &mut self,
-        batch: &mut Cursor<'_>,
+        batch: &mut Cursor,
         at: usize,
         unit: &Unit,
         moves: &[FileMove],
@@ -196,7 +196,7 @@ impl Pass<'_> {
     }
 
     fn map(&mut self, unit: &Unit, range: LogicalRange) -> Result<FileMap, MoveError> {
-        Ok(FileMap::around(&self.volume.map(unit.id)?, range))
+        Ok(FileMap::around(&self.volume.map_around(unit.id, range)?, range))
     }
 
     /// The map once more; `None` when the file cannot be mapped any more, and so cannot be moved either.
@@ -233,7 +233,7 @@ impl Pass<'_> {
     /// anyway.
     fn carry_out(
         &mut self,
-        batch: &mut Cursor<'_>,
+        batch: &mut Cursor,
         at: usize,
         unit: &Unit,
         moves: &[FileMove],
@@ -354,7 +354,7 @@ impl Pass<'_> {
 
     /// Makes sure that a target is AVAILABLE. A commit that this takes writes much at once, others' data too: unless the
     /// pass is stopping anyway (not `patient`), it waits for its permission.
-    fn secure(&mut self, batch: &mut Cursor<'_>, at: usize, target: Extent, patient: bool) -> Result<(), Break> {
+    fn secure(&mut self, batch: &mut Cursor, at: usize, target: Extent, patient: bool) -> Result<(), Break> {
         let commits = self.holdings.standing(target) == Standing::AfterBarrier && self.settings.obeys(Rule::Barrier);
         if commits && patient {
             self.checkpoint(Blocks(0))?;
@@ -391,7 +391,7 @@ impl Pass<'_> {
     }
 
     /// Exchanges do nothing: either the target was taken from us, or the file cannot be exchanged there.
-    fn why_stalled(&mut self, batch: &Cursor<'_>, at: usize, chunk: &Chunk) -> Result<SkipReason, Break> {
+    fn why_stalled(&mut self, batch: &Cursor, at: usize, chunk: &Chunk) -> Result<SkipReason, Break> {
         let owned = self.volume.owned()?;
         self.holdings.reconcile(&owned);
         Ok(match self.holdings.standing(chunk.occupies()) {
@@ -405,7 +405,7 @@ impl Pass<'_> {
     /// costs leaves the file as it is, to end at once.
     fn settle(
         &mut self,
-        batch: &mut Cursor<'_>,
+        batch: &mut Cursor,
         at: usize,
         unit: &Unit,
         moves: &[FileMove],
@@ -465,7 +465,7 @@ impl Pass<'_> {
 }
 
 /// The range of the file that the moves touch, with what lies between.
-fn span(moves: &[FileMove]) -> LogicalRange {
+pub(super) fn span(moves: &[FileMove]) -> LogicalRange {
     let ranges = moves.iter().map(|m| LogicalRange { start: m.logical, length: m.length });
     ranges.reduce(LogicalRange::with).unwrap_or(LogicalRange::between(LogicalBlock(0), LogicalBlock(0)))
 }

@@ -6,16 +6,12 @@ use super::pass::Pass;
 use crate::observer::{Permission, Phase};
 use crate::pacer::Halt;
 use crate::report::Stop;
-use crate::settings::Rule;
+use crate::settings::{Rule, most_held};
 use longrun_layout::{Blocks, ExtentSet};
 use std::time::Duration;
 
 /// How often a pass gives everything back and starts again before it ends in favour of other processes.
 const MOST_CRISES: u32 = 16;
-
-/// With less than this to capture, half of it is left for the blocks that a capture takes besides the wanted ones: up to
-/// a block group's free space.
-const LITTLE_ROOM: Blocks = Blocks(8192);
 
 /// Consecutive captures that may yield almost nothing (see `LEAST_YIELD`) before the round ends: each can cost
 /// hundreds of system calls.
@@ -29,13 +25,11 @@ impl Pass<'_> {
     /// What may be captured now without touching the reserve.
     pub(super) fn allowance(&mut self) -> Result<Blocks, Halt> {
         let reserve = if self.settings.obeys(Rule::Reserve) { self.policy.reserve } else { Blocks(0) };
-        let most = self.volume.unclaimed()?.saturating_sub(reserve);
-        // On its way to the wanted blocks a capture takes others for a moment: where there is little, it needs room for them.
-        Ok(if most < LITTLE_ROOM { Blocks(most.0.div_ceil(2)) } else { most })
+        Ok(most_held(self.volume.unclaimed()?, reserve))
     }
 
     /// Captures what the units from `from` on need free, as far as the window goes.
-    pub(super) fn open_window(&mut self, batch: &mut Cursor<'_>, from: usize) -> Result<(), Halt> {
+    pub(super) fn open_window(&mut self, batch: &mut Cursor, from: usize) -> Result<(), Halt> {
         self.show(Phase::Capture);
         if batch.crises != self.crises {
             // Everything was given back, the refuges too.
@@ -67,7 +61,7 @@ impl Pass<'_> {
 
     /// Nothing fits because what is held has its use far ahead: keeps the near half of it, and the refuges. The rest is captured
     /// again when its time comes. Answers with the window that fits then.
-    fn keep_the_near(&mut self, batch: &Cursor<'_>, from: usize, window: Blocks) -> Result<Window, Halt> {
+    fn keep_the_near(&mut self, batch: &Cursor, from: usize, window: Blocks) -> Result<Window, Halt> {
         let half = Blocks((self.holdings.held().total() + self.allowance()?).0 / 2);
         let mut near = batch.plan.targets_ahead(from, half);
         near.extend(batch.refuges.iter());

@@ -5,6 +5,7 @@
 //! does). Works on a volume only through [`Relocated`].
 
 mod foresee;
+mod meter;
 mod model;
 mod pass;
 mod tasks;

@@ -2,11 +2,11 @@
 
 use super::model::{Experience, Model, TRIES};
 use super::tasks::Prospect;
-use super::traits::{Evacuated, Meter, Picture, Relocated};
+use super::traits::{Evacuated, Picture, Relocated};
 use crate::observer::computed;
 use crate::{
-    Halt, Observer, Pacer, PassEnd, PassError, Permission, Phase, Report, Round, RoundEnd, ScanProgress, Settings,
-    Status, Stop, Tally, Turn, Work,
+    Halt, Observer, Pacer, PassEnd, PassError, Phase, Report, Round, RoundEnd, ScanProgress, Settings, Status, Stop,
+    Tally, Work,
 };
 use crate::{Scope, SkipReason, VolumeError};
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, FileId, Fragmentation};
@@ -21,6 +21,9 @@ const MOST_WRITTEN_TENTHS: u64 = 24;
 const MOST_FOR_FILES: u64 = 3;
 /// So many stages in a row may lower neither the excess nor the number of free pieces: those that make room.
 const MOST_FRUITLESS: u32 = 4;
+/// Until half of the excess is gone, each such part of the used bytes that is written must take a hundredth off the sum of excess
+/// fragments and free pieces: passes that come to something take off five times that. Else the free space comes first.
+const PART_TO_JUDGE: u64 = 8;
 /// Free space that is left while a chunk is emptied, whose own free space cannot be used meanwhile.
 const RESERVE_BESIDE: Bytes = Bytes(4 << 20);
 /// Between two looks at whether there is space again.
@@ -100,6 +103,8 @@ pub(super) fn run<'a>(
         stage: 1,
         best: None,
         fruitless: 0,
+        judged: None,
+        came_to_nothing: false,
         written_before: Bytes(0),
         planned: Bytes(0),
         work: None,
@@ -128,6 +133,10 @@ struct Pass<'a> {
     /// The least excess and free pieces so far.
     best: Option<(u64, u64)>,
     fruitless: u32,
+    /// What had been written, and the sum of excess and free pieces, when it was judged last.
+    judged: Option<(Bytes, u64)>,
+    /// It was judged to come to nothing once.
+    came_to_nothing: bool,
     written_before: Bytes,
     planned: Bytes,
     /// What this stage is for.
@@ -146,42 +155,6 @@ struct Pass<'a> {
     files_are_over: bool,
     /// What there was to do when it was begun, or begun again.
     begun_at: Option<(u64, u64)>,
-}
-
-impl Observer for Pacer<'_> {
-    fn permission(&mut self, next: Bytes) -> Permission {
-        self.observer.permission(next)
-    }
-
-    fn turn(&self) -> Turn {
-        self.observer.turn()
-    }
-
-    fn cancelled(&self) -> bool {
-        self.stop().is_some()
-    }
-
-    fn wait(&mut self, time: Duration) {
-        self.observer.wait(time);
-    }
-
-    fn compute(&self, work: &mut (dyn FnMut() + Send)) {
-        self.observer.compute(work);
-    }
-}
-
-impl Meter for Pacer<'_> {
-    fn before(&mut self, next: Bytes) -> Result<(), Stop> {
-        self.wait_for(next)
-    }
-
-    fn stop(&self) -> Option<Stop> {
-        self.wanted_still().err()
-    }
-
-    fn wrote(&mut self, bytes: Bytes) {
-        self.written += bytes;
-    }
 }
 
 impl Pass<'_> {
@@ -249,7 +222,7 @@ impl Pass<'_> {
         let mode = if self.settings.scope == Scope::Volume { self.settings.mode } else { Mode::Files };
         let state = (now.excess_fragments, now.free_space.pieces);
         self.begun_at.get_or_insert(state);
-        if !self.is_fruitful(state) && !self.turns_to_space(mode) && !self.begins_again(mode, state) {
+        if !self.is_fruitful(state, before) && !self.turns_to_space(mode) && !self.begins_again(mode, state) {
             return Ok(false);
         }
         let layout = &picture.layout;
@@ -316,7 +289,12 @@ impl Pass<'_> {
     }
 
     /// Whether the stages so far were worth going on.
-    fn is_fruitful(&mut self, now: (u64, u64)) -> bool {
+    fn is_fruitful(&mut self, now: (u64, u64), before: &Fragmentation) -> bool {
+        let is_judged = !self.files_are_over && now.0 * 2 > before.excess_fragments;
+        if is_judged && !self.comes_to_something(now.0 + now.1, before.used_bytes) {
+            self.came_to_nothing = true;
+            return false;
+        }
         if self.best.is_none_or(|best| now < best) {
             self.best = Some(now);
             self.fruitless = 0;
@@ -324,6 +302,16 @@ impl Pass<'_> {
             self.fruitless += 1;
         }
         self.fruitless <= MOST_FRUITLESS
+    }
+
+    /// Whether what was written since it was judged last has taken enough off `sum`.
+    fn comes_to_something(&mut self, sum: u64, used: Bytes) -> bool {
+        let (written, before) = *self.judged.get_or_insert((self.pacer.written, sum));
+        if self.pacer.written.saturating_sub(written).0 < used.0 / PART_TO_JUDGE {
+            return true;
+        }
+        self.judged = None;
+        sum < before - before / 100
     }
 
     /// Whether the next pass would find something to do that this one has kept away from, having been there: then this one
@@ -334,6 +322,7 @@ impl Pass<'_> {
             self.begun_at = Some(now);
             self.experience.begin_again();
             (self.space, self.files_are_over, self.fruitless) = (Consolidation::default(), false, 0);
+            self.judged = None;
         }
         again
     }
@@ -353,6 +342,7 @@ impl Pass<'_> {
             has_just_emptied: self.has_just_emptied,
             space: self.space,
             goal,
+            makes_room: !self.came_to_nothing,
             into_pieces: picture.only_files.is_some(),
         }
     }

@@ -28,7 +28,7 @@ pub(super) struct Brokers {
 }
 
 impl Brokers {
-    pub(super) fn start(directory: &Path, count: usize) -> Result<Self> {
+    fn start(directory: &Path, count: usize) -> Result<Self> {
         let ports = free_ports(count * 3)?;
         let routes: Vec<_> =
             ports.chunks(3).filter_map(|ports| Some(format!("\"nats://127.0.0.1:{}\"", ports.get(2)?))).collect();
@@ -54,6 +54,15 @@ impl Brokers {
             brokers.revive(number)?;
         }
         Ok(brokers)
+    }
+
+    /// Starts them with the buckets of a fleet; the configuration of its administrator.
+    pub(super) fn of_a_fleet(directory: &Path, count: usize) -> Result<(Self, PathBuf)> {
+        let brokers = Self::start(directory, count)?;
+        let admin = directory.join("admin.toml");
+        fs::write(&admin, format!("server = \"{}\"\nhost = \"admin\"\n", brokers.servers()))?;
+        brokers.make_buckets(&admin)?;
+        Ok((brokers, admin))
     }
 
     pub(super) fn count(&self) -> usize {

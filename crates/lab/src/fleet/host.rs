@@ -1,28 +1,55 @@
 //! The real agent of a host, and the administrator's commands.
 
+use super::clock::Clock;
 use super::fleet_binary;
 use crate::tool;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// Where the agent of a host runs.
+#[derive(Debug, Default)]
+pub(super) struct Surroundings {
+    /// The brokers, as the host reaches them.
+    pub(super) servers: String,
+    /// The words before a command that is to run there.
+    pub(super) enter: Vec<OsString>,
+    /// Its wall clock, if not that of the machine.
+    pub(super) clock: Option<Clock>,
+}
+
 /// The agent of a host.
 pub(super) struct Host {
     pub(super) group: String,
     directory: PathBuf,
+    surroundings: Surroundings,
     term: Duration,
     child: Child,
 }
 
 impl Host {
-    pub(super) fn start(directory: &Path, name: &str, group: &str, servers: &str, term: Duration) -> Result<Self> {
+    pub(super) fn start(
+        directory: &Path,
+        name: &str,
+        group: &str,
+        surroundings: Surroundings,
+        term: Duration,
+    ) -> Result<Self> {
+        let servers = &surroundings.servers;
         let config = format!("server = {servers:?}\nhost = {name:?}\nsocket = {:?}\n", directory.join("socket"));
         std::fs::write(directory.join("fleet.toml"), config)?;
-        let child = start_agent(directory, term)?;
-        Ok(Self { group: group.to_owned(), directory: directory.to_owned(), term, child })
+        let child = start_agent(directory, &surroundings, term)?;
+        Ok(Self { group: group.to_owned(), directory: directory.to_owned(), surroundings, term, child })
+    }
+
+    /// Its wall clock jumps: from now on it is wrong by so many seconds. False where it has no clock of its own.
+    pub(super) fn set_clock(&self, wrong_by: i64) -> Result<bool> {
+        let Some(clock) = &self.surroundings.clock else { return Ok(false) };
+        clock.set(wrong_by).map(|()| true)
     }
 
     pub(super) fn kill(&mut self) {
@@ -32,7 +59,7 @@ impl Host {
 
     /// Starts the agent anew, after it was killed.
     pub(super) fn revive(&mut self) -> Result<()> {
-        self.child = start_agent(&self.directory, self.term)?;
+        self.child = start_agent(&self.directory, &self.surroundings, self.term)?;
         Ok(())
     }
 
@@ -70,9 +97,14 @@ impl Drop for Host {
     }
 }
 
-fn start_agent(directory: &Path, term: Duration) -> Result<Child> {
+fn start_agent(directory: &Path, surroundings: &Surroundings, term: Duration) -> Result<Child> {
     let log = File::options().create(true).append(true).open(directory.join("log"))?;
-    let mut command = Command::new(fleet_binary()?);
+    let mut words = surroundings.enter.iter().cloned().chain([fleet_binary()?.into()]);
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words);
+    if let Some(clock) = &surroundings.clock {
+        clock.keep(&mut command);
+    }
     command.arg("--config").arg(directory.join("fleet.toml"));
     command.args(["agent", "--term", &term.as_secs_f64().to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

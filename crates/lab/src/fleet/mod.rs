@@ -2,17 +2,23 @@
 //! by an observer who knows groups and times, and no leases.
 
 mod broker;
+mod clock;
 mod host;
 mod link;
+mod name_space;
 mod observer;
+mod real;
+mod roll_out;
 mod schedule;
 mod service;
+mod sharing;
 mod stage;
 
 use crate::cleanup;
 use anyhow::{Context, Result, ensure};
 use broker::Brokers;
-use host::Host;
+use clock::Clocks;
+use host::{Host, Surroundings};
 use link::Links;
 use observer::{Judgement, judge};
 use serde::Serialize;
@@ -25,8 +31,10 @@ use std::thread;
 use std::time::Duration;
 
 pub use observer::Observer;
+pub use roll_out::{RollOutReport, roll_out};
 pub use schedule::Faults;
 pub use service::{FakeService, Said};
+pub use sharing::share_one_slot;
 pub use stage::FleetStage;
 
 /// What to do.
@@ -46,6 +54,8 @@ pub struct FleetSettings {
     pub time: Duration,
     /// End earlier, after so many grants.
     pub grants: u64,
+    /// Networks are name spaces of the kernel, whose cables are unplugged; as root only.
+    pub name_spaces: bool,
 }
 
 /// What was seen.
@@ -77,6 +87,14 @@ pub struct FleetReport {
     pub seconds: f64,
 }
 
+/// Whether networks can be name spaces with cables here.
+///
+/// # Errors
+/// Why not: no root, or a kernel without such networks.
+pub fn has_cables() -> Result<()> {
+    name_space::NameSpace::open().map(drop)
+}
+
 /// The program of the agent: `LONGRUN_FLEET_BIN`, or that beside this program.
 ///
 /// # Errors
@@ -97,22 +115,26 @@ pub fn fleet_binary() -> Result<PathBuf> {
 /// # Errors
 /// Too many hosts worked at a time, or too long without a broker; or the system's.
 pub fn fleet(settings: &FleetSettings, progress: &mut dyn FnMut(u64)) -> Result<FleetReport> {
+    in_directory(|directory| run(settings, directory, progress))
+}
+
+/// Gives a story a directory for its logs, which stays when it fails.
+fn in_directory<T>(story: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     let directory = cleanup::fresh_directory()?;
-    let result = run(settings, &directory, progress);
+    let result = story(&directory);
     if result.is_ok() {
         std::fs::remove_dir_all(&directory)?;
     } else {
-        eprintln!("the logs and the observer's file are in {}", directory.display());
+        eprintln!("the logs are in {}", directory.display());
     }
     result
 }
 
 fn run(settings: &FleetSettings, directory: &Path, progress: &mut dyn FnMut(u64)) -> Result<FleetReport> {
-    let mut brokers = Brokers::start(directory, settings.brokers)?;
-    let links = Links::open(&brokers.ports())?;
-    let admin = directory.join("admin.toml");
-    std::fs::write(&admin, format!("server = \"{}\"\nhost = \"admin\"\n", brokers.servers()))?;
-    brokers.make_buckets(&admin)?;
+    let (mut brokers, admin) = Brokers::of_a_fleet(directory, settings.brokers)?;
+    let links = Links::open(&brokers.ports(), settings.name_spaces)?;
+    let clocks = Clocks::find()?;
+    clocks.check(directory)?;
     let slots = slots_of_groups(settings);
     for (group, slots) in &slots {
         host::command(&admin)?.run(&["groups", "set", group, "--slots", &slots.to_string()])?;
@@ -129,7 +151,9 @@ fn run(settings: &FleetSettings, directory: &Path, progress: &mut dyn FnMut(u64)
         let work = Work { seed: settings.seed + number as u64, term: settings.term };
         let service = FakeService::start(&own.join("socket"), &name, &group, work, Arc::clone(&observer))?;
         services.push(service);
-        hosts.push(Host::start(&own, &name, &group, &links.servers(number), settings.term)?);
+        let clock = Some(clocks.clock(&own.join("clock"))?);
+        let surroundings = Surroundings { servers: links.servers(number), enter: links.enter(number), clock };
+        hosts.push(Host::start(&own, &name, &group, surroundings, settings.term)?);
     }
     let started = longrun_sys::since_boot();
     let mut course = schedule::Course::new(settings, &admin, &slots);
@@ -171,8 +195,9 @@ fn run(settings: &FleetSettings, directory: &Path, progress: &mut dyn FnMut(u64)
     };
     check(&report).with_context(|| {
         let FleetSettings { seed, agents, groups, brokers, .. } = settings;
+        let name_spaces = if settings.name_spaces { " --name-spaces" } else { "" };
         format!(
-            "again: longrun-lab fleet --seed {seed} --agents {agents} --groups {groups} --brokers {brokers}\n{report:#?}"
+            "again: longrun-lab fleet --seed {seed} --agents {agents} --groups {groups} --brokers {brokers}{name_spaces}\n{report:#?}"
         )
     })?;
     Ok(report)

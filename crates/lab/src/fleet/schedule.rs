@@ -37,6 +37,10 @@ pub struct Faults {
     pub networks_frozen: u32,
     /// Networks cut, with all connections.
     pub networks_cut: u32,
+    /// Cables unplugged for a while: packets were lost.
+    pub cables_unplugged: u32,
+    /// Wall clocks of hosts set, by seconds to months.
+    pub clocks_set: u32,
 }
 
 /// What ends a fault.
@@ -46,6 +50,7 @@ enum Remedy {
     ReviveBroker { broker: usize, data: Data },
     ContinueBroker(usize),
     Thaw(usize),
+    PlugIn(usize),
 }
 
 /// What a broker finds when it is started again.
@@ -214,20 +219,40 @@ impl Course {
                     self.remedies.push((until, Remedy::ContinueAgent(number)));
                 }
             }
-            65..72 => {
-                let network = self.random.usize(..NETWORKS);
-                if self.random.bool() {
-                    self.faults.networks_cut += 1;
-                    links.cut(network);
-                } else {
-                    self.faults.networks_frozen += 1;
-                    links.freeze(network, true);
-                    self.remedies.push((until, Remedy::Thaw(network)));
+            // Leases must not notice: nothing counts as disturbed.
+            65..70 => {
+                let number = self.random.usize(..hosts.len().max(1));
+                let furthest = self.random.choice([10, 3600, 100 * 86_400]).unwrap_or(10);
+                let wrong_by = self.random.i64(-furthest..=furthest);
+                if let Some(host) = hosts.get(number) {
+                    self.faults.clocks_set += u32::from(host.set_clock(wrong_by)?);
                 }
-                self.disturb(now, until + term * 2, None);
             }
+            70..76 => self.fault_of_network(links, now, until)?,
             _ => self.fault_of_broker(brokers, now, until)?,
         }
+        Ok(())
+    }
+
+    fn fault_of_network(&mut self, links: &Links, now: Duration, until: Duration) -> Result<()> {
+        let network = self.random.usize(..NETWORKS);
+        match self.random.u8(0..if links.has_cables() { 3 } else { 2 }) {
+            0 => {
+                self.faults.networks_cut += 1;
+                links.cut(network);
+            }
+            1 => {
+                self.faults.networks_frozen += 1;
+                links.freeze(network, true);
+                self.remedies.push((until, Remedy::Thaw(network)));
+            }
+            _ => {
+                self.faults.cables_unplugged += 1;
+                links.plug(network, false)?;
+                self.remedies.push((until, Remedy::PlugIn(network)));
+            }
+        }
+        self.disturb(now, until + self.settings.term * 2, None);
         Ok(())
     }
 
@@ -303,6 +328,7 @@ impl Course {
                 }
                 Remedy::ContinueBroker(broker) => brokers.signal(broker, Signal::CONT),
                 Remedy::Thaw(network) => links.freeze(network, false),
+                Remedy::PlugIn(network) => links.plug(network, true)?,
             }
         }
         Ok(())

@@ -1,11 +1,12 @@
 //! Some hosts of one group `san` and one broker, for tests that look at single things.
 
 use super::broker::Brokers;
-use super::host::{self, Host};
+use super::host::{self, Host, Surroundings};
+use super::link::{Links, NETWORKS};
 use super::observer::Observer;
 use super::service::{FakeService, Work};
 use crate::cleanup;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub struct FleetStage {
     agents: Vec<Option<Host>>,
     /// The services of the hosts.
     pub hosts: Vec<FakeService>,
+    links: Option<Links>,
     brokers: Brokers,
     admin: PathBuf,
     directory: PathBuf,
@@ -27,12 +29,23 @@ impl FleetStage {
     /// # Errors
     /// The system's.
     pub fn start(hosts: usize, term: Duration) -> Result<Self> {
+        Self::start_with(hosts, term, |_| Ok(None))
+    }
+
+    /// As [`Self::start`], each host in a network of its own, whose cable can be unplugged. Needs root.
+    ///
+    /// # Errors
+    /// More hosts than networks; or the system's.
+    pub fn on_cables(hosts: usize, term: Duration) -> Result<Self> {
+        ensure!(hosts <= NETWORKS, "there are {NETWORKS} networks");
+        Self::start_with(hosts, term, |brokers| Links::open(&brokers.ports(), true).map(Some))
+    }
+
+    fn start_with(hosts: usize, term: Duration, links: impl FnOnce(&Brokers) -> Result<Option<Links>>) -> Result<Self> {
         let directory = cleanup::fresh_directory()?;
-        let brokers = Brokers::start(&directory, 1)?;
-        let admin = directory.join("admin.toml");
-        std::fs::write(&admin, format!("server = \"{}\"\nhost = \"admin\"\n", brokers.servers()))?;
-        brokers.make_buckets(&admin)?;
-        let mut stage = Self { agents: Vec::new(), hosts: Vec::new(), brokers, admin, directory };
+        let (brokers, admin) = Brokers::of_a_fleet(&directory, 1)?;
+        let links = links(&brokers)?;
+        let mut stage = Self { agents: Vec::new(), hosts: Vec::new(), links, brokers, admin, directory };
         let observer = Arc::new(Observer::new(File::create(stage.directory.join("observer"))?));
         for number in 0..hosts {
             let name = format!("host-{number}");
@@ -41,7 +54,12 @@ impl FleetStage {
             let work = Work { seed: number as u64, term };
             let service = FakeService::start(&own.join("socket"), &name, "san", work, Arc::clone(&observer))?;
             stage.hosts.push(service);
-            stage.agents.push(Some(Host::start(&own, &name, "san", &stage.brokers.servers(), term)?));
+            let (servers, enter) = match &stage.links {
+                Some(links) => (links.servers(number), links.enter(number)),
+                None => (stage.brokers.servers(), Vec::new()),
+            };
+            let surroundings = Surroundings { servers, enter, clock: None };
+            stage.agents.push(Some(Host::start(&own, &name, "san", surroundings, term)?));
         }
         Ok(stage)
     }
@@ -66,6 +84,14 @@ impl FleetStage {
     /// Its own.
     pub fn json(&self, arguments: &[&str]) -> Result<serde_json::Value> {
         Ok(serde_json::from_str(&self.admin(arguments)?)?)
+    }
+
+    /// Plugs the cable of a host in, or out.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn plug(&self, number: usize, in_it: bool) -> Result<()> {
+        self.links.as_ref().context("there are no cables")?.plug(number, in_it)
     }
 
     /// Ends an agent in good order.

@@ -82,12 +82,25 @@ pub fn soak(settings: SoakSettings) -> Result<SoakReport> {
         }
         watched.map(|()| sums)
     })?;
+    let at_rest = at_rest(&mut service, begun, settings.sample)?;
     service.stop()?;
     for volume in &volumes {
         volume.check()?;
     }
-    judgement::judge(&samples)?;
+    judgement::judge(&samples, &at_rest)?;
     Ok(SoakReport { grown_files, remounts, samples })
+}
+
+/// Looks at a service that gets no more load, until nothing waits any more and three looks after that; for some thirty looks at most.
+fn at_rest(service: &mut Service, begun: Instant, pause: Duration) -> Result<Vec<Sample>> {
+    let (mut samples, mut idle) = (Vec::new(), 0);
+    while idle < 3 && samples.len() < 30 {
+        thread::sleep(pause);
+        let sample = sample(service, begun)?;
+        idle = if sample.queued == Some(0) && sample.to_be_mended == Some(0) { idle + 1 } else { 0 };
+        samples.push(sample);
+    }
+    Ok(samples)
 }
 
 /// What the service uses now, and how much waits in it, by itself.

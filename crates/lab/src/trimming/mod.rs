@@ -23,6 +23,12 @@ use writer::{Grower, Habit};
 const MEBIBYTES: u64 = 2048;
 /// Appends of one file, at most.
 const APPENDS: u64 = 300;
+/// The files go on growing until so many runways were granted, and so many given back: where the product comes late,
+/// because the machine is busy, more is written until it has met the writers often enough.
+const GRANTS: u64 = 30;
+const TRIMS: u64 = 10;
+/// They stop after so many times the appends that were asked for, however few runways there were.
+const MORE: u64 = 50;
 /// One file in this many is kept, and compared once more when it is no longer in memory.
 const KEPT: u64 = 16;
 
@@ -31,7 +37,7 @@ const KEPT: u64 = 16;
 pub struct TrimTortureSettings {
     /// On which file system.
     pub kind: FileSystemKind,
-    /// How many appends.
+    /// How many appends, at least.
     pub appends: u64,
     /// How many threads append.
     pub writers: u64,
@@ -56,17 +62,26 @@ pub struct TrimTortureReport {
     pub trimmed_bytes: u64,
 }
 
-/// Counts what was settled.
+/// Counts what was granted and what was given back.
 #[derive(Default)]
 struct Counter {
+    grants: AtomicU64,
     trims: AtomicU64,
+}
+
+impl Counter {
+    fn enough(&self) -> bool {
+        self.grants.load(Ordering::Relaxed) >= GRANTS && self.trims.load(Ordering::Relaxed) >= TRIMS
+    }
 }
 
 impl Sink for Counter {
     fn happened(&self, _: &Path, happening: &Happening) {
-        if matches!(happening, Happening::Settled { given_back, .. } if given_back.0 > 0) {
-            self.trims.fetch_add(1, Ordering::Relaxed);
-        }
+        match happening {
+            Happening::Granted { .. } => self.grants.fetch_add(1, Ordering::Relaxed),
+            Happening::Settled { given_back, .. } if given_back.0 > 0 => self.trims.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
     }
 }
 
@@ -101,15 +116,20 @@ fn run(settings: &TrimTortureSettings) -> Result<TrimTortureReport> {
     prevention.watch(&watched, Settings::default())?;
     let appended = AtomicU64::new(0);
     let made = AtomicU64::new(0);
+    let goes_on = || {
+        let appended = appended.load(Ordering::Relaxed);
+        appended < settings.appends || (!counter.enough() && appended < settings.appends.saturating_mul(MORE))
+    };
     let kept = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..settings.writers)
             .map(|writer| {
                 let seed = settings.seed.wrapping_mul(1000) + writer;
                 let (told, appended, made, watched, volume) = (&told, &appended, &made, &watched, &volume);
+                let goes_on = &goes_on;
                 scope.spawn(move || {
                     let mut rng = fastrand::Rng::with_seed(seed);
                     let mut kept = Vec::new();
-                    while appended.load(Ordering::Relaxed) < settings.appends {
+                    while goes_on() {
                         let number = made.fetch_add(1, Ordering::Relaxed);
                         let habit = Habit::choose(&mut rng);
                         let mut file = Grower::create(&volume.mount_point(), number, habit, watched.device)?;

@@ -7,6 +7,8 @@ use crate::Mode;
 
 /// A unit with less than this fraction of its blocks in an area is mostly elsewhere.
 const MOSTLY: u64 = 2;
+/// Where there is no room in one piece, so many times fewer than the excess fragments are worth the writing.
+const FAR_FEWER: u64 = 4;
 
 /// The units to rewrite, the best ratio of gain to cost first. In efficient mode only as many as the goal requires.
 pub(super) fn wanted(map: &ChunkMap, limits: &ChunkLimits) -> Vec<UnitIndex> {
@@ -42,21 +44,21 @@ pub(super) fn that_fit(
     wanted: &[UnitIndex],
     mut room: Room,
 ) -> Option<Vec<Portion>> {
-    affordable(map, limits, wanted, |length| room.take(length))
+    affordable(map, limits, wanted, |unit| room.take(unit.written.0))
 }
 
-/// The units of `wanted` that the limits permit, and `takes` by their length.
+/// The units of `wanted` that the limits permit, and `takes`.
 pub(super) fn affordable(
     map: &ChunkMap,
     limits: &ChunkLimits,
     wanted: &[UnitIndex],
-    mut takes: impl FnMut(u64) -> bool,
+    mut takes: impl FnMut(&Unit) -> bool,
 ) -> Option<Vec<Portion>> {
     let mut spent = 0;
     let mut chosen = Vec::new();
     for index in wanted {
         let Some(unit) = map.unit(*index) else { continue };
-        if limits.affords(spent + unit.written.0) && takes(unit.written.0) {
+        if limits.affords(spent + unit.written.0) && takes(unit) {
             spent += unit.written.0;
             chosen.push(Portion::whole(*index));
         }
@@ -64,12 +66,23 @@ pub(super) fn affordable(
     (!chosen.is_empty()).then_some(chosen)
 }
 
+/// The units of `wanted` for which there is room in far fewer pieces than they have now. What is written that way does not qualify
+/// again.
+pub(super) fn in_fewer_pieces(
+    map: &ChunkMap,
+    limits: &ChunkLimits,
+    wanted: &[UnitIndex],
+    mut room: Room,
+) -> Option<Vec<Portion>> {
+    affordable(map, limits, wanted, |unit| room.take_in_pieces(unit.written.0, unit.excess / FAR_FEWER))
+}
+
 /// Takes lengths up to `all` together.
-pub(super) fn up_to(all: u64) -> impl FnMut(u64) -> bool {
+pub(super) fn up_to(all: u64) -> impl FnMut(&Unit) -> bool {
     let mut left = all;
-    move |length| {
-        let takes = length <= left;
-        left -= if takes { length } else { 0 };
+    move |unit| {
+        let takes = unit.written.0 <= left;
+        left -= if takes { unit.written.0 } else { 0 };
         takes
     }
 }
@@ -77,9 +90,9 @@ pub(super) fn up_to(all: u64) -> impl FnMut(u64) -> bool {
 /// All data of some areas, with or without excess, so that these areas become free in one piece. The areas that cost
 /// least are chosen first, as far as there is room. Of units that are mostly elsewhere only the part in these areas
 /// is moved, because whole units would take more room than it makes.
-pub(super) fn clearing_areas(map: &ChunkMap, limits: &ChunkLimits, aim: Aim) -> Option<Vec<Portion>> {
+pub(super) fn clearing_areas(map: &ChunkMap, limits: &ChunkLimits, aim: Aim, room: Room) -> Option<Vec<Portion>> {
     let wide = Wide::of(map);
-    let mut sweep = Sweep::new(&wide.map, limits, aim);
+    let mut sweep = Sweep::new(&wide.map, limits, aim, room);
     let mut chosen = Vec::new();
     while sweep.left > limits.goal || aim != Aim::Cheaply {
         let Some(area) = sweep.cheapest() else { break };
@@ -123,12 +136,12 @@ struct Sweep<'a> {
 }
 
 impl<'a> Sweep<'a> {
-    fn new(map: &'a ChunkMap, limits: &'a ChunkLimits, aim: Aim) -> Self {
+    fn new(map: &'a ChunkMap, limits: &'a ChunkLimits, aim: Aim, room: Room) -> Self {
         let mut sweep = Self {
             aim,
             map,
             limits,
-            room: Room::large(map, limits),
+            room,
             spent: 0,
             left: map.units.iter().map(|unit| unit.excess).sum(),
             tenants: vec![Vec::new(); map.areas.len()],

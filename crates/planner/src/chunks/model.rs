@@ -179,6 +179,8 @@ pub struct ChunkLimits {
     pub space: Consolidation,
     /// The number of excess fragments that is good enough.
     pub goal: u64,
+    /// A first long free piece may be made out of short ones: it has not come to nothing yet.
+    pub makes_room: bool,
     /// Units for which there is no room in one piece are rewritten too: the volume knows when it makes them no better.
     pub into_pieces: bool,
 }

@@ -95,4 +95,58 @@ impl Room {
         self.left -= length;
         true
     }
+
+    /// Takes the longest pieces for `length` blocks; false where that needs more than `most` of them.
+    pub(super) fn take_in_pieces(&mut self, length: u64, most: u64) -> bool {
+        if length > self.left {
+            return false;
+        }
+        let (mut missing, mut needed, mut taken) = (length, 0, Vec::new());
+        for (piece, count) in self.pieces.iter().rev() {
+            if missing == 0 || needed > most {
+                break;
+            }
+            let here = missing.div_ceil(*piece).min(*count);
+            taken.push((*piece, here));
+            needed += here;
+            missing = missing.saturating_sub(here * piece);
+        }
+        if missing > 0 || needed > most {
+            return false;
+        }
+        let all: u64 = taken.iter().map(|(piece, count)| piece * count).sum();
+        taken.iter().for_each(|(piece, count)| (0..*count).for_each(|_| self.remove(*piece)));
+        // Of the last one a part is left.
+        self.add(all - length);
+        self.left -= length;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_taken_from_the_longest_pieces_if_they_are_few_enough() {
+        let room = Room { pieces: [(10, 3), (40, 2), (100, 1)].into(), left: 200, least: 1 };
+        for (length, most, left) in [
+            (100, 1, Some(vec![(10, 3), (40, 2)])),
+            (101, 1, None),
+            (101, 2, Some(vec![(10, 3), (39, 1), (40, 1)])),
+            (180, 3, Some(vec![(10, 3)])),
+            (181, 3, None),
+            (195, 5, Some(vec![(5, 1), (10, 1)])),
+            (201, 9, None),
+        ] {
+            let mut taken = room.clone();
+            assert_eq!(taken.take_in_pieces(length, most), left.is_some(), "{length} in {most}");
+            let expected = left.map_or(room.clone(), |pieces| Room {
+                pieces: pieces.into_iter().collect(),
+                left: 200 - length,
+                least: 1,
+            });
+            assert_eq!((taken.pieces, taken.left), (expected.pieces, expected.left), "{length} in {most}");
+        }
+    }
 }

@@ -100,11 +100,17 @@ impl Scheduler<'_> {
         if !self.affords_aside(length) || !self.regions.allow(piece.at, room.start.0, length) {
             return true;
         }
-        let Some(part) = self.split_off(index, at, (part.start.0 - piece.at, length), room.start.0, 2) else {
-            return self.park(index, room);
-        };
+        // Where no split is permitted, the whole piece may go. What is to move by a little less than its own length is in its own way, by a
+        // block or two, and a plan for the last 28 free pieces of a volume waited for that.
+        let may_go_whole = piece.length <= room.length.0
+            && self.affords_aside(piece.length)
+            && self.regions.allow(piece.at, room.start.0, piece.length);
+        let part = self
+            .split_off(index, at, (part.start.0 - piece.at, length), room.start.0, 2)
+            .or_else(|| may_go_whole.then(|| self.split_off(index, at, (0, piece.length), room.start.0, 2)).flatten());
+        let Some(part) = part else { return self.park(index, room) };
+        self.aside += self.travellers.get(index).map_or(0, |t| piece_length(&t.pieces, part));
         self.send(index, part, room.start.0, Why::StepAside);
-        self.aside += length;
         false
     }
 
@@ -130,5 +136,28 @@ impl Scheduler<'_> {
         }
         self.aside += size;
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::Why;
+    use crate::regions::Regions;
+    use crate::schedule::{Limits, Scheduler};
+    use crate::target::Target;
+    use crate::unit::{Piece, Unit};
+    use longrun_layout::{Extent, ExtentSet, FileIndex};
+
+    #[test]
+    fn a_unit_in_its_own_way_steps_aside_whole_where_it_may_not_be_split() {
+        let units = [Unit::new(FileIndex(0), 0, vec![Piece { logical: 0, at: 19, length: 140 }])];
+        let target = Target { starts: [(0, 158)].into_iter().collect() };
+        let free: ExtentSet = [Extent::new(159, 139), Extent::new(1000, 500)].into_iter().collect();
+        let limits = Limits { epoch: 4096, aside: 1000, budget: u64::MAX };
+        let regions = Regions::new(&[], &free);
+        let scheduled = Scheduler::new(&units, &target, &free, &regions, limits, |_| Why::FillGap).run();
+        assert!(scheduled.complete);
+        assert_eq!(scheduled.free.iter().collect::<Vec<_>>(), [Extent::new(19, 139), Extent::new(1000, 500)]);
+        assert_eq!((scheduled.moved, scheduled.excess), (280, 0));
     }
 }

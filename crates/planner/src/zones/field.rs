@@ -1,8 +1,7 @@
 //! Where each file lies, and where it belongs.
 
 use super::input::{FastEnd, FileUse, Placement};
-use longrun_layout::{Extent, ExtentSet, FileId, FileIndex, VolumeLayout};
-use std::collections::BTreeMap;
+use longrun_layout::{Extent, ExtentSet, FileIndex, VolumeLayout};
 
 /// A file is hot when it is read so many times as often for its size as the average of the volume.
 const HOT: f64 = 2.0;
@@ -12,33 +11,19 @@ const MOST_HOT: u64 = 4;
 const CHANGING: f64 = 4.3;
 /// The zone of hot files is longer than these by so many percent: otherwise the last of them find nobody of their length in it.
 const SLACK: u64 = 40;
-/// Among few files few fit each other: the zone of boot is so many times as long as its files.
-const BOOT_SLACK: u64 = 2;
 /// With fewer reads in all nothing is known.
 const LEAST_READS: f64 = 1000.0;
-
-/// Where a file belongs, from the fast end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Zone {
-    /// What is read at boot.
-    Boot,
-    /// What is read often for its size, and seldom changed.
-    Hot,
-    /// Everything else.
-    Rest,
-}
 
 /// A file that can be exchanged: in one piece, movable, and sharing no blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
     pub file: FileIndex,
     pub extent: Extent,
-    pub zone: Zone,
+    /// It is read often for its size, and seldom changed: it belongs into the zone.
+    pub hot: bool,
     /// Reads, for certain and at most: of few reads some are chance.
     pub least: f64,
     pub most: f64,
-    /// The place in the list of boot.
-    pub order: usize,
     /// It is changed three times a week or more: its place is beside the free space, not among what stays.
     pub changing: bool,
 }
@@ -47,9 +32,7 @@ pub(super) struct Item {
 pub(super) struct Field {
     /// By address.
     pub items: Vec<Item>,
-    /// Where the zones are. What lies between two parts of one belongs to it, too.
-    pub boot: Extent,
-    /// Behind it.
+    /// Where the zone of the hot files is. What lies between two parts of it belongs to it, too.
     pub hot: Extent,
     /// Where the disk is fast.
     pub fast: FastEnd,
@@ -61,40 +44,27 @@ impl Field {
         let used: u64 = layout.files().map(|file| file.size().0).sum();
         mark_hot(&mut items, placement, used);
         items.sort_unstable_by_key(|item| item.extent);
-        let blocks =
-            |zone| -> u64 { items.iter().filter(|item| item.zone == zone).map(|item| item.extent.length.0).sum() };
-        let (boot, hot) = (blocks(Zone::Boot), blocks(Zone::Hot));
-        let (boot, hot) = zones(&taken(&items), placement.fast, boot * BOOT_SLACK, hot + hot * SLACK / 100);
-        Self { items, boot, hot, fast: placement.fast }
-    }
-
-    /// The place of a zone; none of the rest.
-    pub(super) fn place(&self, zone: Zone) -> Option<Extent> {
-        let place = match zone {
-            Zone::Boot => self.boot,
-            Zone::Hot => self.hot,
-            Zone::Rest => return None,
-        };
-        (place.length.0 > 0).then_some(place)
+        let hot: u64 = items.iter().filter(|item| item.hot).map(|item| item.extent.length.0).sum();
+        let hot = zone(&taken(&items), placement.fast, hot + hot * SLACK / 100);
+        Self { items, hot, fast: placement.fast }
     }
 
     /// Whether an item lies where it belongs, or in a faster place.
     pub(super) fn is_home(&self, item: &Item) -> bool {
-        let faster = |place: &Extent| match self.fast {
-            FastEnd::Beginning => item.extent.end() <= place.end(),
-            FastEnd::End => item.extent.start >= place.start,
-        };
-        self.place(item.zone).is_none_or(|place| faster(&place))
+        !item.hot
+            || match self.fast {
+                FastEnd::Beginning => item.extent.end() <= self.hot.end(),
+                FastEnd::End => item.extent.start >= self.hot.start,
+            }
     }
 }
 
 fn items(layout: &VolumeLayout, placement: &Placement) -> Vec<Item> {
-    let boot: BTreeMap<FileId, usize> = placement.boot.iter().enumerate().map(|(order, file)| (*file, order)).collect();
     let mut items = Vec::new();
     for file in layout.files().filter(|file| file.is_movable() && !file.record.is_directory) {
-        let alone = layout.owners(file.index) == 1 && layout.leader_of(file.index).is_none();
+        let may_move = layout.shares_nothing(file.index) && !placement.stay.contains(&file.id());
         let mut runs = file.runs();
-        let Some(first) = runs.next().filter(|_| alone) else { continue };
+        let Some(first) = runs.next().filter(|_| may_move) else { continue };
         let mut extent = first.extent();
         // Holes of a file take no place: adjacent runs are one fragment.
         let in_one_piece = runs.all(|run| {
@@ -107,14 +77,12 @@ fn items(layout: &VolumeLayout, placement: &Placement) -> Vec<Item> {
         }
         let FileUse { reads, changes } = placement.uses.get(&file.id()).copied().unwrap_or_default();
         let chance = 1.5 * reads.sqrt();
-        let order = boot.get(&file.id()).copied();
         items.push(Item {
             file: file.index,
             extent,
-            zone: if order.is_some() { Zone::Boot } else { Zone::Rest },
+            hot: false,
             least: (reads - chance).max(0.0),
             most: reads + chance,
-            order: order.unwrap_or(usize::MAX),
             changing: changes >= CHANGING,
         });
     }
@@ -129,16 +97,14 @@ fn mark_hot(items: &mut [Item], placement: &Placement, used: u64) {
     }
     let average = all / used as f64;
     let density = |item: &Item| item.least / item.extent.length.0 as f64;
-    let is_hot = |item: &&mut Item| {
-        item.zone == Zone::Rest && !item.changing && item.least > 0.0 && density(item) >= HOT * average
-    };
+    let is_hot = |item: &&mut Item| !item.changing && item.least > 0.0 && density(item) >= HOT * average;
     let mut hot: Vec<&mut Item> = items.iter_mut().filter(|item| is_hot(item)).collect();
     hot.sort_unstable_by(|a, b| density(b).total_cmp(&density(a)).then(a.file.cmp(&b.file)));
     let mut room = used / MOST_HOT;
     for item in hot {
         if item.extent.length.0 <= room {
             room -= item.extent.length.0;
-            item.zone = Zone::Hot;
+            item.hot = true;
         }
     }
 }
@@ -150,11 +116,10 @@ fn taken(items: &[Item]) -> Vec<Extent> {
     space.iter().collect()
 }
 
-/// The places that hold so many blocks of `space` from the fast end on.
-fn zones(space: &[Extent], fast: FastEnd, boot: u64, hot: u64) -> (Extent, Extent) {
-    let (none, boot, hot) = (reach(space, fast, 0), reach(space, fast, boot), reach(space, fast, boot + hot));
-    let between = |a: u64, b: u64| Extent::new(a.min(b), a.max(b) - a.min(b));
-    (between(none, boot), between(boot, hot))
+/// The place that holds so many blocks of `space` from the fast end on.
+fn zone(space: &[Extent], fast: FastEnd, hot: u64) -> Extent {
+    let (none, hot) = (reach(space, fast, 0), reach(space, fast, hot));
+    Extent::new(none.min(hot), none.abs_diff(hot))
 }
 
 /// How far so many blocks of `space` reach from the fast end.

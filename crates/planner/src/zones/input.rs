@@ -1,7 +1,7 @@
 //! What is known of the files, and of the disk.
 
 use longrun_layout::{Blocks, FileId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Which end of the volume is read faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub struct FileUse {
 pub struct Placement {
     /// The files that are used. What is not here is not read.
     pub uses: BTreeMap<FileId, FileUse>,
-    /// What is read at boot, in the order of its first use; usually none.
-    pub boot: Vec<FileId>,
+    /// Files that stay where they are, for a reason of their own.
+    pub stay: BTreeSet<FileId>,
     /// Where the disk is fast.
     pub fast: FastEnd,
     /// How many blocks may be moved at most: a day's allowance.

@@ -1,6 +1,6 @@
 //! Zones: on a disk whose places differ in speed, what is read most lies where it is read fastest.
 //!
-//! From the fast end: what is read at boot; what is read often for its size, and seldom changed; everything else. Files change places
+//! From the fast end: what is read often for its size, and seldom changed; everything else. Files change places
 //! with others that are read less: a group of files side by side, as long as the hot one, goes to its place, so that neither a file nor
 //! the free space is in more pieces afterwards. Owns which files these are (`input`), where they belong (`field`), and the exchanges
 //! (`swap`). What finds no such group stays where it is.

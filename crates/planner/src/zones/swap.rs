@@ -5,7 +5,7 @@
 //! its own. Afterwards every file is in one piece, and the free space is in no more pieces than before: holes between them have
 //! vanished, and what they leave of the file's place is one.
 
-use super::field::{Field, Item, Zone};
+use super::field::{Field, Item};
 use crate::plan::{Batch, PlannedMove, Step, Why};
 use crate::regions::Regions;
 use longrun_layout::{Blocks, Extent, ExtentSet, FileMove, PhysicalBlock, VolumeLayout};
@@ -61,29 +61,26 @@ impl Swaps {
         let mut swaps = Self::default();
         let mut search = Search::new(layout, field, &free, aside);
         let mut found = Vec::new();
-        for zone in [Zone::Boot, Zone::Hot] {
-            let Some(place) = field.place(zone) else { continue };
-            let mut partners = Partners::of(field, &search, &free, aside, place, zone);
-            for item in wanting(field, zone) {
-                if search.busy.contains(&item) {
-                    continue;
-                }
-                let Some(swap) = search.swap(field, &mut partners, item) else {
-                    swaps.without_partner += 1;
-                    continue;
-                };
-                let cost = swap.cost(field);
-                if swaps.moved.0 + cost > budget.0 {
-                    swaps.over_budget += 1;
-                    continue;
-                }
-                swaps.moved.0 += cost;
-                let placed = swap.own.iter().filter(|at| field.items.get(**at).is_some_and(|own| own.zone == zone));
-                swaps.placed += placed.count() as u64;
-                partners.take(field, &swap);
-                search.take(field, &swap);
-                found.push(swap);
+        let mut partners = Partners::of(field, &search, &free, aside);
+        for item in wanting(field) {
+            if search.busy.contains(&item) {
+                continue;
             }
+            let Some(swap) = search.swap(field, &mut partners, item) else {
+                swaps.without_partner += 1;
+                continue;
+            };
+            let cost = swap.cost(field);
+            if swaps.moved.0 + cost > budget.0 {
+                swaps.over_budget += 1;
+                continue;
+            }
+            swaps.moved.0 += cost;
+            let placed = swap.own.iter().filter(|at| field.items.get(**at).is_some_and(|own| own.hot));
+            swaps.placed += placed.count() as u64;
+            partners.take(field, &swap);
+            search.take(field, &swap);
+            found.push(swap);
         }
         swaps.batches = batches(layout, field, aside, epoch.0.max(1), found);
         swaps
@@ -111,14 +108,13 @@ fn blocks_of(field: &Field, items: &[usize]) -> u64 {
     items.iter().filter_map(|at| field.items.get(*at)).map(|item| item.extent.length.0).sum()
 }
 
-/// The files of a zone that do not lie in it, in the order in which they come: by the list of boot, or by their reads for each block.
-fn wanting(field: &Field, zone: Zone) -> Vec<usize> {
+/// The hot files that do not lie in their zone, in the order in which they come: by their reads for each block.
+fn wanting(field: &Field) -> Vec<usize> {
     let mut wanting: Vec<usize> = (0..field.items.len())
-        .filter(|at| field.items.get(*at).is_some_and(|item| item.zone == zone && !field.is_home(item)))
+        .filter(|at| field.items.get(*at).is_some_and(|item| item.hot && !field.is_home(item)))
         .collect();
     let density = |at: &usize| field.items.get(*at).map_or(0.0, |item| item.least / item.extent.length.0 as f64);
-    let order = |at: &usize| field.items.get(*at).map_or(usize::MAX, |item| item.order);
-    wanting.sort_by(|a, b| order(a).cmp(&order(b)).then(density(b).total_cmp(&density(a))).then(a.cmp(b)));
+    wanting.sort_by(|a, b| density(b).total_cmp(&density(a)).then(a.cmp(b)));
     wanting
 }
 
@@ -169,9 +165,7 @@ impl Search {
         let may_come = |at: usize| {
             let neighbour = field.items.get(at).filter(|_| !self.busy.contains(&at));
             neighbour.is_some_and(|neighbour| {
-                !neighbour.changing
-                    && neighbour.zone >= item.zone
-                    && neighbour.extent.intersection(&partners.place).is_none()
+                !neighbour.changing && neighbour.extent.intersection(&partners.place).is_none()
             })
         };
         let touch = |at: usize| matches!(field.items.get(at..at + 2), Some([a, b]) if a.extent.end() == b.extent.start);
@@ -245,7 +239,7 @@ impl Search {
     }
 
     fn may_leave(&self, item: &Item, at: usize, partners: &Partners) -> bool {
-        item.zone > partners.zone && partners.place.contains(&item.extent) && !self.busy.contains(&at)
+        !item.hot && partners.place.contains(&item.extent) && !self.busy.contains(&at)
     }
 
     /// Whether each region of the volume keeps what it must, step by step.
@@ -284,12 +278,11 @@ impl Search {
 
 /// The reads that those who make room for a file may have together.
 fn most_read(item: &Item) -> f64 {
-    if item.zone == Zone::Boot { f64::INFINITY } else { item.least / LESS }
+    item.least / LESS
 }
 
 /// Who could make room in a zone.
 struct Partners {
-    zone: Zone,
     place: Extent,
     /// The items that lie in it, at least in part.
     row: std::ops::Range<usize>,
@@ -300,11 +293,11 @@ struct Partners {
 }
 
 impl Partners {
-    fn of(field: &Field, search: &Search, free: &ExtentSet, aside: Extent, place: Extent, zone: Zone) -> Self {
+    fn of(field: &Field, search: &Search, free: &ExtentSet, aside: Extent) -> Self {
+        let place = field.hot;
         let from = field.items.partition_point(|item| item.extent.end() <= place.start);
         let to = field.items.partition_point(|item| item.extent.start < place.end());
-        let mut partners =
-            Self { zone, place, row: from..to.max(from), singles: BTreeMap::new(), holes: BTreeMap::new() };
+        let mut partners = Self { place, row: from..to.max(from), singles: BTreeMap::new(), holes: BTreeMap::new() };
         for at in partners.row.clone() {
             if let Some(item) = field.items.get(at).filter(|item| search.may_leave(item, at, &partners)) {
                 partners.singles.entry(item.extent.length.0).or_default().insert(key(item, at));

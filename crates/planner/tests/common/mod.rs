@@ -72,7 +72,7 @@ pub fn build(shape: &Shape) -> VolumeLayout {
 }
 
 pub fn policy(mode: Mode) -> Policy {
-    Policy { mode, budget: None, reserve: Blocks(0), epoch: Blocks(512), goal: None }
+    Policy { mode, budget: None, reserve: Blocks(0), most_held: Blocks(u64::MAX), epoch: Blocks(512), goal: None }
 }
 
 /// What a plan came to, as the referee saw it.

@@ -255,7 +255,12 @@ pub(super) mod faults {
         }
     }
 
-    /// Whether what was to happen has happened.
+    /// Whether what is to happen has not happened yet.
+    pub(crate) fn is_due() -> bool {
+        AT.with_borrow(Option::is_some)
+    }
+
+    /// Whether what was to happen has happened. It does not happen any more.
     pub(crate) fn has_happened() -> bool {
         AT.take().is_none()
     }

@@ -2,6 +2,7 @@
 //! them.
 
 use super::exposition::{Format, Labels, Page};
+use longrun_api::fleet::{Fleet, StorageGroup};
 use longrun_api::model::{Account, HealthLevel, Status, Volume};
 
 /// Of others nothing is known.
@@ -14,11 +15,14 @@ fn labels(volume: &Volume) -> Labels {
 }
 
 /// The metrics as text.
-pub fn encode(status: &Status, format: Format) -> String {
+pub fn encode(status: &Status, part: Option<&Fleet>, format: Format) -> String {
     let mut page = Page::new(format);
     volumes(&mut page, status);
     prevention(&mut page, status);
     service(&mut page, status);
+    if let Some(part) = part {
+        fleet(&mut page, part);
+    }
     page.finish()
 }
 
@@ -197,9 +201,23 @@ fn service(page: &mut Page, status: &Status) {
     page.gauge("uptime_seconds", "Time since the service started", one(status.uptime_seconds as f64));
 }
 
+fn fleet(page: &mut Page, fleet: &Fleet) {
+    let bit = |set: bool| f64::from(u8::from(set));
+    let each = |of: fn(&StorageGroup) -> bool| {
+        let values = fleet.groups.iter().map(move |group| (vec![("group", group.name.clone())], bit(of(group))));
+        values.collect::<Vec<_>>()
+    };
+    page.gauge("fleet_in_touch", "1 while the agent keeps in touch", [(Labels::new(), bit(fleet.in_touch))]);
+    page.gauge("fleet_wants", "1 while there is work that needs permission", each(|group| group.wants));
+    page.gauge("fleet_permitted", "1 while work on the storage group is permitted", each(|group| group.permitted));
+    let version = fleet.policy.iter().map(|policy| (Labels::new(), policy.version as f64));
+    page.gauge("fleet_policy_version", "The version of the policy in force; absent without one", version);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longrun_api::fleet::PolicyInForce;
     use longrun_api::model::{Reaction, Sensor};
 
     #[test]
@@ -216,7 +234,15 @@ mod tests {
         volume.governor.probes = Some(longrun_api::model::Probes { usual_us: 400, recent_us: 950 });
         let sensor = Some(Sensor { kind: "bpf".into(), ..Sensor::default() });
         let reaction = Reaction { count: 2, total_us: 3000, p50_us: 1000, p99_us: 2000, max_us: 2000 };
-        let text = encode(&Status { volumes: vec![volume], sensor, reaction, ..Status::default() }, Format::Plain);
+        let status = Status { volumes: vec![volume], sensor, reaction, ..Status::default() };
+        assert!(!encode(&status, None, Format::Plain).contains("fleet"));
+        let groups = vec![StorageGroup { name: "san-1".into(), wants: true, ..StorageGroup::default() }];
+        let policy = Some(PolicyInForce { version: 7, ..PolicyInForce::default() });
+        let part = Fleet { mode: "rest".into(), in_touch: true, groups, policy };
+        let text = encode(&status, Some(&part), Format::Plain);
+        for line in ["_in_touch 1", "_wants{group=\"san-1\"} 1", "_permitted{group=\"san-1\"} 0", "_policy_version 7"] {
+            assert!(text.contains(&format!("longrun_fleet{line}\n")), "{line}: {text}");
+        }
         assert!(!text.lines().any(|line| line == "longrun_healthy 7"), "{text}");
         assert!(text.lines().any(|line| line == "longrun_healthy 0"), "{text}");
         assert!(text.contains("longrun_left_total{volume=\"u\""), "{text}");

@@ -13,6 +13,7 @@ mod metrics;
 mod openapi;
 mod routes;
 mod server;
+mod traces;
 
 pub use openapi::document;
 pub use server::Server;

@@ -1,7 +1,7 @@
 //! The OpenAPI document, generated from the code that answers. `docs/openapi.json` is a copy of it; a test checks that
 //! it is current.
 
-use super::{config, fleet, heat, jobs, maps, routes};
+use super::{config, fleet, heat, jobs, maps, routes, traces};
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]
@@ -30,6 +30,9 @@ use utoipa::OpenApi;
         maps::file,
         heat::heat,
         heat::table,
+        traces::read,
+        traces::begin,
+        traces::end,
         fleet::read,
         fleet::permit,
         fleet::set_policy,

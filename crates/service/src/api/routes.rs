@@ -1,7 +1,7 @@
 //! The requests of the API, and their answers.
 
 use super::exposition::Format;
-use super::{config, fleet, heat, jobs, maps, metrics};
+use super::{config, fleet, heat, jobs, maps, metrics, traces};
 use crate::hub::{Hub, Refusal, Request};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -44,6 +44,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .merge(jobs::router())
         .merge(maps::router())
         .merge(heat::router())
+        .merge(traces::router())
         .merge(config::router())
         .merge(fleet::router())
         .fallback(nothing)
@@ -331,7 +332,12 @@ pub async fn prometheus(State(hub): State<Arc<Hub>>, sender: Sender, headers: He
     admit(&hub, &sender, Role::Guest)?;
     let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let format = Format::accepted(&accept.collect::<Vec<_>>().join(","));
-    Ok(([(header::CONTENT_TYPE, format.content_type())], metrics::encode(&hub.status(), format)).into_response())
+    // The part in a fleet looks at sysfs.
+    let (status, part) = tokio::task::spawn_blocking(move || hub.status_and_part()).await.map_err(|error| {
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), "see the log of the service")
+    })?;
+    let text = metrics::encode(&status, part.as_ref(), format);
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 /// This document.

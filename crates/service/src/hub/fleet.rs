@@ -4,12 +4,13 @@
 
 use super::jobs::Place;
 use super::{Hub, Request};
-use crate::config::{self, FleetMode, Moment, load_in_force, policy_path};
+use crate::config::{self, FleetMode, Moment, in_force, load_in_force, policy_path};
 use crate::fleet::{Groups, groups, shift};
 use crate::jobs::Ending;
 use crate::menders::NOT_PERMITTED;
 use crate::threads::lock;
 use longrun_api::fleet::{Fleet, Permission, Policy, StorageGroup};
+use longrun_api::model::Status;
 use longrun_governor::{DiskKind, Disks};
 use longrun_ledger::{Account, Severity};
 use longrun_sys::replace_file;
@@ -89,7 +90,18 @@ impl Hub {
     /// This machine's part in a fleet.
     #[must_use]
     pub fn part_in_fleet(&self) -> Fleet {
+        self.part_with(&self.status())
+    }
+
+    /// The status, and this machine's part in a fleet unless it obeys none.
+    #[must_use]
+    pub fn status_and_part(&self) -> (Status, Option<Fleet>) {
         let status = self.status();
+        let part = (self.config().service.fleet != FleetMode::Off).then(|| self.part_with(&status));
+        (status, part)
+    }
+
+    fn part_with(&self, status: &Status) -> Fleet {
         let mut found: BTreeMap<String, StorageGroup> = BTreeMap::new();
         for place in self.places().iter().filter(|place| place.settings.enabled) {
             let volume = status.volumes.iter().find(|volume| volume.id == place.id);
@@ -178,6 +190,13 @@ impl Hub {
     pub(super) fn read_config(&self) -> Result<config::InForce, config::ConfigError> {
         let state = self.config().service.state_directory.clone();
         load_in_force(self.config_path.as_deref(), Some(&state))
+    }
+
+    /// The configuration that holds, with the policy that lies in the state directory now.
+    pub(super) fn read_policy(&self) -> Result<config::InForce, config::ConfigError> {
+        let state = self.config().service.state_directory.clone();
+        let file = lock(&self.file).clone();
+        in_force(file, self.config_path.as_deref(), Some(&state))
     }
 }
 

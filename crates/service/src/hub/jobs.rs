@@ -58,15 +58,19 @@ impl From<&Entry> for Place {
     }
 }
 
+/// The devices of the volume that was mounted from `source`. The number that its files have is not that of a device on btrfs.
+pub(super) fn members(source: &Path) -> Vec<DeviceNumber> {
+    let number = std::fs::metadata(source).map(|meta| DeviceNumber::from_stat(meta.rdev()));
+    number.map(volume_members).unwrap_or_default()
+}
+
 /// The disks below the volume that was mounted from `source`.
 pub(super) fn disks(source: &Path) -> BTreeSet<DeviceNumber> {
-    let number = std::fs::metadata(source).map(|meta| DeviceNumber::from_stat(meta.rdev()));
-    let members = number.map(volume_members).unwrap_or_default();
     let below = |member: DeviceNumber| match BlockDevice::numbered(member) {
         Ok(device) => device.disks().into_iter().map(|disk| disk.number).collect(),
         Err(_) => vec![member],
     };
-    members.into_iter().flat_map(below).collect()
+    members(source).into_iter().flat_map(below).collect()
 }
 
 /// Today (UTC), as a budget counts it.
@@ -103,8 +107,13 @@ impl Hub {
             by: JobOrigin::Operator,
             ..Job::default()
         };
-        let overrides =
-            Overrides { pace: request.pace, max_duty: request.max_duty, min_progress: request.min_progress };
+        let overrides = Overrides {
+            pace: request.pace,
+            max_duty: request.max_duty,
+            min_progress: request.min_progress,
+            placement: request.placement,
+            explain: request.explain,
+        };
         let record = Record { job, overrides, ..Record::default() };
         // One after the other: two requests must not both find the disk free.
         let _one = lock(&self.asking);
@@ -278,6 +287,8 @@ impl Hub {
             pace: chosen.pace.clone().unwrap_or_else(|| settings.pace.to_string()),
             max_duty: chosen.max_duty.clone().unwrap_or_else(|| settings.max_duty.to_string()),
             min_progress: chosen.min_progress.clone().unwrap_or_else(|| settings.min_progress.to_string()),
+            placement: chosen.placement.clone(),
+            explain: chosen.explain,
             memory: job_memory().map(|most| most.0),
             state: Some(self.config().service.state_directory.clone()),
         }
@@ -359,6 +370,9 @@ fn check(request: &JobRequest) -> Result<(), String> {
     }
     if request.min_progress.as_ref().is_some_and(|text| text.parse::<MinProgress>().is_err()) {
         return wrong("min_progress");
+    }
+    if request.placement.as_ref().is_some_and(|text| !["auto", "off", "plan"].contains(&text.as_str())) {
+        return wrong("placement");
     }
     if request.deadline == Some(0) || request.budget == Some(0) {
         return Err("budget and deadline must be larger than 0, or absent".to_owned());

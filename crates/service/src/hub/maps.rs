@@ -129,7 +129,7 @@ impl Hub {
         file.ok_or(SILENT)?
     }
 
-    fn found(&self, id: &str) -> Result<Found, String> {
+    pub(super) fn found(&self, id: &str) -> Result<Found, String> {
         let volumes = lock(&self.volumes);
         let entry = volumes.values().find(|entry| entry.id() == id);
         entry.map(|entry| entry.found.clone()).ok_or_else(|| "the volume is no longer mounted".to_owned())

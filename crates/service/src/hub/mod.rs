@@ -12,12 +12,14 @@ mod look;
 mod maps;
 mod passes;
 mod status;
+mod traces;
 mod volumes;
 
 pub use configured::ChangeError;
 pub use fleet::PolicyError;
 pub use jobs::NoJob;
 pub use look::Refusal;
+pub use traces::NoTrace;
 
 use crate::activity::Activity;
 use crate::config::{Config, ConfigError, InForce, Moment, VolumeSettings};
@@ -29,6 +31,7 @@ use crate::logging::LogControl;
 use crate::menders::Menders;
 use crate::threads::Threads;
 use crate::threads::lock;
+use crate::traces::Traces;
 use crate::volumes::Found;
 use jiff::Timestamp;
 use longrun_api::fleet::PolicyInForce;
@@ -108,6 +111,8 @@ pub struct Hub {
     config_path: Option<PathBuf>,
     overrides: Box<dyn Fn(&mut Config) + Send + Sync>,
     config: RwLock<Arc<Config>>,
+    /// The text of the configuration file that holds: that on the disk may be wrong by now.
+    file: Mutex<String>,
     config_trouble: Mutex<Option<String>>,
     /// One at a time: the configuration file is changed.
     changing: Mutex<()>,
@@ -138,6 +143,7 @@ pub struct Hub {
     loads: Mutex<BTreeMap<DeviceNumber, Series>>,
     /// How often the devices are read for which file.
     pub(crate) heats: Heats,
+    traces: Arc<Traces>,
     requests: std::sync::mpsc::Sender<Request>,
 }
 
@@ -183,13 +189,14 @@ impl Hub {
             Ok(prevention) => (Some(prevention), None),
             Err(trouble) => (None, Some(trouble)),
         };
-        let InForce { config, policy, trouble: policy_trouble } = parts.config;
+        let InForce { file, config, policy, trouble: policy_trouble } = parts.config;
         let heats = Heats::within(&config.service.state_directory);
         Arc::new(Self {
             started: Instant::now(),
             config_path: parts.config_path,
             overrides: parts.overrides,
             config: RwLock::new(Arc::new(config)),
+            file: Mutex::new(file),
             config_trouble: Mutex::new(policy_trouble),
             changing: Mutex::default(),
             log: parts.log,
@@ -209,6 +216,7 @@ impl Hub {
             counted: Mutex::default(),
             loads: Mutex::default(),
             heats,
+            traces: Arc::default(),
             requests: parts.requests,
         })
     }
@@ -232,22 +240,26 @@ impl Hub {
     }
 
     /// Reads the configuration again. When it is wrong, the one that holds is kept, and that is said in the log and in
-    /// `status`.
+    /// `status`. The policy of the fleet is read in any case: one that does harm can be taken back from a machine whose file is wrong.
     ///
     /// # Errors
     /// [`ConfigError`].
     pub fn reload(self: &Arc<Self>) -> Result<(), ConfigError> {
-        let InForce { mut config, policy, trouble } = match self.read_config() {
-            Ok(read) => read,
+        let (read, wrong) = match self.read_config() {
+            Ok(read) => (read, None),
             Err(error) => {
                 let text = format!("{error}; the earlier configuration is kept");
                 tracing::error!("{text}");
                 *lock(&self.config_trouble) = Some(text);
-                return Err(error);
+                (self.read_policy()?, Some(error))
             }
         };
+        let InForce { file, mut config, policy, trouble } = read;
         (self.overrides)(&mut config);
-        *lock(&self.config_trouble) = trouble.or_else(|| restart_needed(&self.config().service, &config.service));
+        if wrong.is_none() {
+            *lock(&self.config_trouble) = trouble.or_else(|| restart_needed(&self.config().service, &config.service));
+        }
+        *lock(&self.file) = file;
         *lock(&self.policy) = policy;
         self.log.set(config.service.log_level);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
@@ -256,6 +268,9 @@ impl Hub {
         // The caller expects the current state.
         let devices: Vec<DeviceNumber> = lock(&self.volumes).keys().copied().collect();
         devices.into_iter().for_each(|device| self.look_in_time(device, false));
+        if let Some(error) = wrong {
+            return Err(error);
+        }
         tracing::info!("the configuration was reloaded");
         Ok(())
     }

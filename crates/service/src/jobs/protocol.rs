@@ -35,6 +35,12 @@ pub struct Order {
     pub max_duty: String,
     /// The least share of the time.
     pub min_progress: String,
+    /// What is done about hot files, where that was said.
+    #[serde(default)]
+    pub placement: Option<String>,
+    /// Report what came of each round.
+    #[serde(default)]
+    pub explain: bool,
     /// The most memory that it may hold, in bytes; none is no bound.
     pub memory: Option<u64>,
     /// The state directory, with the counts of reads and the profiles of disks.
@@ -80,6 +86,9 @@ pub struct End {
     pub budget_spent: bool,
     /// The time is used up.
     pub time_spent: bool,
+    /// It would need more memory than it may take.
+    #[serde(default)]
+    pub too_large: bool,
     /// The figures before.
     pub before: Option<JobFigures>,
     /// The figures after; of a dry run those that are foreseen.

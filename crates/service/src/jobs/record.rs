@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_secs(15);
 /// The exit status of work that a signal ended.
 const INTERRUPTED: u8 = 130;
 
-/// How a job gives way, where it was asked to do so otherwise than the volume's settings say.
+/// How a job works, where it was asked to do so otherwise than the volume's settings say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrides {
     /// `pace`.
@@ -25,6 +25,12 @@ pub struct Overrides {
     pub max_duty: Option<String>,
     /// `min_progress`.
     pub min_progress: Option<String>,
+    /// `placement`.
+    #[serde(default)]
+    pub placement: Option<String>,
+    /// `explain`.
+    #[serde(default)]
+    pub explain: bool,
 }
 
 /// A job, and what is kept of it.
@@ -170,6 +176,7 @@ impl Record {
         self.report = Some(JobReport {
             status: end.status,
             error: end.error.clone(),
+            too_large: end.too_large,
             text: end.text.clone(),
             report: end.report.clone(),
         });

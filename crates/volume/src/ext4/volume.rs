@@ -142,6 +142,17 @@ impl Ext4Volume {
         }
         result
     }
+
+    /// Each opening of a file is told an error of writing once, so that any request can be the one that gets it: where moved data
+    /// could not be written, that is put back, and its file is named.
+    fn blamed<T>(&mut self, result: Result<T, MoveError>) -> Result<T, MoveError> {
+        if let Err(MoveError::Fatal(error)) = &result
+            && !matches!(error, VolumeError::Unwritten { .. })
+        {
+            self.finish_moves()?;
+        }
+        result
+    }
 }
 
 impl Drop for Ext4Volume {
@@ -225,11 +236,13 @@ impl Placed for Ext4Volume {
 
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
         let open = self.files.open(file)?;
-        self.files.map(&open, self.geometry.block_size)
+        let map = self.files.map(&open, self.geometry.block_size);
+        self.blamed(map)
     }
 
     fn bring_in(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
-        self.mover().ask_for(part, pieces)
+        let asked = self.mover().ask_for(part, pieces);
+        self.blamed(asked)
     }
 
     fn await_pieces(&mut self, part: Part, pieces: &[Run]) -> Result<(), MoveError> {
@@ -245,7 +258,8 @@ impl Placed for Ext4Volume {
         target: PhysicalBlock,
         length: Blocks,
     ) -> Result<Exchanged, MoveError> {
-        self.mover().exchange(file, logical, target, length)
+        let exchanged = self.mover().exchange(file, logical, target, length);
+        self.blamed(exchanged)
     }
 
     fn pause(&mut self) -> Result<(), VolumeError> {

@@ -2,9 +2,11 @@
 //!
 //! Owns which attribute stands in which record. Never reads or writes the disk itself.
 
+mod spread;
+
 use super::attribute::{Attribute, Name, kind};
 use super::fault::{Read, damaged};
-use super::list::{self, Entry};
+use super::list::Entry;
 use super::record::{Record, Reference};
 use super::runs::Map;
 use longrun_layout::{Blocks, LogicalBlock, PhysicalBlock};
@@ -14,12 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const LIST: u16 = u16::MAX;
 /// $MFT. Where its records lie is told by these records, so that they are kept where every reader looks first.
 pub(super) const MFT: u64 = 0;
-/// A part of a stream that takes less of a record is not worth an extent of its own.
-const LEAST_EXTENT: usize = 64;
-/// Of a record that has extents of streams, this part is left free.
-const SLACK: usize = 8;
-/// Attempts to find how long the list gets: each extent makes it longer, and that can make one more.
-const ATTEMPTS: u32 = 16;
 
 /// Where records are read from.
 pub(super) trait Records {
@@ -34,12 +30,12 @@ pub(super) trait Records {
 /// A file in all its records.
 #[derive(Clone, Debug)]
 pub(super) struct NtfsFile {
-    /// The base record, and those that extend it, as they are on the disk.
+    /// The base record, and those that extend it. What stands in them on the disk may be older than the members.
     records: Vec<Record>,
     /// In the order in which NTFS has them. A stream that has several extents is one of them, and stands where its first does.
     members: Vec<Member>,
     list: Option<Attribute>,
-    /// The bytes that attributes take in each record when every extent stands where it does on the disk. Known while the file moves.
+    /// The bytes that attributes take in each record. Known while the file moves.
     used: Option<Vec<usize>>,
 }
 
@@ -57,7 +53,7 @@ impl Member {
         Self { at, attribute, more: Vec::new() }
     }
 
-    /// The extents of a stream as they are on the disk: in which of the records each stands, its first cluster, and the one
+    /// The extents of a stream: in which of the records each stands, its first cluster, and the one
     /// behind its last.
     fn extents(&self, map: &Map) -> impl Iterator<Item = (usize, u64, u64)> {
         let starts = std::iter::once((self.at, 0)).chain(self.more.iter().copied());
@@ -208,14 +204,21 @@ impl NtfsFile {
         }
     }
 
-    /// Whether it can be written with every extent in the record where it is on the disk.
+    /// Whether it can be written with every extent in the record where it is.
     pub(super) fn fits_as_it_is(&mut self) -> bool {
-        let Some(list) = &self.list else { return false };
+        let Some(list) = &self.list else { return self.fits_in_one() };
         if self.used.is_none() {
             self.used = self.as_they_are(list).map(|slots| slots.iter().map(|slot| slot.used).collect());
         }
         let rooms = self.records.iter().map(Record::room);
-        self.used.as_ref().is_some_and(|used| used.iter().zip(rooms).all(|(used, room)| *used <= room))
+        let fits = self.used.as_ref().is_some_and(|used| used.iter().zip(rooms).all(|(used, room)| *used <= room));
+        fits || self.fits_in_one()
+    }
+
+    /// Whether its base record has room for everything.
+    fn fits_in_one(&self) -> bool {
+        let needed: usize = self.members.iter().map(|member| member.attribute.encoded_len()).sum();
+        self.records.first().is_some_and(|base| needed <= base.room())
     }
 
     fn name_of(&self, stream: u16) -> Option<Name> {
@@ -231,11 +234,10 @@ impl NtfsFile {
     }
 
     /// The file as it shall be written: in its base record alone when that has room for everything; else with every extent in the
-    /// record where it is; else in as many records as it takes, new ones by `spare`. `None` when there is no room.
-    pub(super) fn compose(&self, spare: &mut dyn FnMut() -> Option<Record>) -> Option<Composed> {
+    /// record where it is. `None` when there is no room for that.
+    pub(super) fn compose(&self) -> Option<Composed> {
         let (base, others) = self.records.split_first()?;
-        let needed: usize = self.members.iter().map(|member| member.attribute.encoded_len()).sum();
-        if needed <= base.room() {
+        if self.fits_in_one() {
             let mut slot = Slot { record: base.clone(), used: 0, content: Vec::new(), is_new: false };
             self.members.iter().enumerate().for_each(|(at, member)| slot.take(at, member.attribute.clone()));
             let vacated = self.list.as_ref().and_then(|list| list.outside.clone()).unwrap_or_default();
@@ -243,46 +245,8 @@ impl NtfsFile {
             return Some(Composed { records: vec![written(slot, None)], freed, list: None, vacated });
         }
         let fits = |slots: &Vec<Slot>| slots.iter().all(|slot| slot.used <= slot.record.room());
-        let as_they_are = |list: &Attribute| compose_listed(self.as_they_are(list).filter(fits)?, list);
-        if let Some(composed) = self.list.as_ref().and_then(as_they_are) {
-            return Some(composed);
-        }
-        // Every reader must find the records of $MFT before it knows where records lie: they are not distributed anew.
-        if base.number == MFT {
-            return None;
-        }
-        let mut spares = Vec::new();
-        let slack = base.room() / SLACK;
-        self.compose_anew(slack, &mut spares, spare).or_else(|| self.compose_anew(0, &mut spares, spare))
-    }
-
-    /// The same with the extents of streams distributed over records anew, `slack` bytes being left free in each: the next moves change
-    /// how long an extent is, and need not distribute all of them once more. `spares` are records that `spare` gave before.
-    fn compose_anew(
-        &self,
-        slack: usize,
-        spares: &mut Vec<Record>,
-        spare: &mut dyn FnMut() -> Option<Record>,
-    ) -> Option<Composed> {
-        let mut guess = self.members.iter().map(|member| Entry::length(&member.attribute.of)).sum::<usize>();
-        for _ in 0..ATTEMPTS {
-            let list = self.list.clone().or_else(|| list::empty().ok())?;
-            let mut taken = 0;
-            let mut next = || {
-                if spares.len() == taken {
-                    spares.push(spare()?);
-                }
-                taken += 1;
-                spares.get(taken - 1).cloned()
-            };
-            let slots = self.distribute(&list, guess, slack, &mut next)?;
-            let length: usize = slots.iter().flat_map(|slot| &slot.content).map(|(_, a)| Entry::length(&a.of)).sum();
-            if length <= guess || list.outside.is_some() {
-                return compose_listed(slots, &list);
-            }
-            guess = length;
-        }
-        None
+        let list = self.list.as_ref()?;
+        compose_listed(self.as_they_are(list).filter(fits)?, list)
     }
 
     fn slots(&self) -> Vec<Slot> {
@@ -290,7 +254,7 @@ impl NtfsFile {
         self.records.iter().map(slot).collect()
     }
 
-    /// Every extent where it is on the disk, whether it fits or not: what has moved together has fewer pieces than before.
+    /// Every extent where it is, whether it fits or not: what has moved together has fewer pieces than before.
     fn as_they_are(&self, list: &Attribute) -> Option<Vec<Slot>> {
         let mut slots = self.slots();
         slots.first_mut()?.used += list.encoded_len();
@@ -305,62 +269,6 @@ impl NtfsFile {
         }
         Some(slots)
     }
-
-    /// Puts every attribute into a record: what is resident stays where it is; streams go into the base record as far
-    /// as they fit there, the shortest first, and the others into those that extend it.
-    fn distribute(
-        &self,
-        list: &Attribute,
-        entries: usize,
-        slack: usize,
-        spare: &mut dyn FnMut() -> Option<Record>,
-    ) -> Option<Vec<Slot>> {
-        let mut slots = self.slots();
-        let own = if list.is_resident() { list.with_value(&vec![0; entries]) } else { list.clone() };
-        slots.first_mut()?.used += own.encoded_len();
-        let mut streams = Vec::new();
-        for (number, member) in self.members.iter().enumerate() {
-            if member.attribute.is_resident() {
-                slots.get_mut(member.at)?.take(number, member.attribute.clone());
-            } else {
-                streams.push((member.attribute.encoded_len(), number));
-            }
-        }
-        if slots.iter().any(|slot| slot.used > slot.record.room()) {
-            return None;
-        }
-        streams.sort_unstable();
-        for (length, number) in streams {
-            let attribute = &self.members.get(number)?.attribute;
-            let base = slots.first_mut()?;
-            if length <= base.left() {
-                base.take(number, attribute.clone());
-                continue;
-            }
-            let (mut vcn, end, mut at) = (0, attribute.outside.as_ref()?.end(), 1);
-            loop {
-                if at == slots.len() {
-                    let base = slots.first()?.record.clone();
-                    let record = spare()?.extending(base.reference(), &base);
-                    slots.push(Slot { record, used: 0, content: Vec::new(), is_new: true });
-                }
-                let slot = slots.get_mut(at)?;
-                match attribute.extent(vcn, slot.left().saturating_sub(slack)) {
-                    Some((part, to)) if to >= end || part.encoded_len() >= LEAST_EXTENT + 0x40 => {
-                        slot.take(number, part);
-                        vcn = to;
-                    }
-                    _ if slot.is_new && slot.content.is_empty() => return None,
-                    _ => {}
-                }
-                if vcn >= end {
-                    break;
-                }
-                at += 1;
-            }
-        }
-        Some(slots)
-    }
 }
 
 /// The records of a file that has a list.
@@ -368,9 +276,7 @@ fn compose_listed(slots: Vec<Slot>, list: &Attribute) -> Option<Composed> {
     let (mut records, mut freed, mut entries) = (Vec::new(), Vec::new(), Vec::new());
     for (at, slot) in slots.iter().enumerate() {
         if at > 0 && slot.content.is_empty() {
-            if !slot.is_new {
-                freed.push(slot.record.freed());
-            }
+            freed.push(slot.record.freed());
             continue;
         }
         for ((member, attribute), instance) in ordered(&slot.content).into_iter().zip(instances(at)) {

@@ -3,7 +3,7 @@
 //! Owns the code of runs on the disk, and a stream's map in memory. Pure.
 
 use super::fault::{Read, damaged};
-use longrun_layout::{Blocks, LogicalBlock, PhysicalBlock, Run};
+use longrun_layout::{Blocks, LogicalBlock, LogicalRange, PhysicalBlock, Run};
 
 /// A range of a stream: clusters one after the other, or a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,12 @@ pub(super) struct Segment {
 impl Segment {
     pub(super) fn end(&self) -> u64 {
         self.vcn + self.length
+    }
+
+    /// As a run of the model; `None` for a hole.
+    fn run(&self) -> Option<Run> {
+        let physical = PhysicalBlock(self.lcn?);
+        Some(Run { logical: LogicalBlock(self.vcn), physical, length: Blocks(self.length) })
     }
 
     /// Whether `next` goes on where this ends, on the volume too; two holes do.
@@ -140,10 +146,18 @@ impl Map {
 
     /// What has clusters, as runs of the model.
     pub(super) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        self.0.iter().filter_map(|segment| {
-            let physical = PhysicalBlock(segment.lcn?);
-            Some(Run { logical: LogicalBlock(segment.vcn), physical, length: Blocks(segment.length) })
-        })
+        self.0.iter().filter_map(Segment::run)
+    }
+
+    /// The runs in `range`, and the nearest one on either side.
+    pub(super) fn runs_around(&self, range: LogicalRange) -> Vec<Run> {
+        let start = self.0.partition_point(|segment| segment.end() <= range.start.0);
+        let end = self.0.partition_point(|segment| segment.vcn < range.end().0).max(start);
+        let (before, rest) = self.0.split_at(start);
+        let (within, behind) = rest.split_at(end - start);
+        let before = before.iter().rev().find_map(Segment::run);
+        let behind = behind.iter().find_map(Segment::run);
+        before.into_iter().chain(within.iter().filter_map(Segment::run)).chain(behind).collect()
     }
 
     /// The runs of `length` clusters from `logical` on; `None` when a part of them is a hole or behind the end.
@@ -212,6 +226,7 @@ fn coded(number: i64) -> ([u8; 8], usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longrun_engine::FileMap;
     use proptest::prelude::*;
 
     const CLUSTERS: u64 = 1 << 40;
@@ -239,6 +254,15 @@ mod tests {
                 at += mapped;
             }
             prop_assert_eq!(again, map);
+        }
+
+        #[test]
+        fn the_runs_around_a_range_are_enough_for_moves_within_it(map in map(), start in 0u64..1 << 24, length in 1u64..1 << 22) {
+            let range = LogicalRange { start: LogicalBlock(start), length: Blocks(length) };
+            let around = |runs: &[Run]| FileMap::around(runs, range).runs().collect::<Vec<_>>();
+            let all: Vec<Run> = map.runs().collect();
+            prop_assert_eq!(around(&map.runs_around(range)), around(&all));
+            prop_assert_eq!(map.runs_around(LogicalRange::ALL), all);
         }
 
         #[test]

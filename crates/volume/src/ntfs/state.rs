@@ -19,13 +19,10 @@ use std::collections::BTreeMap;
 /// The volume must be checked before it is used.
 pub(super) const DIRTY: u16 = 1;
 
-/// A file that has moved.
+/// A file that has moved. It fits as it is; its records are made when it is committed, once and not for each move.
 struct Changed {
     file: NtfsFile,
-    /// The records that say so. None where they will be those that the file has: then they are made when it is committed, once and
-    /// not for each move.
-    composed: Option<Composed>,
-    /// Records that were free before.
+    /// Those of its records that were free before.
     spares: Vec<u64>,
 }
 
@@ -154,54 +151,49 @@ impl State {
         copied: Vec<Copied>,
         sources: &[Run],
     ) -> Read<bool> {
-        let (mut file, before) = match self.changed.remove(&number) {
-            Some(Changed { file, composed, spares }) => (file, Some((composed, spares))),
-            None => (self.as_on_disk(number)?, None),
+        let before = self.changed.remove(&number);
+        let is_first = before.is_none();
+        let (mut file, mut spares) = match before {
+            Some(Changed { file, spares }) => (file, spares),
+            None => (self.as_on_disk(number)?, Vec::new()),
         };
         file.put(stream, logical, target.start, target.length);
-        let (composed, spares) = if file.fits_as_it_is() {
-            (None, Vec::new())
-        } else {
-            let kept = before.as_ref().map_or(&[][..], |(_, spares)| spares);
-            match self.compose(&file, kept) {
-                Ok(Some((composed, spares))) => (Some(composed), spares),
-                refused => {
-                    // What was noted before stays noted: its clusters are marked already.
-                    sources.iter().for_each(|run| file.put(stream, run.logical, run.physical, run.length));
-                    match before {
-                        Some((composed, spares)) => _ = self.changed.insert(number, Changed { file, composed, spares }),
-                        None => self.last = Some(file),
-                    }
-                    return refused.map(|_| false);
-                }
+        let fits = if file.fits_as_it_is() { Ok(true) } else { self.spread(&mut file, &mut spares) };
+        if !matches!(fits, Ok(true)) {
+            // What was noted before stays noted: its clusters are marked already.
+            sources.iter().for_each(|run| file.put(stream, run.logical, run.physical, run.length));
+            if is_first {
+                self.last = Some(file);
+            } else {
+                self.changed.insert(number, Changed { file, spares });
             }
-        };
+            return fits;
+        }
         self.copies.extend(copied);
         self.set(target, true);
         let sources: Vec<Extent> = sources.iter().map(Run::extent).collect();
         sources.iter().for_each(|source| self.set(*source, false));
         self.held.exchanged(target, &sources);
-        self.changed.insert(number, Changed { file, composed, spares });
+        self.changed.insert(number, Changed { file, spares });
         Ok(true)
     }
 
-    /// The records of a file, and which of them were free before: those that it `kept` first. `None` when they have no room.
-    fn compose(&self, file: &NtfsFile, kept: &[u64]) -> Read<Option<(Composed, Vec<u64>)>> {
+    /// Distributes a file over its records and others that are free, which become `spares` too. False when they have no room. Then, and
+    /// after an error, nothing has changed.
+    fn spread(&self, file: &mut NtfsFile, spares: &mut Vec<u64>) -> Read<bool> {
         let is_taken = |number: &u64| self.changed.values().any(|changed| changed.spares.contains(number));
-        let mut spares = Vec::new();
+        let mut more = Vec::new();
         let mut after = system::FIRST_OTHER;
         let mut fault = None;
-        let composed = file.compose(&mut || {
-            let next = kept.get(spares.len()).copied().or_else(|| {
-                loop {
-                    let found = self.records.first_free(after)?;
-                    after = found + 1;
-                    if !is_taken(&found) && !kept.contains(&found) {
-                        break Some(found);
-                    }
+        let spread = file.spread(&mut || {
+            let next = loop {
+                let found = self.records.first_free(after)?;
+                after = found + 1;
+                if !is_taken(&found) && !spares.contains(&found) {
+                    break found;
                 }
-            })?;
-            spares.push(next);
+            };
+            more.push(next);
             match self.spare(next) {
                 Ok(record) => Some(record),
                 Err(error) => {
@@ -210,7 +202,13 @@ impl State {
                 }
             }
         });
-        fault.map_or(Ok(composed.map(|composed| (composed, spares))), Err)
+        if let Some(fault) = fault {
+            return Err(fault);
+        }
+        let Some(spread) = spread else { return Ok(false) };
+        *file = spread;
+        spares.extend(more);
+        Ok(true)
     }
 
     /// The record of this number, which is not in use.
@@ -232,25 +230,22 @@ impl State {
         if self.changed.is_empty() && !self.clusters.is_changed() && !self.records.is_changed() {
             return Ok(());
         }
-        for (number, changed) in &mut self.changed {
-            let composed = changed.composed.take().or_else(|| changed.file.compose(&mut || None));
-            if composed.is_none() {
-                return damaged(format!("file record {number} has no room for the places of its clusters"));
-            }
-            changed.composed = composed;
-        }
+        let composed = self.changed.iter().map(|(number, changed)| match changed.file.compose() {
+            Some(composed) => Ok(composed),
+            None => damaged(format!("file record {number} has no room for the places of its clusters")),
+        });
+        let composed = composed.collect::<Read<Vec<Composed>>>()?;
         self.mark()?;
         self.reader.disk.flush()?;
         let witness = self.witness()?;
         // What is taken here is either written or never: after an error there is no second attempt.
         self.has_failed = true;
-        let changed = std::mem::take(&mut self.changed);
         let mut writes = Vec::new();
-        let mft = changed.get(&MFT).map(|changed| changed.file.clone());
+        let mft = std::mem::take(&mut self.changed).remove(&MFT).map(|changed| changed.file);
         let data = Name::unnamed(kind::DATA);
         let moved =
             mft.as_ref().and_then(|mft| mft.attribute(&data)?.outside.clone()).filter(|map| *map != self.reader.mft);
-        for composed in changed.values().filter_map(|changed| changed.composed.as_ref()) {
+        for composed in &composed {
             for record in &composed.records {
                 self.records.set(Extent::new(record.number, 1), true);
             }
@@ -431,7 +426,7 @@ impl State {
         let mut value = file.attribute(&of).map(|information| information.value().to_vec()).unwrap_or_default();
         put(&mut value, 10, &change(flags).to_le_bytes());
         file.set_value(&of, &value);
-        let Some(composed) = file.compose(&mut || None) else { return damaged("$Volume has no room for its flags") };
+        let Some(composed) = file.compose() else { return damaged("$Volume has no room for its flags") };
         let mut writes = Vec::new();
         for record in &composed.records {
             self.put_record(record, None, &mut writes)?;

@@ -16,7 +16,9 @@ use longrun_engine::{
     Exchanged, Leaked, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo,
 };
 use longrun_image::Disk;
-use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
+use longrun_layout::{
+    Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, LogicalRange, PhysicalBlock, Pin, Run, VolumeLayout,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -160,9 +162,13 @@ impl Placed for NtfsVolume {
     }
 
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
+        self.map_around(file, LogicalRange::ALL)
+    }
+
+    fn map_around(&mut self, file: FileId, range: LogicalRange) -> Result<Vec<Run>, MoveError> {
         let found = self.file(file)?;
         let map = found.map(stream_of(file.inode)).ok_or(MoveError::Skip(SkipReason::Changed))?;
-        Ok(map.runs().collect())
+        Ok(map.runs_around(range))
     }
 
     fn exchange(

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// What a device writes as one, and what a crash leaves old or new: changes are written in units of this.
 pub(crate) const SECTOR: usize = 512;
-const MAGIC: &[u8; 8] = b"LRREDOJ2";
+const MAGIC: &[u8; 8] = b"LRREDOJ3";
 /// The header and its checksum take one sector; the body begins behind it.
 const HEADER: usize = 0x30;
 /// Of an entry, what stands before its data: phase, place and length.
@@ -67,21 +67,27 @@ impl Copied {
 
 /// The checksum of what lies on the volume. No CRC: ext4 ends its blocks with CRCs of their own, and the CRC of anything that
 /// does is the same number, whatever it holds. Multiplication has no such blind spot.
+///
+/// Four words at a time, each in a lane of its own: a processor multiplies them side by side, and everything that is moved is summed.
 fn sum_of(data: &[u8]) -> u32 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut hash = data.len() as u64;
-    let mut add = |word: u64| {
-        hash = (hash ^ word).wrapping_mul(ODD);
-        hash ^= hash >> 32;
+    let add = |hash: u64, word: u64| {
+        let hash = (hash ^ word).wrapping_mul(ODD);
+        hash ^ hash >> 32
     };
-    let (words, rest) = data.as_chunks();
-    words.iter().for_each(|word| add(u64::from_le_bytes(*word)));
-    if !rest.is_empty() {
-        let mut word = [0; 8];
-        word.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-        add(u64::from_le_bytes(word));
+    let mut lanes = [0u64, 1, 2, 3];
+    let (fours, rest) = data.as_chunks::<32>();
+    for four in fours {
+        let (words, _) = four.as_chunks();
+        lanes.iter_mut().zip(words).for_each(|(lane, word)| *lane = add(*lane, u64::from_le_bytes(*word)));
     }
-    hash as u32
+    let hash = lanes.into_iter().fold(data.len() as u64, add);
+    let last = rest.chunks(8).map(|bytes| {
+        let mut word = [0; 8];
+        word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        u64::from_le_bytes(word)
+    });
+    last.fold(hash, add) as u32
 }
 
 /// Why a journal could not be used.

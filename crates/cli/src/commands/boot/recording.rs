@@ -33,13 +33,12 @@ pub fn record(args: &RecordArgs) -> Result<(), Failure> {
     } else {
         Session::start(&args.place, &root, &names)?
     };
-    let ended = ended()?;
     let took = match args.duration {
         Some(duration) => {
-            session.until(&ended, duration, || false)?;
+            session.until(duration, || false)?;
             None
         }
-        None => boot(&session, &ended)?,
+        None => boot(&session)?,
     };
     // What was written since the machine was started changes too often to be read ahead.
     let since = SystemTime::now().checked_sub(longrun_sys::since_boot().min(session.begun.elapsed() + LONGEST));
@@ -93,19 +92,18 @@ pub fn learn(args: &LearnArgs) -> Result<(), Failure> {
             .map_err(|error| Failure::io(Path::new("/proc/sys/vm/drop_caches"), "emptying the page cache", &error))?;
     }
     let session = Session::start(&args.place, &root, &names)?;
-    let ended = ended()?;
     let begun = Instant::now();
     let took = match &args.unit {
         Some(unit) => {
-            start(Command::new("systemctl").args(["restart", unit]), &session, &ended)?;
+            start(Command::new("systemctl").args(["restart", unit]), &session)?;
             let took = begun.elapsed();
-            session.until(&ended, args.duration, || false)?;
+            session.until(args.duration, || false)?;
             took
         }
         None => {
             let mut words = args.command.iter();
             let program = words.next().ok_or_else(|| Failure::new(Status::Usage, "name a command to run"))?;
-            start(Command::new(program).args(words), &session, &ended)?;
+            start(Command::new(program).args(words), &session)?;
             begun.elapsed()
         }
     };
@@ -122,12 +120,12 @@ fn name_of(args: &LearnArgs) -> String {
 }
 
 /// Runs a command to its end while the queue is emptied.
-fn start(command: &mut Command, session: &Session, ended: &Receiver<()>) -> Result<(), Failure> {
+fn start(command: &mut Command, session: &Session) -> Result<(), Failure> {
     let shown = command.get_program().to_string_lossy().into_owned();
     let failed = |error| Failure::io(Path::new(&shown), "running it", &error);
     let mut child = command.spawn().map_err(failed)?;
     let mut done = None;
-    session.until(ended, Duration::MAX, || {
+    session.until(Duration::MAX, || {
         done = child.try_wait().transpose();
         done.is_some()
     })?;
@@ -140,9 +138,9 @@ fn start(command: &mut Command, session: &Session, ended: &Receiver<()>) -> Resu
 }
 
 /// Waits until a boot is over; how long it took.
-fn boot(session: &Session, ended: &Receiver<()>) -> Result<Option<Duration>, Failure> {
+fn boot(session: &Session) -> Result<Option<Duration>, Failure> {
     let (mut took, mut turns) = (None, 0);
-    session.until(ended, LONGEST, || {
+    session.until(LONGEST, || {
         turns += 1;
         if took.is_none() && turns % ASKED == 0 {
             took = multi_user();
@@ -179,6 +177,8 @@ struct Session {
     volume: Volume,
     recorder: Recorder,
     ahead: Vec<longrun_boot::Part>,
+    /// Signals that ask to end.
+    ended: Receiver<()>,
     begun: Instant,
 }
 
@@ -189,18 +189,21 @@ impl Session {
         let plan = Store::find(root, &place.state).ok().flatten().and_then(|store| store.plan(names).ok().flatten());
         let ahead = plan.filter(|plan| plan.uuid == volume.uuid).map(|plan| plan.parts).unwrap_or_default();
         let recorder = Recorder::start(volume.device, &ahead)?;
+        // Before anybody is told that it records: who then ends it keeps what was read.
+        let ended = ended()?;
         let shown = printable_path(place.volume.as_deref().unwrap_or(&place.root));
         say(&format!("recording what is read from the volume of {shown}; Ctrl-C ends it"));
-        Ok(Self { volume, recorder, ahead, begun: Instant::now() })
+        Ok(Self { volume, recorder, ahead, ended, begun: Instant::now() })
     }
 
     /// Empties the queue until `is_over` says so, for `longest` at most, or a signal comes.
-    fn until(&self, ended: &Receiver<()>, longest: Duration, mut is_over: impl FnMut() -> bool) -> Result<(), Failure> {
+    fn until(&self, longest: Duration, mut is_over: impl FnMut() -> bool) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
             self.recorder.collect()?;
             let left = longest.saturating_sub(begun.elapsed());
-            if is_over() || left.is_zero() || ended.recv_timeout(EACH.min(left)) != Err(RecvTimeoutError::Timeout) {
+            if is_over() || left.is_zero() || self.ended.recv_timeout(EACH.min(left)) != Err(RecvTimeoutError::Timeout)
+            {
                 return Ok(self.recorder.collect()?);
             }
         }

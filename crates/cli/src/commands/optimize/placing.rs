@@ -2,14 +2,13 @@
 //!
 //! Owns whether that is done, and what it may cost. What goes where the planner decides, and how it is moved the engine.
 
-use crate::args::{OptimizeArgs, PlacementName};
+use crate::args::optimize::{OptimizeArgs, PlacementName};
 use crate::commands::heat::{below, identity};
 use crate::exit::Failure;
 use crate::progress::{Unit, Watch};
 use crate::report::placing::{Expected, Placed};
 use crate::report::print;
 use jiff::Timestamp;
-use longrun_boot::{Names, Root, Store};
 use longrun_engine::{Opened, Report, Scan, ScanProgress, Settings};
 use longrun_heat::{Day, Found, HeatTable, Kept, Minute, Placing, seconds_per_read};
 use longrun_layout::{Blocks, Bytes, FileId, VolumeLayout};
@@ -18,6 +17,7 @@ use longrun_profile::{Fastest, Kept as Profiles, Profile, identity_of, members};
 use longrun_sys::format_uuid;
 use longrun_volume::Target;
 use longrun_volume::target::Subject;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
@@ -94,10 +94,16 @@ impl Placer {
             .map(|(file, heat)| (file, FileUse { reads: heat.reads.into(), changes: heat.changes.into() }))
             .collect();
         let fast = if fastest == Fastest::Beginning { FastEnd::Beginning } else { FastEnd::End };
-        let placement = Placement { uses, boot: boot(&args.state, uuid), fast, budget: Blocks(0) };
+        let placement = Placement { uses, stay: BTreeSet::new(), fast, budget: Blocks(0) };
         let today = Day(u32::try_from(second / 86_400).unwrap_or_default());
         let only_plan = args.placement == Some(PlacementName::Plan);
         Ok(Self { table, now, profile, placement, kept, id, today, only_plan })
+    }
+
+    /// The same, but for files that must stay where they are.
+    pub(super) fn without(mut self: Box<Self>, stay: &BTreeSet<FileId>) -> Box<Self> {
+        self.placement.stay.clone_from(stay);
+        self
     }
 
     /// Plans for the last scan of a volume, of which `left` bytes may be moved by this run.
@@ -194,11 +200,4 @@ fn profile(target: &Target, state: &Path) -> Option<Profile> {
     let members = members(target.device_number?);
     let identity = identity_of(members.first()?)?;
     Profiles::within(state).find(&identity, Timestamp::now()).ok().flatten()
-}
-
-/// What is read at boot, in the order of its first use, when that lies on this volume.
-fn boot(state: &Path, uuid: [u8; 16]) -> Vec<FileId> {
-    let list = Root::open(Path::new("/")).ok().and_then(|root| Store::find(&root, state).ok().flatten());
-    let list = list.and_then(|store| store.list(&Names::boot()).ok().flatten());
-    list.filter(|list| list.uuid == uuid).map(|list| list.files()).unwrap_or_default()
 }

@@ -6,6 +6,8 @@ mod exhaustive;
 mod faults;
 mod foreigners;
 mod meddler;
+mod parts;
 mod real;
+mod rounds;
 mod scenarios;
 mod support;

@@ -304,15 +304,6 @@ fn no_file_is_split_before_as_many_fragments_have_been_saved() {
 }
 
 #[test]
-fn a_file_that_needs_more_space_than_may_be_held_is_left_to_its_reason() {
-    let mut sim = volume(&[&[Run::new(0, 1, 90)]]);
-    let settings = Settings { reserve: Some(Bytes(60 * 4096)), ..settings() };
-    let report = run(&mut sim, &settings, &plan(&[(0, 0, 1, 100, 90)]));
-    assert_eq!(report.skipped, [skipped(SkipReason::SpaceNeeded, 1)]);
-    assert_eq!(place(&sim, 0), [Run::new(0, 1, 90)]);
-}
-
-#[test]
 fn a_pass_whose_space_was_taken_goes_on_when_others_have_enough() {
     let sim = volume(&[&[Run::new(0, 10, 12)], &[Run::new(0, 40, 4)]]);
     let mut meddled = Meddled::new(sim, |moment, sim| {

@@ -6,7 +6,7 @@
 use super::directory::Built;
 use super::groups::{Groups, last_free, put_free};
 use super::patches::Patches;
-use super::tree::{Tree, capacity};
+use super::tree::{Piece, Tree, capacity};
 use crate::bytes::{le16, put};
 use crate::ext4::scan::device::Device;
 use crate::ext4::scan::fault::{Read, damaged};
@@ -16,7 +16,7 @@ use crate::ext4::scan::superblock::{OFFSET_BYTES, SIZE_BYTES};
 use crate::ext4::scan::{Areas, Ext4Reader};
 use crate::offline::{Copied, CopyError, Held, Journal, Phase, Write, apply, copy};
 use longrun_image::Disk;
-use longrun_layout::{Bytes, Extent, ExtentSet};
+use longrun_layout::{Bytes, Extent, ExtentSet, LogicalBlock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,7 +26,6 @@ pub(super) const STATE: usize = 58;
 pub(super) const VALID: u16 = 1;
 
 /// A file as it shall be.
-#[derive(Clone)]
 pub(super) struct Moving {
     pub(super) inode: Inode,
     raw: Vec<u8>,
@@ -57,6 +56,8 @@ pub(super) struct State {
     groups: Groups,
     pub(super) held: Held,
     changed: BTreeMap<u32, Moving>,
+    /// The file that was read last, unless it has changed: with each move a file is mapped, moved and mapped again.
+    latest: Option<Moving>,
     journal: Journal,
     is_marked: bool,
     /// What was copied since the last commit.
@@ -80,6 +81,7 @@ impl State {
             groups: Groups::new(free, fixed),
             held: Held::default(),
             changed: BTreeMap::new(),
+            latest: None,
             journal,
             is_marked,
             copies: Vec::new(),
@@ -102,11 +104,14 @@ impl State {
     }
 
     /// The file as it shall be; `None` when there is none with a map of extents any more.
-    pub(super) fn file(&self, number: u32) -> Read<Option<Moving>> {
+    pub(super) fn file(&mut self, number: u32) -> Read<Option<&Moving>> {
         if let Some(changed) = self.changed.get(&number) {
-            return Ok(Some(changed.clone()));
+            return Ok(Some(changed));
         }
-        Moving::read(&self.reader.device, number)
+        if self.latest.as_ref().is_none_or(|latest| latest.inode.number != number) {
+            self.latest = Moving::read(&self.reader.device, number)?;
+        }
+        Ok(self.latest.as_ref())
     }
 
     /// Copies blocks, each piece from its first extent to its second. The targets must be held.
@@ -114,10 +119,16 @@ impl State {
         copy(&*self.disk, self.block_bytes(), pieces.iter().copied(), buffer)
     }
 
-    /// Notes that a file lies elsewhere: its blocks at `target`, where they were `copied`, are in use, `sources` are free after the
-    /// next commit. False, and nothing is noted, when there is no block for its map.
-    pub(super) fn note(&mut self, file: Moving, target: Extent, copied: Vec<Copied>, sources: &[Extent]) -> Read<bool> {
-        let noted = self.mark_blocks(file, target, sources);
+    /// Notes that `pieces` of a file, which follow each other from `logical` on, lie at `target` now, where they were `copied`:
+    /// what they leave is free after the next commit. False, and nothing is noted, when there is no block for the file's map.
+    pub(super) fn note(
+        &mut self,
+        (number, logical): (u32, LogicalBlock),
+        target: Extent,
+        copied: Vec<Copied>,
+        pieces: &[Piece],
+    ) -> Read<bool> {
+        let noted = self.mark_blocks(number, logical, target, pieces);
         match noted {
             Ok(true) => self.copies.extend(copied),
             Ok(false) => {}
@@ -127,25 +138,35 @@ impl State {
         noted
     }
 
-    fn mark_blocks(&mut self, mut file: Moving, target: Extent, sources: &[Extent]) -> Read<bool> {
-        let device = &self.reader.device;
-        let missing = file.tree.needs(capacity(self.block_bytes() as usize)).saturating_sub(file.tree.nodes.len());
+    fn mark_blocks(&mut self, number: u32, logical: LogicalBlock, target: Extent, pieces: &[Piece]) -> Read<bool> {
+        let capacity = capacity(self.block_bytes() as usize);
+        let Self { reader, groups, held, changed, latest, .. } = self;
+        let device = &reader.device;
+        let its = |file: &&mut Moving| file.inode.number == number;
+        let Some(file) = changed.get_mut(&number).or(latest.as_mut().filter(its)) else {
+            return damaged(format!("file {number} was not read before it moved"));
+        };
+        file.tree.put(logical.0, target.start.0, target.length.0);
+        let missing = file.tree.needs(capacity).saturating_sub(file.tree.nodes.len());
         if missing > 0 {
-            let held = &self.held;
-            let Some(blocks) = last_free(self.groups.free(), missing, |block| held.leaves(block)) else {
+            let Some(blocks) = last_free(groups.free(), missing, |block| held.leaves(block)) else {
+                pieces.iter().for_each(|piece| file.tree.put(piece.logical, piece.physical, piece.length));
                 return Ok(false);
             };
             for block in &blocks {
-                self.groups.set(device, Extent::new(*block, 1), true)?;
+                groups.set(device, Extent::new(*block, 1), true)?;
             }
             file.tree.nodes.extend(blocks);
         }
-        self.groups.set(device, target, true)?;
-        for source in sources {
-            self.groups.set(device, *source, false)?;
+        groups.set(device, target, true)?;
+        let sources: Vec<Extent> = pieces.iter().map(Piece::extent).collect();
+        for source in &sources {
+            groups.set(device, *source, false)?;
         }
-        self.held.exchanged(target, sources);
-        self.changed.insert(file.inode.number, file);
+        held.exchanged(target, &sources);
+        if let Some(file) = latest.take_if(|latest| latest.inode.number == number) {
+            changed.insert(number, file);
+        }
         Ok(true)
     }
 
@@ -182,6 +203,7 @@ impl State {
         self.has_failed = false;
         self.held.left(&sources);
         self.copies.extend(copies);
+        self.latest = None;
         self.changed.insert(directory.inode.number, directory);
         Ok(())
     }

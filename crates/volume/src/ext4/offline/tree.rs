@@ -6,7 +6,7 @@ use crate::bytes::put;
 use crate::ext4::scan::checksum::Crc32c;
 use crate::ext4::scan::inode::MAP_SIZE;
 use crate::ext4::scan::map::{EXTENT_MAGIC, FileMap, RECORD, WRITTEN_LIMIT};
-use longrun_layout::{Extent, Run};
+use longrun_layout::{Extent, LogicalRange, Run};
 
 /// Records that the inode itself has room for, behind the head of the tree.
 const IN_INODE: usize = MAP_SIZE / RECORD - 1;
@@ -22,6 +22,11 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    /// Where it lies.
+    pub(super) fn extent(&self) -> Extent {
+        Extent::new(self.physical, self.length)
+    }
+
     pub(super) fn end(&self) -> u64 {
         self.logical + self.length
     }
@@ -58,6 +63,8 @@ impl Piece {
 pub(super) struct Tree {
     /// Ascending by logical address, joined where they continue each other.
     pieces: Vec<Piece>,
+    /// Records of all of them: asked for with each move.
+    records: usize,
     /// The blocks that the tree has, in the order in which it uses them. It may have more than it needs until the next commit.
     pub(super) nodes: Vec<u64>,
 }
@@ -90,8 +97,12 @@ impl Tree {
             }
             pieces.extend(whole.within(at, whole.end()));
         }
+        Self::of(pieces, map.nodes.clone())
+    }
+
+    fn of(mut pieces: Vec<Piece>, nodes: Vec<u64>) -> Self {
         join(&mut pieces);
-        Self { pieces, nodes: map.nodes.clone() }
+        Self { records: records(&pieces), pieces, nodes }
     }
 
     /// The tree of a file whose content lies in these extents, one after the other. It has the blocks of `self` for what it needs.
@@ -103,8 +114,7 @@ impl Tree {
             pieces.push(Piece { logical, physical, length, is_unwritten: false });
             logical += length;
         }
-        join(&mut pieces);
-        Self { pieces, nodes: self.nodes.clone() }
+        Self::of(pieces, self.nodes.clone())
     }
 
     /// The extents of a file of `blocks` blocks without holes, all of which were written; `None` where it is not so.
@@ -121,8 +131,16 @@ impl Tree {
 
     /// Where the file lies.
     pub(super) fn runs(&self) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::with_capacity(self.pieces.len());
-        for run in self.pieces.iter().map(|piece| Run::new(piece.logical, piece.physical, piece.length)) {
+        self.runs_around(LogicalRange::ALL)
+    }
+
+    /// The runs in `range`, and the nearest one on either side.
+    pub(super) fn runs_around(&self, range: LogicalRange) -> Vec<Run> {
+        let first = self.pieces.partition_point(|piece| piece.end() <= range.start.0).saturating_sub(1);
+        let behind = self.pieces.partition_point(|piece| piece.logical < range.end().0) + 1;
+        let pieces = self.pieces.get(first..behind.min(self.pieces.len())).unwrap_or_default();
+        let mut runs: Vec<Run> = Vec::with_capacity(pieces.len());
+        for run in pieces.iter().map(|piece| Run::new(piece.logical, piece.physical, piece.length)) {
             match runs.last_mut() {
                 Some(last) if last.continues_into(&run) => last.length += run.length,
                 _ => runs.push(run),
@@ -150,8 +168,9 @@ impl Tree {
         let behind = self.pieces.partition_point(|piece| piece.logical < end);
         // With a neighbour on each side, so that they can be joined.
         let (first, behind) = (first.saturating_sub(1), (behind + 1).min(self.pieces.len()));
-        let mut new = Vec::with_capacity(behind - first + 2);
-        for piece in self.pieces.get(first..behind).unwrap_or_default() {
+        let old = self.pieces.get(first..behind).unwrap_or_default();
+        let mut new = Vec::with_capacity(old.len() + 2);
+        for piece in old {
             new.extend(piece.within(0, logical));
             new.extend(
                 piece.within(logical, end).map(|part| Piece { physical: physical + (part.logical - logical), ..part }),
@@ -159,12 +178,13 @@ impl Tree {
             new.extend(piece.within(end, u64::MAX));
         }
         join(&mut new);
+        self.records = self.records - records(old) + records(&new);
         self.pieces.splice(first..behind, new);
     }
 
     /// How many blocks the tree needs, when a block has room for `capacity` records.
     pub(super) fn needs(&self, capacity: usize) -> usize {
-        let mut level: usize = self.pieces.iter().map(Piece::records).sum();
+        let mut level = self.records;
         let mut needed = 0;
         while level > IN_INODE {
             level = level.div_ceil(capacity);
@@ -204,6 +224,10 @@ impl Tree {
 /// How many records a block of the tree has room for. The checksum always fits behind them.
 pub(super) fn capacity(block_bytes: usize) -> usize {
     (block_bytes - RECORD) / RECORD
+}
+
+fn records(pieces: &[Piece]) -> usize {
+    pieces.iter().map(Piece::records).sum()
 }
 
 fn join(pieces: &mut Vec<Piece>) {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::bytes::{le16, le32};
 use crate::ext4::scan::checksum::Crc32c;
+use longrun_layout::{Blocks, LogicalBlock};
 use std::collections::BTreeMap;
 
 const BLOCK: usize = 1024;
@@ -34,7 +35,7 @@ fn walk(node: &[u8], nodes: &BTreeMap<u64, &[u8]>, depth: u16, pieces: &mut Vec<
 }
 
 fn tree(pieces: Vec<Piece>) -> Tree {
-    let mut tree = Tree { pieces, nodes: Vec::new() };
+    let mut tree = Tree::of(pieces, Vec::new());
     tree.nodes = (1000..).take(tree.needs(capacity(BLOCK))).collect();
     tree
 }
@@ -87,6 +88,21 @@ fn what_moves_keeps_its_state_and_is_joined_with_its_neighbours() {
     assert_eq!(tree.runs(), [Run::new(0, 198, 12)]);
 }
 
+#[test]
+fn of_a_file_in_many_pieces_those_around_a_range_are_told() {
+    let tree = tree((0..100).map(|at| piece(at * 3, at * 70, 2, false)).collect());
+    let around = |start, length| {
+        let range = LogicalRange { start: LogicalBlock(start), length: Blocks(length) };
+        tree.runs_around(range).iter().map(|run| run.logical.0).collect::<Vec<u64>>()
+    };
+    assert_eq!(around(31, 4), [27, 30, 33, 36]);
+    assert_eq!(around(32, 1), [30, 33], "a hole");
+    assert_eq!(around(0, 1), [0, 3]);
+    assert_eq!(around(297, 9), [294, 297]);
+    assert_eq!(around(1000, 5), [297]);
+    assert_eq!(tree.runs().len(), 100);
+}
+
 proptest::proptest! {
     /// Against a map of single blocks.
     #[test]
@@ -108,6 +124,11 @@ proptest::proptest! {
             let is_whole = (at..at + length).all(|block| naive.contains_key(&block));
             proptest::prop_assert_eq!(tree.within(at, length).is_some(), is_whole);
             if is_whole {
+                // A move that turns out to be impossible is taken back.
+                let (before, pieces) = (tree.clone(), tree.within(at, length).unwrap());
+                tree.put(at, target, length);
+                pieces.iter().for_each(|piece| tree.put(piece.logical, piece.physical, piece.length));
+                proptest::prop_assert_eq!(&tree, &before);
                 tree.put(at, target, length);
                 (0..length).for_each(|block| naive.get_mut(&(at + block)).unwrap().0 = target + block);
             }
@@ -119,5 +140,6 @@ proptest::proptest! {
             .collect();
         proptest::prop_assert_eq!(told, naive);
         proptest::prop_assert!(tree.pieces.windows(2).all(|pair| !pair[0].continues_into(&pair[1])));
+        proptest::prop_assert_eq!(tree.records, records(&tree.pieces));
     }
 }

@@ -3,6 +3,7 @@
 use super::admission::{KIND, check_claims, raw_superblock, refusal};
 use super::compaction::compact;
 use super::state::{Moving, State};
+use super::tree::Piece;
 use crate::Target;
 use crate::ext4::scan::fault::Fault;
 use crate::ext4::scan::group::push_fixed_areas;
@@ -14,7 +15,9 @@ use longrun_engine::{
     VolumeInfo,
 };
 use longrun_image::Disk;
-use longrun_layout::{Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, PhysicalBlock, Pin, Run, VolumeLayout};
+use longrun_layout::{
+    Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, LogicalRange, PhysicalBlock, Pin, Run, VolumeLayout,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -97,9 +100,10 @@ impl OfflineExt4 {
     }
 
     /// The file, provided that it is still the same.
-    fn file(&mut self, id: FileId) -> Result<Moving, MoveError> {
+    fn file(&mut self, id: FileId) -> Result<&Moving, MoveError> {
         let number = u32::try_from(id.inode.0).map_err(|_| MoveError::Skip(SkipReason::Vanished))?;
-        match self.state()?.file(number) {
+        let state = self.state.as_mut().ok_or(VolumeError::Interrupted)?;
+        match state.file(number) {
             Ok(Some(file)) if file.inode.generation == id.generation => Ok(file),
             Ok(_) => Err(MoveError::Skip(SkipReason::Vanished)),
             Err(Fault::Io(source)) => {
@@ -183,7 +187,11 @@ impl Placed for OfflineExt4 {
     }
 
     fn map(&mut self, file: FileId) -> Result<Vec<Run>, MoveError> {
-        Ok(self.file(file)?.tree.runs())
+        self.map_around(file, LogicalRange::ALL)
+    }
+
+    fn map_around(&mut self, file: FileId, range: LogicalRange) -> Result<Vec<Run>, MoveError> {
+        Ok(self.file(file)?.tree.runs_around(range))
     }
 
     fn exchange(
@@ -198,27 +206,26 @@ impl Placed for OfflineExt4 {
             return Err(MoveError::Skip(SkipReason::TargetTaken));
         }
         self.opened = None;
-        let mut moved = self.file(file)?;
-        let Some(pieces) = moved.tree.within(logical.0, length.0) else {
+        let moving = self.file(file)?;
+        let number = moving.inode.number;
+        let Some(pieces) = moving.tree.within(logical.0, length.0) else {
             return Err(MoveError::Skip(SkipReason::Changed));
         };
         let mut buffer = std::mem::take(&mut self.buffer);
         let state = self.state()?;
         let written = pieces.iter().filter(|piece| !piece.is_unwritten);
         let to = |logical_start: u64| target.0 + (logical_start - logical.0);
-        let written: Vec<_> = written
-            .map(|piece| (Extent::new(piece.physical, piece.length), Extent::new(to(piece.logical), piece.length)))
-            .collect();
+        let written: Vec<_> =
+            written.map(|piece| (piece.extent(), Extent::new(to(piece.logical), piece.length))).collect();
         let copied = state.copy(&written, &mut buffer);
         self.buffer = buffer;
         let copied = copied.map_err(|error| error.on(&self.info.target))?;
-        moved.tree.put(logical.0, target.0, length.0);
-        let vacated: Vec<Extent> = pieces.iter().map(|piece| Extent::new(piece.physical, piece.length)).collect();
-        let is_noted = self.state()?.note(moved, place, copied, &vacated).map_err(|fault| self.on(fault))?;
+        let noted = self.state()?.note((number, logical), place, copied, &pieces);
+        let is_noted = noted.map_err(|fault| self.on(fault))?;
         if !is_noted {
             return Err(MoveError::Skip(SkipReason::SpaceNeeded));
         }
-        Ok(Exchanged { blocks: length, vacated })
+        Ok(Exchanged { blocks: length, vacated: pieces.iter().map(Piece::extent).collect() })
     }
 }
 

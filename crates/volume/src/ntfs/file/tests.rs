@@ -67,15 +67,21 @@ fn file(clusters: &Map) -> NtfsFile {
     NtfsFile { records: vec![base], members, list: None, used: None }
 }
 
-fn composed(file: &NtfsFile, shelf: &Shelf) -> Option<Composed> {
+/// Gives records of the shelf that are not in use.
+fn spares(shelf: &Shelf) -> impl FnMut() -> Option<Record> {
     let mut next = 100;
-    file.compose(&mut || {
-        while shelf.0.borrow().contains_key(&next) && shelf.in_use().contains(&next) {
+    move || {
+        while shelf.in_use().contains(&next) {
             next += 1;
         }
         next += 1;
         Some(shelf.record(next - 1).unwrap_or_else(|_| Record::blank(next - 1, 1024)))
-    })
+    }
+}
+
+/// The file as it is written, distributed anew where it does not fit as it is.
+fn composed(file: &NtfsFile, shelf: &Shelf) -> Option<Composed> {
+    if file.clone().fits_as_it_is() { file.compose() } else { file.spread(&mut spares(shelf))?.compose() }
 }
 
 fn described(file: &NtfsFile) -> Vec<(Name, Vec<u8>, Option<Map>)> {
@@ -104,8 +110,12 @@ fn a_file_grows_over_several_records_and_comes_back_into_one() {
 
 #[test]
 fn without_a_record_to_spare_nothing_is_written() {
-    assert!(file(&scattered(300, 70_001)).compose(&mut || None).is_none());
-    assert!(file(&scattered(20, 70_001)).compose(&mut || None).is_some());
+    let mut large = file(&scattered(300, 70_001));
+    let before = described(&large);
+    assert!(!large.fits_as_it_is() && large.compose().is_none() && large.spread(&mut || None).is_none());
+    assert_eq!((described(&large), large.records.len()), (before, 1), "nothing has changed");
+    let mut small = file(&scattered(20, 70_001));
+    assert!(small.fits_as_it_is() && small.compose().is_some());
 }
 
 #[test]
@@ -140,6 +150,26 @@ proptest! {
         }
     }
 
+    /// A file that moves many times before it is written, and is distributed anew when that is needed, is written once.
+    #[test]
+    fn many_moves_are_written_at_once(moves in proptest::collection::vec((0u64..600, 1u64..90, 0u64..CLUSTERS - 999), 1..40)) {
+        let shelf = Shelf::default();
+        shelf.put(&composed(&file(&scattered(600, 70_001)), &shelf).unwrap());
+        let mut current = NtfsFile::read(&shelf, BASE).unwrap();
+        let mut next = spares(&shelf);
+        for (at, length, target) in moves {
+            current.put(0, LogicalBlock(at), PhysicalBlock(target), Blocks(length.min(600 - at)));
+            if !current.fits_as_it_is() {
+                current = current.spread(&mut next).unwrap();
+                prop_assert!(current.fits_as_it_is());
+            }
+        }
+        shelf.put(&current.compose().unwrap());
+        let again = NtfsFile::read(&shelf, BASE).unwrap();
+        prop_assert_eq!(described(&again), described(&current));
+        prop_assert_eq!(again.records.len(), shelf.in_use().len(), "no record is lost");
+    }
+
     /// What is counted as a file moves step by step is what its records take in the end, and it fits where that says so.
     #[test]
     fn what_fits_as_it_is_can_be_written_without_another_record(moves in proptest::collection::vec((0u64..600, 1u64..90, 0u64..CLUSTERS - 999), 1..40)) {
@@ -156,7 +186,7 @@ proptest! {
             prop_assert_eq!(anew.fits_as_it_is(), fits);
             prop_assert_eq!(&current.used, &anew.used);
             if fits {
-                prop_assert!(current.compose(&mut || None).is_some());
+                prop_assert!(current.compose().is_some());
             } else {
                 before.iter().for_each(|run| current.put(0, run.logical, run.physical, run.length));
                 prop_assert!(current.fits_as_it_is(), "taken back, it fits again");

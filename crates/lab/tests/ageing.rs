@@ -1,8 +1,6 @@
 //! Volumes age by the same days whoever looks after them, and what is told of that is what judges find.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
 
-mod common;
-
 use longrun_ageing::{Day, Life, LifePlan, Progress};
 use longrun_lab::{AgeingSettings, FileSystemKind, LoopVolume, Maintenance, VolumeSpec, ageing, ageing_report};
 use longrun_layout::Bytes;
@@ -47,8 +45,7 @@ fn loop_the_same_seed_lives_the_same_days_on_every_file_system_and_keeps_to_the_
 }
 
 #[test]
-fn loop_a_volume_that_is_looked_after_fragments_less_and_judges_agree() {
-    common::build();
+fn campaign_a_volume_that_is_looked_after_fragments_less_and_judges_agree() {
     let kind = FileSystemKind::Xfs;
     let settings = AgeingSettings { kind, mebibytes: 512, days: 7, full_percent: 40, daily_percent: 4, seed: 3 };
     let courses = ageing(&settings, &Maintenance::ALL, &mut |_| {}).unwrap();

@@ -3,8 +3,6 @@
 //! No clock of this machine is compared with another: the model's time counts.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
 
-mod common;
-
 use longrun_ageing::Recipe;
 use longrun_lab::disk::DiskModel;
 use longrun_lab::oracle::{Dump, compare, dump};
@@ -17,7 +15,6 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 /// The files that a start reads.
@@ -32,24 +29,20 @@ struct System {
     others: Vec<PathBuf>,
     /// The name of the list, another one for each test.
     list: String,
-    _copied: Arc<LoopVolume>,
+}
+
+/// The volume that is copied to each kind of disk.
+fn aged() -> LoopVolume {
+    // Without lazy initialisation, which would write for a while.
+    let spec = VolumeSpec::ext4(768).mkfs(&["-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"]);
+    let (aged, _) = LoopVolume::aged(&spec, Recipe::Git, 18).unwrap();
+    fs::create_dir_all(aged.mount_point().join("var/lib/longrun")).unwrap();
+    aged
 }
 
 impl System {
-    /// The same bytes on each kind of disk.
-    fn on(model: &str, list: &str) -> Self {
-        common::build();
-        static AGED: Mutex<Weak<LoopVolume>> = Mutex::new(Weak::new());
-        // One copy at a time: the volume is unmounted meanwhile. The last test removes it.
-        let mut known = AGED.lock().unwrap_or_else(PoisonError::into_inner);
-        let aged = known.upgrade().unwrap_or_else(|| {
-            // Without lazy initialisation, which would write for a while.
-            let spec = VolumeSpec::ext4(768).mkfs(&["-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"]);
-            let (volume, _) = LoopVolume::aged(&spec, Recipe::Git, 18).unwrap();
-            fs::create_dir_all(volume.mount_point().join("var/lib/longrun")).unwrap();
-            Arc::new(volume)
-        });
-        *known = Arc::downgrade(&aged);
+    /// A copy of `aged` on a modelled disk.
+    fn on(aged: &LoopVolume, model: &str, list: &str) -> Self {
         let volume = aged.copy_to_disk(DiskModel::by_name(model).unwrap(), 1).unwrap();
         let disk = volume.disk().unwrap();
         disk.set_modelled(false).unwrap();
@@ -63,7 +56,7 @@ impl System {
         for file in files.iter().chain(&others) {
             File::options().append(true).open(file).unwrap().set_modified(long_ago).unwrap();
         }
-        Self { volume, needed: files, others, list: format!("{list}-{model}"), _copied: aged }
+        Self { volume, needed: files, others, list: format!("{list}-{model}") }
     }
 
     fn root(&self) -> PathBuf {
@@ -198,9 +191,10 @@ impl Drop for System {
 }
 
 #[test]
-fn loop_a_start_is_faster_when_it_is_read_ahead_and_never_much_slower() {
+fn campaign_a_start_is_faster_when_it_is_read_ahead_and_never_much_slower() {
+    let aged = aged();
     for (name, most) in [("hdd", 0.35), ("san", 0.65), ("cloud", 0.95), ("ssd", 1.05)] {
-        let system = System::on(name, "start");
+        let system = System::on(&aged, name, "start");
         let without = system.busy(|| read(&system.needed));
         let learned = system.learn(1, &system.needed);
         eprintln!("{learned}");
@@ -214,11 +208,12 @@ fn loop_a_start_is_faster_when_it_is_read_ahead_and_never_much_slower() {
 }
 
 #[test]
-fn loop_a_list_of_which_half_is_not_needed_any_more_costs_little() {
+fn campaign_a_list_of_which_half_is_not_needed_any_more_costs_little() {
+    let aged = aged();
     // Where places cost little the time depends on how the start and the reading ahead meet: on a busy machine they overlap less.
     // The bound keeps what would grow without end; the figure is that of scripts/measure-boot.sh.
     for (name, most) in [("hdd", 1.1), ("san", 1.5), ("ssd", 2.0)] {
-        let system = System::on(name, "stale");
+        let system = System::on(&aged, name, "stale");
         let without = system.busy(|| read(&system.needed));
         let unneeded = &system.others[..FILES];
         let both: Vec<PathBuf> = system.needed.iter().zip(unneeded).flat_map(|(a, b)| [a, b]).cloned().collect();
@@ -245,7 +240,7 @@ fn places(files: &[PathBuf]) -> Vec<(u64, u64)> {
 
 #[test]
 fn loop_what_is_read_at_boot_lies_side_by_side_after_a_pass_and_stays_there() {
-    let mut system = System::on("hdd", "boot");
+    let mut system = System::on(&aged(), "hdd", "boot");
     // Of another list nothing comes together.
     system.list = "boot".to_owned();
     let (root, needed) = (system.root(), system.needed.clone());

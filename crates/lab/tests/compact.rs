@@ -2,7 +2,6 @@
 //! what is not its content stays as it was. QEMU judges.
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 
-mod common;
 #[path = "images/tools.rs"]
 #[allow(dead_code, reason = "other tests need the rest")]
 mod tools;
@@ -36,7 +35,6 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        common::build();
         let (fixture, scratch) = (Fixture::make(Spec::small()).unwrap(), scratch());
         let census = Census::of(&fixture.image()).unwrap();
         let mut content = fixture.read().unwrap();
@@ -338,7 +336,6 @@ fn loop_without_room_beside_the_image_nothing_is_written() {
 
 #[test]
 fn loop_only_images_are_compacted() {
-    common::build();
     let scratch = scratch();
     let ended = ended(scratch.path(), &[]);
     assert_eq!(ended.status.code(), Some(2), "{ended:?}");

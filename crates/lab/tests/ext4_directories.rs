@@ -2,8 +2,6 @@
 //! fewer blocks. The kernel and e2fsck find in them afterwards what they found before. Power can be lost at any moment.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
-mod common;
-
 use anyhow::{Result, ensure};
 use longrun_engine::{CompactedDirectories, NoProgress, Volume, WhyLeft};
 use longrun_image::{Disk, FileDisk, MemoryDisk};
@@ -319,8 +317,7 @@ fn loop_damaged_directories_are_left_alone_and_make_nobody_panic() {
     let sound = MemoryDisk::new(fs::read(volume.device()).unwrap());
     let blocks: Vec<u64> = (0..4).flat_map(|number| blocks_of(&volume, &format!("directory {number}"))).collect();
     let directory = tempfile::tempdir().unwrap();
-    let seed = fastrand::u64(..);
-    eprintln!("seed {seed}");
+    let seed = longrun_lab::seed();
     let (mut random, mut left) = (fastrand::Rng::with_seed(seed), 0);
     for _ in 0..200 {
         let disk = MemoryDisk::from_image(sound.image());
@@ -340,7 +337,6 @@ fn loop_damaged_directories_are_left_alone_and_make_nobody_panic() {
 
 #[test]
 fn loop_optimize_tells_which_directories_it_has_compacted() {
-    common::build();
     let (volume, expected) = crowded(48, &[], 4, 2000).unwrap();
     let run = |arguments: &[&str]| {
         let output = Command::new(longrun_binary().unwrap()).args(arguments).arg(volume.device()).output().unwrap();

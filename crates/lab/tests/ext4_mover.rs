@@ -5,7 +5,7 @@
 #[path = "mover/bench.rs"]
 mod bench;
 
-use bench::{allocator_setting, capture_run, chill, free, fresh, id, move_file, open, size, write};
+use bench::{allocator_setting, capture_run, free, fresh, id, move_file, open, size, write};
 use longrun_engine::{MoveError, Placed, SkipReason, Volume, VolumeError};
 use longrun_lab::oracle::{compare, dump, file_hash};
 use longrun_lab::tool;
@@ -33,7 +33,7 @@ fn loop_a_file_lands_exactly_where_it_was_sent_and_is_otherwise_the_same() {
     let path = write(&volume, "file", 5_000_001);
     write(&volume, "other", 100_000);
     tool::run("setfattr", ["-n", "user.mark", "-v", "kept", path.to_str().unwrap()]).unwrap();
-    chill();
+    volume.drop_caches().unwrap();
     let before = dump(&volume.mount_point()).unwrap();
     let mut moved = open(&volume);
     let runs = moved.map(id(&path)).unwrap();
@@ -48,7 +48,7 @@ fn loop_a_file_lands_exactly_where_it_was_sent_and_is_otherwise_the_same() {
     assert_eq!(ranges.first().unwrap().0, target.start.0);
     assert_eq!(ranges.last().unwrap().1, target.end().0 - 1);
     volume.remount().unwrap();
-    chill();
+    volume.drop_caches().unwrap();
     compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
     volume.check().unwrap();
 }
@@ -139,7 +139,7 @@ fn loop_a_crash_after_a_barrier_leaves_both_files_intact() {
     let volume = fresh(128, &[]);
     let (a, b) = (write(&volume, "a", 1 << 20), write(&volume, "b", 1 << 20));
     let hashes = [&a, &b].map(|path| file_hash(File::open(path).unwrap()).unwrap());
-    chill();
+    volume.drop_caches().unwrap();
     let mut moved = open(&volume);
     let target = capture_run(&mut moved, 256);
     let vacated = move_file(&mut moved, id(&a), target.start);
@@ -152,7 +152,7 @@ fn loop_a_crash_after_a_barrier_leaves_both_files_intact() {
     assert!(matches!(moved.commit(), Err(VolumeError::Barrier { .. })), "a volume that stopped has no barriers");
     drop((moved, file));
     volume.remount().unwrap();
-    chill();
+    volume.drop_caches().unwrap();
     assert_eq!([&a, &b].map(|path| file_hash(File::open(path).unwrap()).unwrap()), hashes);
     volume.check().unwrap();
 }
@@ -275,7 +275,7 @@ fn loop_a_program_can_be_executed_again_and_again_while_it_is_moved() {
 fn loop_a_mapped_file_is_left_alone_quickly_rather_than_locked_for_seconds() {
     let volume = fresh(256, &[]);
     let path = write(&volume, "mapped", 32 << 20);
-    chill();
+    volume.drop_caches().unwrap();
     let mut reader = Command::new("python3")
         .arg("-c")
         .arg("import mmap,sys,time\nf=open(sys.argv[1],'rb')\nwhile f.read(1<<20): pass\nm=mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ)\nsum(m[i] for i in range(0,len(m),4096))\nprint('ready',flush=True)\ntime.sleep(100)")

@@ -194,7 +194,7 @@ fn disk_with(volume: &LoopVolume, ntfs: &Fixture, to: &Path) {
 }
 
 #[test]
-fn loop_ext4_and_ntfs_on_one_disk_are_optimized_in_place_in_images_of_every_format() {
+fn campaign_ext4_and_ntfs_on_one_disk_are_optimized_in_place_in_images_of_every_format() {
     let (volume, expected) = crowded(48, &[], 600).unwrap();
     let ntfs = Fixture::make(Spec::small()).unwrap();
     let on_ntfs = Inventory::of(&ntfs.image()).unwrap();
@@ -242,7 +242,6 @@ fn loop_the_free_space_of_ext4_in_a_qcow2_goes_back_to_the_host() {
     tool::run("qemu-img", arguments.into_iter().chain([raw.as_os_str(), image.as_os_str()])).unwrap();
     let allocated = || std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&image).unwrap()) * 512;
     let before = allocated();
-    common::build();
     let output =
         Command::new(longrun_binary().unwrap()).args(["reclaim", "--consolidate"]).arg(&image).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -257,7 +256,6 @@ fn loop_the_free_space_of_ext4_in_a_qcow2_goes_back_to_the_host() {
 
 /// What `longrun optimize` says of it, with its status.
 fn told(image: &Path) -> (Option<i32>, String) {
-    common::build();
     let output =
         Command::new(longrun_binary().unwrap()).args(["optimize", "--mode", "full"]).arg(image).output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -304,7 +302,6 @@ fn loop_an_unmounted_ext4_that_must_not_be_changed_is_refused_with_its_reason() 
 
 #[test]
 fn loop_a_killed_offline_run_on_ext4_is_completed_by_the_next_one() {
-    common::build();
     let (volume, expected) = crowded(48, &[], 900).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (image, journal) = (directory.path().join("image"), directory.path().join(".image.longrun-journal"));
@@ -371,9 +368,8 @@ fn loop_damaged_ext4_images_make_no_offline_run_panic() {
     let (volume, _) = crowded(24, &[], 150).unwrap();
     let sound = MemoryDisk::new(content(&volume));
     let directory = tempfile::tempdir().unwrap();
-    let seed = fastrand::u64(..);
+    let seed = longrun_lab::seed();
     let (mut random, mut refused, mut accepted) = (fastrand::Rng::with_seed(seed), 0, 0);
-    eprintln!("seed {seed}");
     for _ in 0..300 {
         let disk = MemoryDisk::from_image(sound.image());
         for _ in 0..random.usize(1..6) {

@@ -8,7 +8,7 @@
 #[allow(dead_code, reason = "shared with other tests")]
 mod bench;
 
-use bench::{capture_run, chill, id, move_file, open, size, write};
+use bench::{capture_run, id, move_file, open, size, write};
 use longrun_engine::placed::optimize;
 use longrun_engine::{Exchanged, MoveError, Placed, Rescued, Volume, VolumeError};
 use longrun_engine::{Settings, Unobserved};
@@ -39,18 +39,23 @@ fn fail_writes(volume: &LoopVolume, extents: &[Extent]) {
 
 /// Everything is what it was when it is read from the device, and the checker is content.
 fn is_unharmed(volume: &LoopVolume, before: &Dump) {
-    chill();
+    volume.drop_caches().unwrap();
     compare(before, &dump(&volume.mount_point()).unwrap()).unwrap();
     fail_writes(volume, &[]);
     volume.remount().unwrap();
-    chill();
+    volume.drop_caches().unwrap();
     compare(before, &dump(&volume.mount_point()).unwrap()).unwrap();
     volume.check().unwrap();
 }
 
 /// Moves the files one after the other until the volume refuses, then asks for the barrier; the first error. In between,
-/// memory may run short: `forgetful`.
-fn move_all(moved: &mut Ext4Volume, files: &[FileId], target: Extent, forgetful: bool) -> Result<(), VolumeError> {
+/// memory of the volume may run short: `forgetful`.
+fn move_all(
+    moved: &mut Ext4Volume,
+    files: &[FileId],
+    target: Extent,
+    forgetful: Option<&LoopVolume>,
+) -> Result<(), VolumeError> {
     let mut at = target.start;
     for file in files {
         for run in moved.map(*file).unwrap() {
@@ -62,9 +67,9 @@ fn move_all(moved: &mut Ext4Volume, files: &[FileId], target: Extent, forgetful:
             at = at + run.length;
         }
     }
-    if forgetful {
+    if let Some(volume) = forgetful {
         // Writes, in vain, and drops everything that is clean then.
-        chill();
+        volume.drop_caches().unwrap();
     }
     moved.commit()
 }
@@ -86,14 +91,14 @@ fn loop_a_file_whose_new_place_cannot_be_written_keeps_its_content() {
             let volume = on_disk(256);
             let path = write(&volume, "file", bytes);
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            chill();
+            volume.drop_caches().unwrap();
             let before = dump(&volume.mount_point()).unwrap();
             let mut moved = open(&volume);
             let file = id(&path);
             let blocks = size(&moved.map(file).unwrap()).0;
             let target = capture_run(&mut moved, blocks);
             fail_writes(&volume, &[bad_parts(target)[part]]);
-            let error = move_all(&mut moved, &[file], target, forgetful).unwrap_err().to_string();
+            let error = move_all(&mut moved, &[file], target, forgetful.then_some(&volume)).unwrap_err().to_string();
             assert!(error.contains(&format!("inode {}", file.inode.0)), "the file is named: {error}");
             drop(moved);
             is_unharmed(&volume, &before);
@@ -107,7 +112,7 @@ fn loop_a_file_whose_new_place_cannot_be_written_keeps_its_content() {
 fn loop_an_error_that_another_request_is_told_first_is_of_the_file_that_was_moved() {
     let volume = on_disk(256);
     let path = write(&volume, "file", 4 << 20);
-    chill();
+    volume.drop_caches().unwrap();
     let before = dump(&volume.mount_point()).unwrap();
     let mut moved = open(&volume);
     let file = id(&path);
@@ -117,7 +122,7 @@ fn loop_an_error_that_another_request_is_told_first_is_of_the_file_that_was_move
     let half = Blocks(512);
     moved.exchange(file, LogicalBlock(0), target.start, half).unwrap();
     // It is written, in vain, and the other half is read by another process.
-    chill();
+    volume.drop_caches().unwrap();
     let mut bytes = vec![0; 2 << 20];
     File::open(&path).unwrap().read_exact_at(&mut bytes, 2 << 20).unwrap();
     let error = moved.exchange(file, LogicalBlock(512), target.start + half, half).unwrap_err();
@@ -134,14 +139,14 @@ fn loop_many_small_files_on_their_way_keep_their_content_when_some_cannot_be_wri
     for part in 0..4 {
         let volume = on_disk(256);
         let paths: Vec<_> = (0..120).map(|n| write(&volume, &format!("small{n}"), 5_000 + n * 200)).collect();
-        chill();
+        volume.drop_caches().unwrap();
         let before = dump(&volume.mount_point()).unwrap();
         let mut moved = open(&volume);
         let files: Vec<FileId> = paths.iter().map(|path| id(path)).collect();
         let blocks: u64 = files.iter().map(|file| size(&moved.map(*file).unwrap()).0).sum();
         let target = capture_run(&mut moved, blocks);
         fail_writes(&volume, &[bad_parts(target)[part]]);
-        move_all(&mut moved, &files, target, part % 2 == 0).unwrap_err();
+        move_all(&mut moved, &files, target, (part % 2 == 0).then_some(&volume)).unwrap_err();
         drop(moved);
         is_unharmed(&volume, &before);
     }
@@ -153,7 +158,7 @@ fn loop_what_is_given_back_at_once_is_not_what_a_failed_write_still_needs() {
     for by_others in [false, true] {
         let volume = on_disk(256);
         let path = write(&volume, "file", 2_000_000);
-        chill();
+        volume.drop_caches().unwrap();
         let before = file_hash(File::open(&path).unwrap()).unwrap();
         let mut moved = open(&volume);
         let blocks = size(&moved.map(id(&path)).unwrap()).0;
@@ -175,7 +180,7 @@ fn loop_what_is_given_back_at_once_is_not_what_a_failed_write_still_needs() {
             moved.release(&vacated.into_iter().collect()).unwrap_err();
         }
         drop(moved);
-        chill();
+        volume.drop_caches().unwrap();
         assert_eq!(file_hash(File::open(&path).unwrap()).unwrap(), before);
         volume.remount().unwrap();
         assert_eq!(file_hash(File::open(&path).unwrap()).unwrap(), before);

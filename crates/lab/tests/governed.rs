@@ -1,8 +1,6 @@
 //! Work that gives way asks little of a disk at a time: whoever comes waits for no more than that.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
 
-mod common;
-
 use anyhow::Result;
 use longrun_governor::{Arrivals, DiskKind, Governor, Pace, SYNC};
 use longrun_lab::disk::{DiskModel, ModelledDisk};
@@ -70,7 +68,6 @@ fn most_reads_at_once(model: &str, kind: FileSystemKind, pace: &str) -> u64 {
 
 #[test]
 fn loop_a_file_in_pieces_is_read_a_few_at_a_time_unless_in_haste_on_a_disk_without_an_arm() {
-    common::build();
     for kind in [FileSystemKind::Ext4, FileSystemKind::Xfs] {
         for pace in ["invisible", "fast"] {
             let most = most_reads_at_once("hdd", kind, pace);

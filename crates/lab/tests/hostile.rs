@@ -4,14 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
 
-mod common;
-
 use longrun_lab::{FileSystemKind, HostileSettings, Medium, hostile};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-/// One at a time: the time after which leases are broken is the machine's.
-static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn loop_hostile_users_and_stuck_volumes_cost_no_byte_no_hang_and_no_privilege() {
@@ -30,8 +24,6 @@ fn loop_hostile_users_and_stuck_volumes_cost_no_byte_no_hang_and_no_privilege_on
 
 /// Each act once, on which medium is not chosen by the run: all of it fits into what a test may take.
 fn check(kind: FileSystemKind, medium: Medium, seed: u64) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    common::build();
     let settings = HostileSettings {
         kind,
         medium,

@@ -5,7 +5,7 @@
 #[path = "inside/bench.rs"]
 mod bench;
 
-use bench::{Child, Image, alone, beside_others, can_be_written, close, devices_on, dump_of, optimize, wait_for};
+use bench::{Child, Image, can_be_written, close, devices_on, dump_of, optimize, wait_for};
 use longrun_ageing::Recipe;
 use longrun_engine::VolumeError;
 use longrun_image::{Access, ImageError, open_image};
@@ -60,7 +60,6 @@ fn small() -> LoopVolume {
 
 #[test]
 fn loop_a_volume_in_an_image_is_read_and_no_byte_of_the_image_changes() {
-    let _turn = beside_others();
     for kind in KINDS {
         let (volume, files) = fragmented(kind);
         let image = Image::with(&volume);
@@ -90,7 +89,6 @@ fn loop_a_volume_in_an_image_is_read_and_no_byte_of_the_image_changes() {
 
 #[test]
 fn loop_a_full_pass_over_a_volume_in_an_image_leaves_a_clean_one_with_the_same_files() {
-    let _turn = beside_others();
     for kind in KINDS {
         let (volume, files) = fragmented(kind);
         let image = Image::with(&volume);
@@ -113,19 +111,19 @@ fn loop_a_full_pass_over_a_volume_in_an_image_leaves_a_clean_one_with_the_same_f
 
 #[test]
 fn loop_a_volume_whose_journal_has_to_be_replayed_is_refused_and_not_changed() {
-    let _turn = beside_others();
     for kind in KINDS {
         let options = if kind == FileSystemKind::Xfs { "" } else { "commit=600" };
         let volume = LoopVolume::create(&spec(kind).mount(options)).unwrap();
         let file = File::create(volume.mount_point().join("file")).unwrap();
-        // btrfs commits, and writes no log, when it makes room for the first data.
-        for round in 0..5 {
+        // What is on the device after a synced write is what a power cut leaves. A btrfs has no log when a commit came after that write:
+        // the first data needs one, and so does any process that syncs all volumes of the machine.
+        let write_and_copy = |round: u64| {
             longrun_sys::sync_volume(&file).unwrap();
             file.write_all_at(&[7; 100_000], round * 100_000).unwrap();
             file.sync_all().unwrap();
-        }
-        // What is on the device now is what a power cut leaves.
-        let image = Image::with(&volume);
+            Image::with(&volume)
+        };
+        let image = (0..100).map(write_and_copy).find(Image::has_log).unwrap();
         drop((file, volume));
         let before = image.hash();
         for access in [Access::Read, Access::Write] {
@@ -140,7 +138,6 @@ fn loop_a_volume_whose_journal_has_to_be_replayed_is_refused_and_not_changed() {
 
 #[test]
 fn loop_a_volume_that_was_stopped_as_by_a_power_cut_is_refused() {
-    let _turn = beside_others();
     let volume = LoopVolume::create(&spec(FileSystemKind::Xfs)).unwrap();
     let root = File::open(volume.mount_point()).unwrap();
     fs::write(volume.mount_point().join("file"), "x").unwrap();
@@ -154,7 +151,6 @@ fn loop_a_volume_that_was_stopped_as_by_a_power_cut_is_refused() {
 
 #[test]
 fn loop_of_two_copies_of_a_mounted_volume_a_btrfs_is_refused_and_an_xfs_is_optimized() {
-    let _turn = beside_others();
     for kind in [FileSystemKind::Btrfs, FileSystemKind::Xfs] {
         let (volume, files) = fragmented(kind);
         let image = Image::with(&volume);
@@ -186,7 +182,6 @@ fn loop_of_two_copies_of_a_mounted_volume_a_btrfs_is_refused_and_an_xfs_is_optim
 
 #[test]
 fn loop_in_a_mount_namespace_nobody_else_sees_the_mount_and_it_ends_with_the_process() {
-    let _turn = alone();
     for kind in KINDS {
         let (volume, files) = fragmented(kind);
         let image = Image::with(&volume);
@@ -215,7 +210,6 @@ fn loop_in_a_mount_namespace_nobody_else_sees_the_mount_and_it_ends_with_the_pro
 
 #[test]
 fn loop_without_a_mount_namespace_the_next_run_removes_what_a_killed_one_left() {
-    let _turn = alone();
     let (volume, files) = fragmented(FileSystemKind::Xfs);
     let image = Image::with(&volume);
     drop(volume);
@@ -239,7 +233,6 @@ fn loop_without_a_mount_namespace_the_next_run_removes_what_a_killed_one_left() 
 
 #[test]
 fn loop_a_mount_that_somebody_uses_is_out_of_sight_at_once_and_ends_with_its_user() {
-    let _turn = beside_others();
     let image = Image::with(&small());
     let mount = image.mount(Access::Write).unwrap();
     let user = File::create(mount.point().join("file")).unwrap();
@@ -255,7 +248,6 @@ fn loop_a_mount_that_somebody_uses_is_out_of_sight_at_once_and_ends_with_its_use
 
 #[test]
 fn loop_a_loop_device_is_the_range_it_was_made_of_and_ends_when_it_is_dropped() {
-    let _turn = beside_others();
     let file = tempfile::NamedTempFile::new().unwrap();
     let content: Vec<u8> = (0..64 * 512).map(|at| (at / 512) as u8).collect();
     fs::write(file.path(), &content).unwrap();

@@ -1,8 +1,6 @@
 //! The benchmarks of layouts make the layouts that they name, count what using them costs the device, and leave nothing.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
 
-mod common;
-
 use longrun_bench::copy::Copies;
 use longrun_bench::install::{Install, Software, Source};
 use longrun_bench::layouts::{Arrangement, LayoutSettings, Stage, Step};
@@ -29,7 +27,6 @@ impl Stage for Remounted<'_> {
 }
 
 fn settings(files: u32, bytes: u64) -> LayoutSettings {
-    common::build();
     LayoutSettings { program: longrun_binary().unwrap(), files, bytes: Bytes(bytes), iterations: 1, seed: 1 }
 }
 
@@ -139,7 +136,6 @@ fn put_free_space_into_pieces(volume: &LoopVolume) {
 
 #[test]
 fn loop_bench_install_counts_what_unpacking_asks_of_each_volume_and_removes_what_it_unpacked() {
-    common::build();
     let tree = tempfile::tempdir().unwrap();
     for number in 0..40 {
         fs::write(tree.path().join(number.to_string()), vec![number; 700 << 10]).unwrap();

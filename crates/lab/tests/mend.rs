@@ -14,6 +14,7 @@ use longrun_sys::{FileHandle, Mapping, Shutdown, shutdown};
 use longrun_volume::Target;
 use longrun_volume::mend::{Limits, MendError, NotMended};
 use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -379,10 +380,19 @@ fn loop_an_optimizer_waits_for_the_file_that_is_being_mended() {
 
 #[test]
 fn loop_a_file_that_is_written_all_the_time_keeps_every_byte() {
+    write_all_the_time(7..9);
+}
+
+#[test]
+fn campaign_a_file_that_is_written_all_the_time_keeps_every_byte() {
+    write_all_the_time(9..20);
+}
+
+fn write_all_the_time(seeds: Range<u64>) {
     for kind in FileSystemKind::ALL {
         let bench = Bench::new(kind);
         // A file that was made whole stays so on XFS: several have their turn.
-        for seed in 7..12 {
+        for seed in seeds.clone() {
             bench.torture(seed, 30);
         }
         bench.volume.check().unwrap();

@@ -48,7 +48,7 @@ fn loop_an_ntfs_image_is_optimized_and_only_places_change() {
 }
 
 #[test]
-fn loop_an_ntfs_volume_with_13000_files_ends_with_everything_whole_and_mft_in_one_piece() {
+fn campaign_an_ntfs_volume_with_13000_files_ends_with_everything_whole_and_mft_in_one_piece() {
     let fixture = Fixture::make(Spec::full()).unwrap();
     fixture.promises_kept().unwrap();
     let image = fixture.image();
@@ -73,7 +73,6 @@ fn loop_optimizing_a_thin_image_leaves_it_as_large_as_it_was_and_a_full_one_keep
     let directory = tempfile::tempdir().unwrap();
     let used =
         fixture.spec().bytes - Census::of(&fixture.image()).unwrap().free.iter().map(|(_, n)| n * 4096).sum::<u64>();
-    common::build();
     for format in ["raw", "qcow2"] {
         for mode in ["efficient", "full"] {
             let image = directory.path().join(format!("{mode}.{format}"));
@@ -119,7 +118,6 @@ fn allocated(path: &Path) -> u64 {
 fn loop_images_of_every_format_are_listed_with_what_is_on_them_and_other_files_are_not() {
     let fixture = Fixture::make(Spec::small()).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    common::build();
     let formats = ["raw", "qcow2", "vmdk", "vhdx", "vdi", "vpc"];
     for (format, options) in formats.into_iter().map(|format| (format, "")).chain([("vpc", "subformat=fixed")]) {
         let image = directory.path().join(format!("{format}{options}"));
@@ -154,7 +152,6 @@ fn loop_the_free_space_of_a_virtual_disk_goes_back_and_no_file_changes() {
         tool::run("qemu-img", ["convert".as_ref(), "-O".as_ref(), format.as_ref(), from.as_os_str(), to.as_os_str()])
             .unwrap();
     };
-    common::build();
     for format in ["raw", "qcow2", "vmdk", "vhdx"] {
         // What was deleted is still there: the whole image has data.
         let full = directory.path().join("full");

@@ -81,7 +81,7 @@ fn loop_a_small_fixture_holds_what_it_promises_with_clusters_and_sectors_of_all_
 }
 
 #[test]
-fn loop_a_full_fixture_has_thousands_of_files_and_a_fragmented_mft() {
+fn campaign_a_full_fixture_has_thousands_of_files_and_a_fragmented_mft() {
     let fixture = check_fixture(Spec::full());
     then_usable(&fixture.copy().unwrap().image()).unwrap();
 }
@@ -95,7 +95,7 @@ fn loop_a_fixture_with_a_fragmented_mft_has_an_attribute_list_for_it() {
 }
 
 #[test]
-fn loop_a_nearly_full_fixture_is_nearly_full_and_can_be_used() {
+fn campaign_a_nearly_full_fixture_is_nearly_full_and_can_be_used() {
     let fixture = check_fixture(Spec::nearly_full());
     assert_eq!(fixture.spec().recipe, Recipe::NearlyFull);
     then_usable(&fixture.image()).unwrap();

@@ -2,8 +2,6 @@
 //! Windows leaves them. They were obstacles. A run frees them first, unless something on the volume is not known.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
-mod common;
-
 use longrun_lab::longrun_binary;
 use longrun_lab::ntfs::{Census, Fixture, Inventory, Spec, leak};
 use longrun_lab::oracle::ntfs as oracle;
@@ -58,7 +56,6 @@ fn free(image: &Path) -> u64 {
 }
 
 fn run(image: &Path, arguments: &[&str]) -> serde_json::Value {
-    common::build();
     let output = Command::new(longrun_binary().unwrap()).args(arguments).args(["--json"]).arg(image).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()

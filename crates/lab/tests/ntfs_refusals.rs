@@ -3,8 +3,6 @@
 //! killed is completed by the next one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
-mod common;
-
 use longrun_engine::{Settings, Unobserved};
 use longrun_image::{Disk, MemoryDisk};
 use longrun_lab::longrun_binary;
@@ -78,7 +76,6 @@ fn told_with(image: &Path, options: &[&str]) -> (Option<i32>, String) {
 }
 
 fn told_by(command: &[&str], image: &Path, options: &[&str]) -> (Option<i32>, String) {
-    common::build();
     let output = Command::new(longrun_binary().unwrap()).args(command).args(options).arg(image).output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
@@ -206,13 +203,12 @@ fn loop_a_mark_that_windows_has_made_since_an_interrupted_run_is_not_taken_for_o
 #[test]
 fn loop_damaged_ntfs_images_are_told_and_make_nothing_panic() {
     let fixture = Fixture::make(Spec::small()).unwrap();
-    let (whole, seed) = (fixture.read().unwrap(), fastrand::u64(..));
+    let (whole, seed) = (fixture.read().unwrap(), longrun_lab::seed());
     let mft = place_of_record(&fixture.image(), 0) as usize;
     let sound = MemoryDisk::new(whole);
     let directory = tempfile::tempdir().unwrap();
     let (mut random, mut refused, mut accepted) = (fastrand::Rng::with_seed(seed), 0, 0);
-    eprintln!("seed {seed}");
-    for _ in 0..400 {
+    for _ in 0..150 {
         let disk = MemoryDisk::from_image(sound.image());
         for _ in 0..random.usize(1..6) {
             // Mostly among the records, which is where damage matters.
@@ -242,7 +238,6 @@ fn loop_damaged_ntfs_images_are_told_and_make_nothing_panic() {
 
 #[test]
 fn loop_a_run_on_an_ntfs_image_that_is_killed_is_completed_by_the_next_one() {
-    common::build();
     let fixture = Fixture::make(Spec::small()).unwrap();
     let expected = Inventory::of(&fixture.image()).unwrap();
     let (mut unfinished, mut delay) = (0, Duration::from_millis(2));

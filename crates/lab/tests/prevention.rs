@@ -2,7 +2,6 @@
 //! depend on what else the machine does.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
 
-mod common;
 #[path = "common/measure.rs"]
 mod measure;
 
@@ -27,18 +26,18 @@ fn check_prevented(kind: FileSystemKind, profile: Profile, at_least: f64) {
 }
 
 #[test]
-fn loop_direct_writers_on_xfs_keep_at_least_nine_tenths_of_their_excess_from_coming_to_be() {
+fn campaign_direct_writers_on_xfs_keep_at_least_nine_tenths_of_their_excess_from_coming_to_be() {
     check_prevented(FileSystemKind::Xfs, Profile::Direct, 90.0);
 }
 
 #[test]
-fn loop_writers_on_btrfs_keep_most_of_their_excess_from_coming_to_be() {
+fn campaign_writers_on_btrfs_keep_most_of_their_excess_from_coming_to_be() {
     check_prevented(FileSystemKind::Btrfs, Profile::Direct, 85.0);
     check_prevented(FileSystemKind::Btrfs, Profile::Dsync, 85.0);
 }
 
 #[test]
-fn loop_writers_that_need_no_service_are_never_worse_off_with_it() {
+fn campaign_writers_that_need_no_service_are_never_worse_off_with_it() {
     for kind in FileSystemKind::ALL {
         for comparison in
             measure(kind, &[Profile::Buffered, Profile::Single, Profile::Short], work(4, 16, Duration::ZERO))

@@ -2,8 +2,6 @@
 //! command measures block devices, keeps what it found, and refuses what has no places.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
 
-mod common;
-
 use longrun_engine::Unobserved;
 use longrun_lab::disk::model::{Access, Device, Nanos, Request};
 use longrun_lab::disk::{DiskModel, ModelledDisk};
@@ -101,7 +99,6 @@ fn the_gradient_of_a_hard_disk_is_always_found_and_none_on_others_whatever_else_
 }
 
 fn profile(device: &Path, state: &Path, more: &[&str]) -> Output {
-    common::build();
     let mut command = Command::new(longrun_binary().unwrap());
     command.args(["profile", "--json", "--pace", "fast", "--state"]).arg(state).args(more).arg(device);
     command.output().unwrap()

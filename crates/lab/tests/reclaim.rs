@@ -2,7 +2,6 @@
 //! has allocated (`st_blocks`), not our report.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail loudly")]
 
-mod common;
 #[path = "common/several_devices.rs"]
 mod several_devices;
 
@@ -27,7 +26,6 @@ const LIMIT: Duration = Duration::from_secs(600);
 const MIB: u64 = 1 << 20;
 
 fn command(target: &Path, more: &[&str]) -> Command {
-    common::build();
     let mut command = Command::new(longrun_binary().unwrap());
     command.arg("reclaim").arg(target).args(["--pace", "fast"]).args(more);
     command
@@ -147,16 +145,26 @@ fn loop_all_free_space_goes_back_to_the_image_and_no_file_changes() {
     }
 }
 
+/// Users see no error meanwhile.
+fn writers_beside_reclaiming(spec: &VolumeSpec, recipe: Recipe, seconds: u64) {
+    let (volume, _) = LoopVolume::aged(spec, recipe, 7).unwrap();
+    let (alone, beside) = (Duration::from_millis(300), Duration::from_secs(seconds));
+    let settings = TortureSettings { seed: 7, alone, beside };
+    let report = torture(&volume, &Optimizer::longrun_reclaiming().unwrap(), &settings).unwrap();
+    eprintln!("{report:#?}");
+    assert!(report.unexpected_errors.is_empty(), "users saw errors: {:#?}", report.unexpected_errors);
+}
+
 #[test]
 fn loop_every_kind_of_writer_keeps_every_byte_beside_reclaiming() {
-    common::build();
-    for spec in [VolumeSpec::ext4(768), VolumeSpec::xfs(768), VolumeSpec::btrfs(1024)] {
-        let (volume, _) = LoopVolume::aged(&spec, Recipe::Aged, 7).unwrap();
-        let settings = TortureSettings { seed: 7, alone: Duration::from_secs(1), beside: Duration::from_secs(15) };
-        let report = torture(&volume, &Optimizer::longrun_reclaiming().unwrap(), &settings).unwrap();
-        eprintln!("{report:#?}");
-        assert!(report.unexpected_errors.is_empty(), "users saw errors: {:#?}", report.unexpected_errors);
-    }
+    writers_beside_reclaiming(&VolumeSpec::xfs(512), Recipe::Server, 1);
+}
+
+#[test]
+fn campaign_every_kind_of_writer_keeps_every_byte_beside_reclaiming() {
+    [VolumeSpec::ext4(768), VolumeSpec::xfs(768), VolumeSpec::btrfs(1024)]
+        .iter()
+        .for_each(|spec| writers_beside_reclaiming(spec, Recipe::Aged, 15));
 }
 
 #[test]
@@ -376,7 +384,6 @@ fn loop_other_file_systems_and_other_users_are_refused() {
     // The way to the program must be open to others.
     let place = tempfile::tempdir().unwrap();
     let program = place.path().join("longrun");
-    common::build();
     tool::install(&longrun_binary().unwrap(), &program).unwrap();
     tool::run("chmod", [OsStr::new("755"), place.path().as_os_str()]).unwrap();
     tool::run("chmod", [OsStr::new("755"), volume.mount_point().parent().unwrap().as_os_str()]).unwrap();

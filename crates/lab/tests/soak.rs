@@ -5,7 +5,7 @@ use longrun_lab::{SoakSettings, soak};
 use std::time::Duration;
 
 #[test]
-fn loop_a_service_under_mixed_load_does_not_grow() {
+fn campaign_a_service_under_mixed_load_does_not_grow() {
     let report = soak(SoakSettings { time: Duration::from_secs(40), sample: Duration::from_secs(1) }).unwrap();
     assert!(report.grown_files > 0 && report.remounts > 0, "{report:?}");
 }

@@ -2,11 +2,9 @@
 //! and tried for ever. A file that cannot be read stays where it is, the run ends, and everything else is done.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests may fail loudly")]
 
-mod common;
-
 use longrun_lab::disk::{DiskModel, ModelledDisk};
 use longrun_lab::oracle::{compare, dump, excess_of};
-use longrun_lab::{FileSystemKind, LoopVolume, Running, VolumeSpec, drop_caches, longrun_binary, write_in_pieces};
+use longrun_lab::{FileSystemKind, LoopVolume, Running, VolumeSpec, longrun_binary, write_in_pieces};
 use longrun_layout::Bytes;
 use std::process::Command;
 use std::sync::Arc;
@@ -18,7 +16,6 @@ const PIECE: Bytes = Bytes(256 << 10);
 
 #[test]
 fn loop_a_file_with_a_block_that_cannot_be_read_is_left_and_the_run_ends() {
-    common::build();
     for kind in FileSystemKind::ALL {
         let size = Bytes(512 << 20);
         let disk = Arc::new(ModelledDisk::start(DiskModel::by_name("ssd").unwrap(), 1, &[size]).unwrap());
@@ -37,11 +34,11 @@ fn loop_a_file_with_a_block_that_cannot_be_read_is_left_and_the_run_ends() {
         let marked = device.chunks(4096).enumerate().filter(|(_, block)| block.starts_with(mark));
         let marked: Vec<_> = marked.map(|(at, _)| (Bytes(at as u64 * 4096), Bytes(4096))).collect();
         disk.fail_reads(0, &marked).unwrap();
-        drop_caches().unwrap();
+        volume.drop_caches().unwrap();
         assert!(std::fs::read(&bad).is_err(), "{kind:?}: the block can be read");
 
         for mode in ["files", "full"] {
-            drop_caches().unwrap();
+            volume.drop_caches().unwrap();
             let mut command = Command::new(longrun_binary().unwrap());
             command.args(["optimize", "--pace", "fast", "--mode", mode]).arg(&mount);
             let finished = Running::start(&mut command).unwrap().wait(PATIENCE).unwrap();
@@ -51,7 +48,7 @@ fn loop_a_file_with_a_block_that_cannot_be_read_is_left_and_the_run_ends() {
         }
 
         disk.fail_reads(0, &[]).unwrap();
-        drop_caches().unwrap();
+        volume.drop_caches().unwrap();
         compare(&before, &dump(&mount).unwrap()).unwrap();
         volume.check().unwrap();
     }

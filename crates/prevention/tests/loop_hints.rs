@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::case::{Notes, among_others, eventually};
+use common::case::{Notes, eventually};
 use common::{fragments, volume};
 use longrun_lab::FileSystemKind;
 use longrun_prevention::policy::Settings;
@@ -22,7 +22,6 @@ fn grow(directory: &Path) {
 
 #[test]
 fn loop_files_of_a_directory_that_was_given_a_hint_come_in_few_pieces() {
-    let _turn = among_others();
     let (volume, watched) = volume(FileSystemKind::Xfs, 2048);
     let state = tempfile::tempdir().unwrap();
     let notes = Arc::new(Notes::default());

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::case::{Case, Notes, among_others, eventually, for_all, start};
+use common::case::{Case, Notes, eventually, for_all, start};
 use common::volume;
 use longrun_lab::oracle::used_space;
 use longrun_lab::{
@@ -175,8 +175,7 @@ fn loop_what_is_open_at_the_end_waits_in_the_journal_for_the_next_start() {
         let case = Case::new(kind);
         let (file, _) = case.growing("open");
         case.granted();
-        let Case { prevention, state, volume, turn, .. } = case;
-        let _turn = turn;
+        let Case { prevention, state, volume, .. } = case;
         let totals = prevention.stop();
         assert_eq!((totals.given_back.files, totals.given_back.left_files), (0, 1), "{kind:?}: {totals:?}");
         drop(file);
@@ -268,7 +267,6 @@ fn loop_a_watched_volume_can_be_unmounted() {
 
 #[test]
 fn loop_short_torture_loses_no_byte() {
-    let _turn = among_others();
     for_all(|kind| {
         let report = trim_torture(&TrimTortureSettings { kind, appends: 2000, writers: 6, seed: 7 }).unwrap();
         assert!(report.grants > 20 && report.trims > 5, "{report:?}");
@@ -291,7 +289,7 @@ fn executes(path: &Path) {
 #[test]
 fn loop_a_file_that_was_just_written_can_be_executed() {
     for_all(|kind| {
-        let case = Case::alone(kind);
+        let case = Case::new(kind);
         for number in 0..40 {
             let path = case.path(&format!("program{number}"));
             let size = copy_program(&path, "755");
@@ -309,7 +307,7 @@ fn loop_a_file_that_was_just_written_can_be_executed() {
 #[test]
 fn loop_a_file_that_was_made_executable_is_not_opened_while_it_is_new() {
     for_all(|kind| {
-        let case = Case::alone(kind);
+        let case = Case::new(kind);
         let path = case.path("program");
         let size = copy_program(&path, "644");
         let key = case.key(&File::open(&path).unwrap());
@@ -374,8 +372,7 @@ fn loop_a_file_that_was_laid_in_pieces_gets_nothing_and_is_told_of_once_it_is_qu
 }
 
 #[test]
-fn loop_the_sensor_and_the_runways_together_keep_direct_writers_whole() {
-    let _turn = among_others();
+fn campaign_the_sensor_and_the_runways_together_keep_direct_writers_whole() {
     let (volume, watched) = volume(FileSystemKind::Xfs, 1024);
     let before = used_space(&volume).unwrap();
     let state = tempfile::tempdir().unwrap();
@@ -429,7 +426,6 @@ fn loop_the_sensor_and_the_runways_together_keep_direct_writers_whole() {
 /// things stand waited with them, the watchdog of the service too.
 #[test]
 fn loop_a_frozen_state_directory_holds_up_neither_status_nor_giving_back_nor_the_end() {
-    let _turn = among_others();
     let state = LoopVolume::create(&VolumeSpec::of(FileSystemKind::Ext4, 64)).unwrap();
     let (volume, watched) = volume(FileSystemKind::Xfs, 4096);
     let (told, notes, prevention) = start(&state.mount_point(), Duration::from_millis(50));
@@ -467,7 +463,6 @@ fn loop_a_frozen_state_directory_holds_up_neither_status_nor_giving_back_nor_the
 /// does it would make the file longer.
 #[test]
 fn loop_what_ext4_could_not_give_back_gets_no_runway_and_keeps_its_length() {
-    let _turn = among_others();
     let volume = LoopVolume::create(&VolumeSpec::of(FileSystemKind::Ext4, 4096).mount("data=journal")).unwrap();
     let state = tempfile::tempdir().unwrap();
     let (told, notes, prevention) = start(state.path(), Duration::from_millis(50));

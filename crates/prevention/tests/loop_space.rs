@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::case::{Case, Notes, among_others, eventually};
+use common::case::{Case, Notes, eventually};
 use common::{fragments, volume_on};
 use longrun_lab::oracle::used_space;
 use longrun_lab::{FileSystemKind, LoopVolume, Medium};
@@ -105,7 +105,7 @@ fn loop_what_a_service_that_ended_left_is_given_back_by_the_next_to_the_last_ext
             .enumerate()
             .map(|(number, size)| grown(&case, &number.to_string(), 512 << 10, size, 64 << 10))
             .collect();
-        let Case { prevention, state, volume, watched, turn, .. } = case;
+        let Case { prevention, state, volume, watched, .. } = case;
         let totals = prevention.stop();
         assert_eq!(totals.given_back.left_files, 3, "{medium:?} {kind:?}: {totals:?}");
         drop(files);
@@ -115,7 +115,7 @@ fn loop_what_a_service_that_ended_left_is_given_back_by_the_next_to_the_last_ext
         let left = left_behind(&volume, before, sizes.iter().sum());
         println!("{medium:?} {kind:?}: {left:.2} %");
         assert!(left <= 3.0, "{medium:?} {kind:?}: {left:.2} %");
-        drop((prevention, turn));
+        drop(prevention);
     });
 }
 
@@ -256,7 +256,6 @@ fn write_directly(directory: &Path, bytes: u64) {
 /// The shipped service beside writers of its own: what it prevents, and what that costs.
 #[test]
 fn loop_direct_writers_are_kept_whole_and_leave_nothing_behind() {
-    let _turn = among_others();
     everywhere(|medium, kind| {
         for (rounds, bytes) in [(1, 64 * MIB), (5, 3 * MIB)] {
             let (volume, watched) = volume_on(medium, kind, 4096);

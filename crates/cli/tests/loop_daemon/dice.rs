@@ -7,9 +7,9 @@ pub struct Dice {
 }
 
 impl Dice {
-    /// With the seed in `LONGRUN_SEED`, or always the same one.
+    /// With the seed of this run.
     pub fn from_environment() -> Self {
-        let seed = std::env::var("LONGRUN_SEED").map_or(1, |text| text.parse().unwrap());
+        let seed = longrun_lab::seed();
         Self { seed, state: seed }
     }
 

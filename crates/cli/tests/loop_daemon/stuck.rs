@@ -55,7 +55,16 @@ fn beyond_the_ends(mount: &Path) -> u64 {
 
 #[test]
 fn loop_a_frozen_volume_holds_up_neither_the_others_nor_a_reload_nor_the_end() {
-    for kind in FileSystemKind::ALL {
+    check_frozen(&[FileSystemKind::Xfs]);
+}
+
+#[test]
+fn campaign_a_frozen_volume_holds_up_neither_the_others_nor_a_reload_nor_the_end() {
+    check_frozen(&FileSystemKind::ALL);
+}
+
+fn check_frozen(kinds: &[FileSystemKind]) {
+    for &kind in kinds {
         let blocks: &[&str] = if kind == FileSystemKind::Ext4 { &["-b", "4096"] } else { &[] };
         let frozen = LoopVolume::create(&VolumeSpec::of(kind, 1024).mkfs(blocks)).unwrap();
         let other = LoopVolume::create(&VolumeSpec::ext4(128).mkfs(&["-b", "4096"])).unwrap();

@@ -18,7 +18,7 @@ pub use judges::Judge;
 pub use user::{USER_COMMAND, run_user};
 
 use crate::service::{Kernel, Service};
-use crate::{FileSystemKind, LoopVolume, Medium, Optimizer, VolumeSpec, cleanup, drop_caches};
+use crate::{FileSystemKind, LoopVolume, Medium, Optimizer, VolumeSpec, cleanup};
 use acts::{Act, Stage};
 use anyhow::{Context, Result, ensure};
 use judges::Judges;
@@ -306,7 +306,6 @@ fn verify(volume: &LoopVolume, writers: &[Mutex<Writer>]) -> Result<()> {
         writers.iter().map(|writer| writer.lock().unwrap_or_else(PoisonError::into_inner)).collect();
     writers.iter().try_for_each(|writer| writer.verify().context("from memory"))?;
     writers.iter_mut().for_each(|writer| writer.close());
-    drop_caches()?;
     volume.remount()?;
     writers.iter().try_for_each(|writer| writer.verify().context("from the device"))?;
     volume.check()

@@ -128,7 +128,7 @@ impl Cuts {
     /// When the variable is no number.
     #[must_use]
     pub fn sample(moments: usize, states_each: usize) -> Self {
-        let seed = fastrand::u64(..);
+        let seed = crate::seed();
         match std::env::var(Self::MOMENTS).as_deref() {
             Ok("all") => Self::every(seed, 4),
             Ok(number) => match number.parse() {

@@ -17,6 +17,8 @@ use std::fs::File;
 pub fn used_space(volume: &LoopVolume) -> Result<Bytes> {
     let point = volume.mount_point();
     if volume.kind() == FileSystemKind::Btrfs {
+        // Wakes the thread that cleans up deleted subvolumes, which else begins at the next commit, half a minute later.
+        tool::run("btrfs", ["filesystem".as_ref(), "sync".as_ref(), point.as_os_str()])?;
         // Returns when what was deleted is gone; else the tool has nothing to wait for.
         tool::run("btrfs", ["subvolume".as_ref(), "sync".as_ref(), point.as_os_str()])?;
         // What was freed by one commit counts as free from the next on.

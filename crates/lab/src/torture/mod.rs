@@ -126,8 +126,7 @@ pub fn torture(volume: &LoopVolume, optimizer: &Optimizer, settings: &TortureSet
     (report.operations, report.worst_beside_ms) = (operations, worst);
 
     participants.iter_mut().try_for_each(|p| p.verify().with_context(|| format!("{}, from memory", p.kind())))?;
-    rustix::fs::syncfs(std::fs::File::open(&mount_point)?)?;
-    crate::drop_caches()?;
+    volume.drop_caches()?;
     participants.iter_mut().try_for_each(|p| p.verify().with_context(|| format!("{}, from the device", p.kind())))?;
     drop(participants);
     volume.remount()?;

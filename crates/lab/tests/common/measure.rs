@@ -10,7 +10,6 @@ pub const SEED: u64 = 11;
 
 /// One comparison of each profile on a new volume.
 pub fn measure(kind: FileSystemKind, profiles: &[Profile], parameters: Parameters) -> Vec<Comparison> {
-    crate::common::build();
     let settings = PreventionSettings {
         program: longrun_binary().unwrap(),
         kinds: vec![kind],

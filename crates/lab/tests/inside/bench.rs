@@ -13,7 +13,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -106,6 +105,14 @@ impl Image {
         PrivateMount::new(&self.path, self.start, self.length, self.probed(), access)
     }
 
+    /// Whether there is something to replay, which the superblock of a btrfs says. An XFS that was not unmounted always has something.
+    pub fn has_log(&self) -> bool {
+        const LOG_ROOT: u64 = (64 << 10) + 0x60;
+        let mut root = [0; 8];
+        File::open(&self.path).unwrap().read_exact_at(&mut root, self.start.0 + LOG_ROOT).unwrap();
+        self.kind != FileSystemKind::Btrfs || u64::from_le_bytes(root) != 0
+    }
+
     pub fn hash(&self) -> String {
         tool::run("sha256sum", [&self.path]).unwrap().split(' ').next().unwrap().to_owned()
     }
@@ -153,18 +160,6 @@ pub fn close(mount: PrivateMount) {
     assert!(directory.to_string_lossy().contains("/longrun-mount-"));
     mount.close().unwrap();
     assert!(!directory.exists());
-}
-
-/// Each run removes what killed ones left, and a mount namespace keeps the volumes of other tests mounted: tests of these must be
-/// alone.
-static TURN: RwLock<()> = RwLock::new(());
-
-pub fn beside_others() -> RwLockReadGuard<'static, ()> {
-    TURN.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub fn alone() -> RwLockWriteGuard<'static, ()> {
-    TURN.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A full pass; how many moves it made.

@@ -221,8 +221,7 @@ impl Bench {
         assert_eq!(last.after, 0, "{last:?}");
         assert!(last.moved.0 > 0 || moved > 0, "it was never in pieces");
         assert!(fs::read(&path).unwrap() == expected, "seed {seed}: wrong bytes in memory");
-        rustix::fs::syncfs(File::open(&path).unwrap()).unwrap();
-        longrun_lab::drop_caches().unwrap();
+        self.volume.drop_caches().unwrap();
         assert!(fs::read(&path).unwrap() == expected, "seed {seed}: wrong bytes on the device");
         fs::remove_file(&path).unwrap();
     }

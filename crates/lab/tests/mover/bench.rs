@@ -1,7 +1,7 @@
 //! A volume with some files, opened for moving: what the tests of the primitives share.
 
 use longrun_engine::{NoProgress, Placed, Volume};
-use longrun_lab::{LoopVolume, VolumeSpec, drop_caches};
+use longrun_lab::{LoopVolume, VolumeSpec};
 use longrun_layout::{Blocks, Extent, ExtentSet, FileId, PhysicalBlock, Run};
 use longrun_volume::Target;
 use longrun_volume::ext4::Ext4Volume;
@@ -34,11 +34,6 @@ pub fn write(volume: &LoopVolume, name: &str, bytes: usize) -> PathBuf {
 
 pub fn id(path: &Path) -> FileId {
     longrun_sys::id_of_file(File::open(path).unwrap()).unwrap()
-}
-
-/// Nothing in memory that is not on the device.
-pub fn chill() {
-    drop_caches().unwrap();
 }
 
 pub fn free(moved: &mut Ext4Volume) -> ExtentSet {

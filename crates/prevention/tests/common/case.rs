@@ -8,7 +8,7 @@ use longrun_sys::FileHandle;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Remembers what happened.
@@ -21,19 +21,6 @@ impl Sink for Notes {
     }
 }
 
-/// A program is busy while a child of another test, begun at that moment, has inherited our workers' descriptor. The service
-/// starts no programs; tests of executables are alone.
-pub static PROGRAMS: RwLock<()> = RwLock::new(());
-
-pub enum Turn {
-    Among(#[expect(dead_code, reason = "held, not read")] RwLockReadGuard<'static, ()>),
-    Alone(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'static, ()>),
-}
-
-pub fn among_others() -> Turn {
-    Turn::Among(PROGRAMS.read().unwrap_or_else(PoisonError::into_inner))
-}
-
 /// A volume with prevention at work on it.
 pub struct Case {
     pub told: Arc<Told>,
@@ -42,39 +29,26 @@ pub struct Case {
     pub watched: Watched,
     pub state: tempfile::TempDir,
     pub volume: LoopVolume,
-    pub turn: Turn,
 }
 
 impl Case {
     pub fn new(kind: FileSystemKind) -> Self {
-        Self::in_turn(kind, among_others())
+        Self::on(Medium::of_this_run(), kind)
     }
 
     /// As [`Self::new`], on a device that says this of itself.
     pub fn on(medium: Medium, kind: FileSystemKind) -> Self {
-        Self::made(medium, kind, 4096, among_others())
-    }
-
-    pub fn alone(kind: FileSystemKind) -> Self {
-        Self::in_turn(kind, Turn::Alone(PROGRAMS.write().unwrap_or_else(PoisonError::into_inner)))
-    }
-
-    pub fn in_turn(kind: FileSystemKind, turn: Turn) -> Self {
-        Self::made(Medium::of_this_run(), kind, 4096, turn)
+        Self::sized(medium, kind, 4096)
     }
 
     /// As [`Self::on`], `mebibytes` large.
     pub fn sized(medium: Medium, kind: FileSystemKind, mebibytes: u64) -> Self {
-        Self::made(medium, kind, mebibytes, among_others())
-    }
-
-    fn made(medium: Medium, kind: FileSystemKind, mebibytes: u64, turn: Turn) -> Self {
         // Sparse: what is not written costs nothing. On a smaller one the policy is more careful.
         let (volume, watched) = volume_on(medium, kind, mebibytes);
         let state = tempfile::tempdir().unwrap();
         let (told, notes, prevention) = start(state.path(), Duration::from_millis(50));
         prevention.watch(&watched, Settings::default()).unwrap();
-        Self { told, notes, prevention, watched, state, volume, turn }
+        Self { told, notes, prevention, watched, state, volume }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -16,10 +16,10 @@ use std::time::Duration;
 /// Runs `check` for the seeds below `count`, or below LONGRUN_SEEDS; a failure names its seed and how to replay it.
 pub(super) fn for_seeds(test: &str, count: u64, check: impl Fn(u64)) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let seeds = number("LONGRUN_SEED").map_or(0..number("LONGRUN_SEEDS").unwrap_or(count), |seed| seed..seed + 1);
+    let seeds = number("LONGRUN_ONLY_SEED").map_or(0..number("LONGRUN_SEEDS").unwrap_or(count), |seed| seed..seed + 1);
     for seed in seeds {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(seed))) {
-            eprintln!("replay: LONGRUN_SEED={seed} cargo test -p longrun-volume {test}");
+            eprintln!("replay: LONGRUN_ONLY_SEED={seed} cargo test -p longrun-engine {test}");
             resume_unwind(panic);
         }
     }

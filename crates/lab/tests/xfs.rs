@@ -15,6 +15,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -208,6 +209,20 @@ fn loop_on_xfs_with_blocks_that_are_no_pages_files_are_put_together_and_nothing_
     }
 }
 
+/// Stops a process, and waits until it is stopped.
+fn stop(process: &Child) {
+    let id = rustix::process::Pid::from_child(process);
+    rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
+    let state = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    };
+    while state() != 'T' {
+        assert_ne!(state(), 'Z', "it ended before it was stopped");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The version of the running kernel.
 fn kernel() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
@@ -250,7 +265,8 @@ fn loop_xfs_is_left_alone_while_xfs_fsr_is_at_work_there() {
     let others = LoopVolume::create(&VolumeSpec::xfs(320)).unwrap();
     let arguments = [OsStr::new("-v"), mount.as_os_str()];
     let mut peer = std::process::Command::new("xfs_fsr").args(arguments).spawn().unwrap();
-    tool::run("kill", ["-STOP", &peer.id().to_string()]).unwrap();
+    // At once, and not by a program that must start first: where the device is fast it would have ended by then.
+    stop(&peer);
     let noticed = std::panic::catch_unwind(|| {
         refused(&volume, "xfs_fsr");
         // Its work on one volume is no reason to leave another one alone.

@@ -143,9 +143,9 @@ torture: ## Every kind of writer beside an optimizer, on each file system (ARGS=
 	$(MAKE) torture-images
 	$(MAKE) torture-hostile
 
-torture-power: ## Power lost before every single write of runs on unmounted NTFS and ext4 volumes, a move of the MFT and leaked clusters included (hours; MOMENTS=500 for so many)
+torture-power: ## Power lost before, and a failure of, every single write of runs on unmounted NTFS and ext4 volumes, a move of the MFT and leaked clusters included (hours; MOMENTS=500 for so many)
 	@scripts/prepare.sh test
-	LONGRUN_CUTS=$(or $(MOMENTS),all) scripts/run-tests.py campaign -- --ignore-default-filter -E 'test(loop_power_lost)'
+	LONGRUN_CUTS=$(or $(MOMENTS),all) scripts/run-tests.py campaign -- --ignore-default-filter -E 'test(/loop_(power_lost|a_failed_change|a_failure_while)/)'
 
 torture-images: ## Longrun and QEMU killed at random moments of work on virtual disks (KILLS="--runs 30 --seed 7")
 	@scripts/prepare.sh test

@@ -122,7 +122,11 @@ impl From<VolumeError> for Failure {
             | VolumeError::NotPermitted { .. }
             | VolumeError::TooFull { .. }
             | VolumeError::MemoryLimit { .. } => Status::Refused,
-            VolumeError::Io { .. } | VolumeError::Unwritten { .. } | VolumeError::Barrier { .. } => Status::Failed,
+            VolumeError::Io { .. }
+            | VolumeError::Unwritten { .. }
+            | VolumeError::Barrier { .. }
+            | VolumeError::WriteFailed { .. }
+            | VolumeError::NotClosed(_) => Status::Failed,
             VolumeError::Interrupted => Status::Interrupted,
         };
         let needs_root = matches!(error, VolumeError::NotPermitted { .. });
@@ -133,6 +137,16 @@ impl From<VolumeError> for Failure {
             other => other.to_string(),
         };
         Self { status, needs_root, in_use, message }
+    }
+}
+
+/// How an act ends whose volume was closed after it. Where the volume could not be closed, an act that has not failed itself has failed
+/// by that: it must not be called done, refused without a change, or interrupted in good order.
+pub fn after<T>(outcome: Result<T, Failure>, closed: Result<(), VolumeError>) -> Result<T, Failure> {
+    match (outcome, closed) {
+        (outcome, Ok(())) => outcome,
+        (Err(failure), Err(_)) if failure.status == Status::Failed => Err(failure),
+        (_, Err(error)) => Err(error.into()),
     }
 }
 
@@ -186,6 +200,19 @@ mod tests {
         let wrong = VolumeError::NotAVolume { path, problem: "is a socket".into() };
         assert_eq!(Failure::from(wrong).status, Status::Usage);
         assert_eq!(Failure::from(VolumeError::Interrupted).status, Status::Interrupted);
+    }
+
+    #[test]
+    fn only_an_act_that_has_failed_itself_ends_otherwise_than_a_failed_close() {
+        let closed = || Err(VolumeError::NotClosed("busy".into()));
+        let with = |status| Err::<(), _>(Failure::new(status, "the act"));
+        assert_eq!(after(Ok(7), Ok(())).unwrap(), 7);
+        assert_eq!(after(with(Status::Refused), Ok(())).unwrap_err().status, Status::Refused);
+        for outcome in [Ok(()), with(Status::Refused), with(Status::Usage), with(Status::Interrupted)] {
+            let failure = after(outcome, closed()).unwrap_err();
+            assert_eq!((failure.status, failure.to_string()), (Status::Failed, "busy".to_owned()));
+        }
+        assert_eq!(after(with(Status::Failed), closed()).unwrap_err().to_string(), "the act");
     }
 
     #[test]

@@ -139,6 +139,21 @@ pub enum VolumeError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// A write, a flush or a discard failed on a volume that is not mounted, or its journal could not be written. Nothing was written
+    /// after that.
+    #[error(
+        "{path}: writing to the volume failed: {source}; nothing was written after that. Check the storage (dmesg), then run longrun \
+         optimize {path} before anything else uses the volume: it completes what was begun, and every file is complete then"
+    )]
+    WriteFailed {
+        /// The volume.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A volume inside of an image could not be unmounted, or it is not known whether all that was written is in the image.
+    #[error(transparent)]
+    NotClosed(Box<dyn std::error::Error + Send + Sync>),
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,

@@ -82,6 +82,17 @@ impl Opened {
         }
     }
 
+    /// As [`crate::Volume::close`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close(mut self) -> Result<(), VolumeError> {
+        match &mut self {
+            Self::Placed(volume) => volume.close(),
+            Self::Relocated(volume) => volume.close(),
+        }
+    }
+
     /// As [`crate::Volume::compact_directories`].
     ///
     /// # Errors

@@ -147,8 +147,18 @@ pub trait Volume {
     /// may vacated blocks be targets.
     ///
     /// # Errors
-    /// [`VolumeError::Barrier`]: the run must end.
+    /// [`VolumeError::Barrier`], [`VolumeError::WriteFailed`]: the run must end, and nothing is committed after that.
     fn commit(&mut self) -> Result<(), VolumeError>;
+
+    /// Leaves the volume in order: commits, and marks it as in order where it was marked otherwise meanwhile. The last call. Dropping
+    /// the volume does the same, but does not say when it fails.
+    ///
+    /// # Errors
+    /// [`VolumeError::WriteFailed`]: the volume stays marked as to be checked, and the next run completes what was begun. Also when
+    /// an earlier call has failed so.
+    fn close(&mut self) -> Result<(), VolumeError> {
+        Ok(())
+    }
 }
 
 /// A mounted volume whose files can be moved to chosen blocks.

@@ -4,7 +4,7 @@
 
 use crate::export::Export;
 use crate::format::{Format, identify};
-use crate::{Access, Disk, FileDisk, ImageError, Part};
+use crate::{Access, Disk, FailStop, FileDisk, ImageError, Part};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// An open image, and what is to be said of it.
 pub struct OpenImage {
-    /// Its content, as the virtual machine has it. What it needs to be read ends with it.
+    /// Its content, as the virtual machine has it, under the law of [`FailStop`]. What it needs to be read ends with it.
     pub disk: Arc<dyn Disk>,
     /// How it is stored.
     pub format: Format,
@@ -51,6 +51,7 @@ pub fn open_image(path: &Path, access: Access) -> Result<OpenImage, ImageError> 
         Some(length) => part(file, length)?,
         None => Arc::new(Export::open(file, found.format)?),
     };
+    let disk = FailStop::over(disk);
     Ok(OpenImage { disk, format: found.format, snapshots: found.snapshots, backing: found.backing, in_use })
 }
 

@@ -52,7 +52,18 @@ pub struct Opened {
     /// The target.
     pub target: Target,
     // Unmounted after everything that has it open.
-    _mount: Option<PrivateMount>,
+    mount: Option<PrivateMount>,
+}
+
+impl Opened {
+    /// Unmounts the volume where it was mounted, and returns when all that was written is in the image. Nothing of it may be open any
+    /// more. Dropping it does the same, but does not say when it fails.
+    ///
+    /// # Errors
+    /// As [`PrivateMount::close`].
+    pub fn close(self) -> Result<(), VolumeError> {
+        self.mount.map_or(Ok(()), PrivateMount::close)
+    }
 }
 
 /// Whether `path` is an image in a format of virtual machines, or has a partition table: then the volumes are on it, and it is none
@@ -154,7 +165,7 @@ impl DiskImage {
                 inside: Some(Inside { disk, journal, is_thin }),
                 spoils_shadow_copies: false,
             };
-            return Ok(Opened { target, _mount: None });
+            return Ok(Opened { target, mount: None });
         }
         if self.format != Format::Raw {
             let what = format!(
@@ -173,7 +184,7 @@ impl DiskImage {
         let mount = PrivateMount::new(&self.path, volume.start, volume.length, kind, self.access)?;
         let mut target = Target::resolve(mount.point())?;
         target.given = given;
-        Ok(Opened { target, _mount: Some(mount) })
+        Ok(Opened { target, mount: Some(mount) })
     }
 
     /// Whether [`Self::target`] mounts the volume.

@@ -10,6 +10,7 @@ use longrun_image::{Disk, Format};
 use longrun_layout::{
     Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, LogicalRange, PhysicalBlock, Run, VolumeLayout,
 };
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub(crate) fn is_thin(path: &Path, format: Format, size: Bytes) -> bool {
 /// A volume whose disk is told what files have left.
 pub struct Thinned {
     volume: Box<dyn Placed>,
-    /// The volume as a disk; `None` as soon as it has refused to take something back.
+    /// The volume as a disk; `None` as soon as it has turned out to take nothing back.
     disk: Option<Arc<dyn Disk>>,
     /// Bytes of a block: known since the first scan.
     block: Bytes,
@@ -43,7 +44,8 @@ pub struct Thinned {
 }
 
 impl Thinned {
-    /// `disk` begins where `volume` begins, and nobody else changes either.
+    /// `disk` begins where `volume` begins, and nobody else changes either. `volume` must not commit after a change of `disk` has failed:
+    /// the law of [`longrun_image::FailStop`] holds for both.
     #[must_use]
     pub fn new(volume: Box<dyn Placed>, disk: Arc<dyn Disk>) -> Self {
         Self { volume, disk: Some(disk), block: Bytes(0), left: ExtentSet::new(), vacated: ExtentSet::new() }
@@ -74,9 +76,13 @@ impl Thinned {
         // Where nothing was left, nothing is new.
         for extent in free.iter().filter(|extent| left.overlapping(*extent).next().is_some()) {
             let bytes = |blocks: u64| Bytes(blocks.saturating_mul(self.block.0));
-            if disk.discard(bytes(extent.start.0), bytes(extent.length.0)).is_err() {
-                self.disk = None;
-                break;
+            match disk.discard(bytes(extent.start.0), bytes(extent.length.0)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    self.disk = None;
+                    break;
+                }
+                Err(source) => return Err(VolumeError::WriteFailed { path: self.volume.info().target, source }),
             }
         }
         Ok(())
@@ -136,6 +142,16 @@ impl Volume for Thinned {
         self.committed();
         if self.vacated.total().0.saturating_mul(self.block.0) < PATIENCE.0 { Ok(()) } else { self.give_back() }
     }
+
+    /// A run that was stopped has not scanned again.
+    fn close(&mut self) -> Result<(), VolumeError> {
+        if !(self.left.is_empty() && self.vacated.is_empty()) {
+            self.volume.commit()?;
+            self.committed();
+            self.give_back()?;
+        }
+        self.volume.close()
+    }
 }
 
 impl Placed for Thinned {
@@ -193,11 +209,8 @@ impl Placed for Thinned {
 }
 
 impl Drop for Thinned {
-    /// A run that was stopped does not scan again.
+    /// A run that failed does not close the volume itself. Its own error is the one that is reported.
     fn drop(&mut self) {
-        if !(self.left.is_empty() && self.vacated.is_empty()) && self.volume.commit().is_ok() {
-            self.committed();
-            let _ = self.give_back();
-        }
+        _ = self.close();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the order, and what is printed for the disk as a whole. What is done with a volume is the command's own.
 
-use crate::exit::{Failure, Status};
+use crate::exit::{Failure, Status, after};
 use crate::progress::Watch;
 use crate::report::compaction::Compaction;
 use crate::report::{print, print_json};
@@ -130,10 +130,13 @@ impl Disk {
                     Ok(())
                 }
                 Err(error) => Err(Failure::from(error)),
-                Ok(opened) => act(&opened.target, &mut watch).and_then(|(result, end)| {
-                    (of.result, done) = (Some(result), true);
-                    end
-                }),
+                Ok(opened) => {
+                    let end = act(&opened.target, &mut watch).and_then(|(result, end)| {
+                        (of.result, done) = (Some(result), true);
+                        end
+                    });
+                    after(end, opened.close())
+                }
             };
             watch.finish();
             let is_over = matches!(&end, Err(failure) if failure.status == Status::Interrupted);

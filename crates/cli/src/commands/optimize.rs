@@ -9,7 +9,7 @@ use self::at_boot::AtBoot;
 use self::placing::Choice;
 use super::disk::{Disk, Outcome};
 use crate::args::optimize::OptimizeArgs;
-use crate::exit::{Failure, Status};
+use crate::exit::{Failure, Status, after};
 use crate::progress::{Unit, Watch};
 use crate::report::analysis::Analysis;
 use crate::report::at_boot::Together;
@@ -214,7 +214,7 @@ impl Job<'_> {
             };
             Ok((moved, Came { told: at_boot.told, then, stop: at_boot.stop }, placed))
         });
-        drop(volume);
+        let outcome = after(outcome, volume.close());
         watch.finish();
         // Whatever was moved, also by a run that failed then.
         self.at_boot.iter().for_each(AtBoot::plan_anew);

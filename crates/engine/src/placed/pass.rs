@@ -78,22 +78,30 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Gives everything back, the file system's own word being the truth about what that is. A failed barrier does not
-    /// keep us from it: the file system itself reuses nothing before a commit.
+    /// Gives everything back, durably; what that is, the file system itself says. After an error, the caller calls
+    /// [`Self::let_go`].
     pub(super) fn give_back(&mut self) -> Result<(), VolumeError> {
         if !self.settings.obeys(Rule::GiveBack) {
             return Ok(());
         }
-        let committed = if self.holdings.awaits_barrier() { self.commit() } else { Ok(()) };
-        let released = self.release_all().or_else(|_| self.release_all());
+        if self.holdings.awaits_barrier() {
+            self.commit()?;
+        }
+        let has_released = self.release_all()?;
         let holdings = std::mem::take(&mut self.holdings);
-        committed?;
-        if released? || holdings.has_released() {
+        if has_released || holdings.has_released() {
             // What was freed since the last commit cannot be allocated before the next one.
             self.volume.commit()?;
             self.tally.barriers += 1;
         }
         Ok(())
+    }
+
+    /// Gives everything back after an error, and commits nothing: a commit that succeeds after one that failed proves nothing.
+    /// Blocks that files have left are safe without a commit. The file system itself reuses nothing before it has committed, and the
+    /// end of the process would give them back, too.
+    pub(super) fn let_go(&mut self) -> Result<(), VolumeError> {
+        if self.settings.obeys(Rule::GiveBack) { self.release_all().map(drop) } else { Ok(()) }
     }
 
     /// Whether there was anything to release. Where the file system cannot say what we own, our own books must do.

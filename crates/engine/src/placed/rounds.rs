@@ -73,20 +73,14 @@ pub(super) fn run<'a>(
         planned_in_round: Bytes(0),
         saves: 0,
     };
-    let outcome = pass.rounds(layout, plans);
-    let given_back = pass.give_back();
-    match (outcome, given_back) {
-        (Ok(report), Ok(())) => Ok(report),
-        (Ok(_), Err(cause)) => Err(pass.failed(cause, None)),
-        (Err(cause), given_back) => Err(pass.failed(cause, given_back.err())),
-    }
+    let outcome = pass.rounds(layout, plans).and_then(|done| pass.give_back().map(|()| done));
+    outcome.map_err(|cause| {
+        let not_given_back = pass.let_go().err().map(Box::new);
+        PassError { cause, not_given_back, bytes_moved: pass.pacer.written }
+    })
 }
 
 impl Pass<'_> {
-    fn failed(&self, cause: VolumeError, not_given_back: Option<VolumeError>) -> PassError {
-        PassError { cause, not_given_back: not_given_back.map(Box::new), bytes_moved: self.pacer.written }
-    }
-
     fn rounds(&mut self, mut layout: Scoped, plans: &dyn PlanSource) -> Result<(Report, VolumeLayout), VolumeError> {
         let before = layout.planned().fragmentation();
         let mut goal = None;

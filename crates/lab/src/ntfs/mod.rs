@@ -6,6 +6,7 @@
 mod census;
 mod contents;
 mod cuts;
+mod failing;
 mod faults;
 mod fixture;
 mod inventory;
@@ -21,6 +22,7 @@ pub(crate) use census::fragments_of;
 pub use census::{AttributeKind, AttributeName, Census, Record, StoredAttribute, StoredRun};
 pub use contents::Contents;
 pub use cuts::{Cut, Cuts, Lands, Tally};
+pub use failing::{Failing, Failure, FailureTally, Failures};
 pub(crate) use faults::check as check_records;
 pub use fixture::{Fixture, Recipe, Spec, places};
 pub use inventory::{Inventory, Item};

@@ -20,6 +20,8 @@ pub(super) fn is_for_good(error: &VolumeError) -> bool {
         | VolumeError::MemoryLimit { .. }
         | VolumeError::Io { .. }
         | VolumeError::Barrier { .. }
+        | VolumeError::WriteFailed { .. }
+        | VolumeError::NotClosed(_)
         | VolumeError::Interrupted => false,
     }
 }

@@ -62,7 +62,7 @@ impl FileSystem for Ext4 {
     }
 
     fn give_back(&self, target: &Target, least: Bytes, progress: &dyn Progress) -> Result<GivenBack, VolumeError> {
-        let free = OfflineExt4::of(target)?.free_ranges()?;
+        let free = OfflineExt4::of(target)?.into_free_ranges()?;
         give_back(&target.given, free, least, progress)
     }
 

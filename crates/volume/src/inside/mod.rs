@@ -123,10 +123,10 @@ impl PrivateMount {
     /// same, but does not say when it fails.
     ///
     /// # Errors
-    /// [`VolumeError::Image`] with [`InsideError::Unmount`]: somebody has a file of it open. It is out of sight, and is unmounted
+    /// [`VolumeError::NotClosed`] with [`InsideError::Unmount`]: somebody has a file of it open. It is out of sight, and is unmounted
     /// when that is closed. [`InsideError::Write`]: it is not known whether all of it is durable.
     pub fn close(mut self) -> Result<(), VolumeError> {
-        self.end().map_err(refused)
+        self.end().map_err(|error| VolumeError::NotClosed(Box::new(error)))
     }
 
     fn end(&mut self) -> Result<(), InsideError> {

@@ -37,7 +37,7 @@ impl FileSystem for Ntfs {
     }
 
     fn give_back(&self, target: &Target, least: Bytes, progress: &dyn Progress) -> Result<GivenBack, VolumeError> {
-        let free = NtfsVolume::of(target)?.free_ranges()?;
+        let free = NtfsVolume::of(target)?.into_free_ranges()?;
         give_back(&target.given, free, least, progress)
     }
 

@@ -13,8 +13,10 @@ use super::record::Record;
 use super::runs::Map;
 use crate::bytes::put;
 use crate::offline::{Copied, CopyError, Held, Journal, Phase, SECTOR, Write, apply, copy, joined};
+use longrun_image::{Disk as _, FailStop};
 use longrun_layout::{Bytes, Extent, ExtentSet, LogicalBlock, Run};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The volume must be checked before it is used.
 pub(super) const DIRTY: u16 = 1;
@@ -29,6 +31,8 @@ struct Changed {
 /// A volume that is being changed.
 pub(super) struct State {
     pub(super) reader: Reader,
+    /// That of the reader. After a failure nothing is committed: what is on the disk is known to the journal alone.
+    disk: Arc<FailStop>,
     /// Which clusters are in use after the next commit, and which are on the disk.
     clusters: Bitmap,
     clusters_on_disk: Bitmap,
@@ -49,14 +53,13 @@ pub(super) struct State {
     is_marked: bool,
     /// What was copied since the last commit.
     copies: Vec<Copied>,
-    /// A commit failed: what is on the disk is known to the journal alone.
-    has_failed: bool,
 }
 
 impl State {
     /// The state of a volume that is as its records say. `is_marked`: an interrupted run may have marked it as dirty.
     pub(super) fn new(
         reader: Reader,
+        disk: Arc<FailStop>,
         clusters: Bitmap,
         records: Bitmap,
         journal: Journal,
@@ -83,13 +86,13 @@ impl State {
             mirror,
             mirrored,
             reader,
+            disk,
             changed: BTreeMap::new(),
             last: None,
             held: Held::default(),
             journal,
             is_marked,
             copies: Vec::new(),
-            has_failed: false,
         })
     }
 
@@ -138,7 +141,7 @@ impl State {
 
     /// Copies clusters, each piece from its first extent to its second. The targets must be free.
     pub(super) fn copy(&self, pieces: &[(Extent, Extent)], buffer: &mut Vec<u8>) -> Result<Vec<Copied>, CopyError> {
-        copy(&*self.reader.disk, self.reader.geometry.bytes(1), pieces.iter().copied(), buffer)
+        copy(&*self.disk, self.reader.geometry.bytes(1), pieces.iter().copied(), buffer)
     }
 
     /// Notes that clusters of a stream lie elsewhere: from `logical` on at `target`, where they were `copied`; those at `sources` are free
@@ -224,22 +227,21 @@ impl State {
 
     /// Makes everything durable that was noted: the data, then the records by one transaction.
     pub(super) fn commit(&mut self) -> Read<()> {
-        if self.has_failed {
-            return damaged("an earlier commit failed; the next run completes it");
-        }
-        if self.changed.is_empty() && !self.clusters.is_changed() && !self.records.is_changed() {
-            return Ok(());
-        }
+        // What is taken here is either written or never: after an error there is no second attempt.
+        let disk = Arc::clone(&self.disk);
+        let is_changed = !self.changed.is_empty() || self.clusters.is_changed() || self.records.is_changed();
+        disk.change(|| if is_changed { self.commit_changes() } else { Ok(()) })
+    }
+
+    fn commit_changes(&mut self) -> Read<()> {
         let composed = self.changed.iter().map(|(number, changed)| match changed.file.compose() {
             Some(composed) => Ok(composed),
             None => damaged(format!("file record {number} has no room for the places of its clusters")),
         });
         let composed = composed.collect::<Read<Vec<Composed>>>()?;
         self.mark()?;
-        self.reader.disk.flush()?;
+        self.disk.flush()?;
         let witness = self.witness()?;
-        // What is taken here is either written or never: after an error there is no second attempt.
-        self.has_failed = true;
         let mut writes = Vec::new();
         let mft = std::mem::take(&mut self.changed).remove(&MFT).map(|changed| changed.file);
         let data = Name::unnamed(kind::DATA);
@@ -296,16 +298,12 @@ impl State {
 
     /// A transaction: the journal, the volume, the journal again.
     fn write(&mut self, copies: &[Copied], writes: &[Write]) -> Read<()> {
-        let disk = &*self.reader.disk;
         self.last = None;
-        // Until the journal is durable nothing has changed; from then on it knows what to complete.
-        self.has_failed = true;
         let writes = joined(writes);
-        self.journal.put(disk, copies, &writes)?;
-        apply(disk, &writes)?;
-        self.journal.done()?;
-        self.has_failed = false;
-        Ok(())
+        // Until the journal is durable nothing has changed; from then on it knows what to complete.
+        self.journal.put(&*self.disk, copies, &writes)?;
+        apply(&*self.disk, &writes)?;
+        Ok(self.journal.done()?)
     }
 
     /// Whole sectors of a stream, as they shall be.
@@ -412,10 +410,12 @@ impl State {
     /// Marks the volume as to be checked, for the case that this run is interrupted and the journal is lost. That changes a record:
     /// it comes before $MFT is copied.
     pub(super) fn mark(&mut self) -> Read<()> {
-        if !self.is_marked {
-            self.set_flags(|flags| flags | DIRTY, true)?;
-            self.is_marked = true;
+        if self.is_marked {
+            return Ok(());
         }
+        let disk = Arc::clone(&self.disk);
+        disk.change(|| self.set_flags(|flags| flags | DIRTY, true))?;
+        self.is_marked = true;
         Ok(())
     }
 
@@ -437,15 +437,15 @@ impl State {
         self.write(&[], &writes)
     }
 
-    /// Says that the volume need not be checked, and that nothing is left to be completed. Not after a commit has failed.
+    /// Commits, and says that the volume need not be checked and that nothing is left to be completed.
     pub(super) fn close(mut self) -> Read<()> {
-        if self.has_failed {
-            return Ok(());
-        }
-        if self.is_marked {
-            self.set_flags(|flags| flags & !DIRTY, false)?;
-        }
-        self.journal.remove()?;
-        Ok(())
+        self.commit()?;
+        let disk = Arc::clone(&self.disk);
+        disk.change(|| {
+            if self.is_marked {
+                self.set_flags(|flags| flags & !DIRTY, false)?;
+            }
+            Ok(self.journal.remove()?)
+        })
     }
 }

@@ -15,7 +15,7 @@ use crate::offline::{Journal, Ranges, recover};
 use longrun_engine::{
     Exchanged, Leaked, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo,
 };
-use longrun_image::Disk;
+use longrun_image::{Disk, FailStop};
 use longrun_layout::{
     Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, LogicalRange, PhysicalBlock, Pin, Run, VolumeLayout,
 };
@@ -24,8 +24,9 @@ use std::sync::Arc;
 
 /// An NTFS volume that is not mounted, and may be optimized.
 pub struct NtfsVolume {
-    // None only while it is being dropped.
+    /// `None` when it is closed.
     state: Option<State>,
+    disk: Arc<FailStop>,
     /// What opening it has read: the first scan need not read all records again.
     opened: Option<VolumeLayout>,
     info: VolumeInfo,
@@ -52,9 +53,10 @@ impl NtfsVolume {
     ) -> Result<Self, VolumeError> {
         let on = |fault: Fault| fault.on(path);
         let geometry = Geometry::read(&*disk).map_err(on)?;
+        let disk = FailStop::over(disk);
         let found = recover(&KIND, path, journal, &*disk)?;
         let was_interrupted = found.is_some();
-        let reader = Reader::open(disk).map_err(on)?;
+        let reader = Reader::open(Arc::clone(&disk) as _).map_err(on)?;
         let mark = reader.raw_record(system::VOLUME).map_err(on)?;
         let is_marked = found.as_ref().is_some_and(|journal| journal.has_marked(&mark));
         let mut scan = scan(&reader, &NoProgress).map_err(on)?;
@@ -69,7 +71,8 @@ impl NtfsVolume {
             source,
         })?;
         let device = reader.disk.path().to_owned();
-        let mut state = State::new(reader, scan.clusters, scan.records, journal, is_marked).map_err(on)?;
+        let mut state =
+            State::new(reader, Arc::clone(&disk), scan.clusters, scan.records, journal, is_marked).map_err(on)?;
         let bytes = Bytes(geometry.bytes(scan.leaks.clusters().total().0));
         let mut leaked = Leaked { kept: bytes, why_kept: scan.leaks.why_kept(), ..Leaked::default() };
         if let Some((clusters, records)) = scan.leaks.to_free() {
@@ -79,30 +82,29 @@ impl NtfsVolume {
         }
         let info = VolumeInfo { target: path.to_owned(), device, filesystem: NTFS.into() };
         let opened = Some(scan.layout);
-        Ok(Self { state: Some(state), opened, info, buffer: Vec::new(), was_interrupted, leaked })
+        Ok(Self { state: Some(state), disk, opened, info, buffer: Vec::new(), was_interrupted, leaked })
     }
 
-    /// The disk, and the ranges of it that are free.
-    pub(super) fn free_ranges(&mut self) -> Result<(Arc<dyn Disk>, Ranges), VolumeError> {
-        self.commit()?;
+    /// Closes it. The disk, and the ranges of it that are free.
+    pub(super) fn into_free_ranges(mut self) -> Result<(Arc<dyn Disk>, Ranges), VolumeError> {
         let state = self.state()?;
         let bytes = |clusters| Bytes(state.reader.geometry.bytes(clusters));
         let ranges = state.free().iter().map(|piece| (bytes(piece.start.0), bytes(piece.length.0))).collect();
-        Ok((Arc::clone(&state.reader.disk), ranges))
+        self.close()?;
+        Ok((Arc::clone(&self.disk) as _, ranges))
     }
 
     fn state(&mut self) -> Result<&mut State, VolumeError> {
         self.state.as_mut().ok_or(VolumeError::Interrupted)
     }
 
+    /// An error of something that changes the volume.
     fn on(&self, fault: Fault) -> VolumeError {
-        fault.on(&self.info.target)
-    }
-
-    fn barrier(&self, fault: Fault) -> VolumeError {
         match fault {
-            Fault::Io(source) => VolumeError::Barrier { path: self.info.target.clone(), source },
-            other => self.on(other),
+            Fault::Io(source) if self.disk.has_failed() => {
+                VolumeError::WriteFailed { path: self.info.target.clone(), source }
+            }
+            other => other.on(&self.info.target),
         }
     }
 }
@@ -143,7 +145,11 @@ impl Volume for NtfsVolume {
     }
 
     fn commit(&mut self) -> Result<(), VolumeError> {
-        self.state()?.commit().map_err(|fault| self.barrier(fault))
+        self.state()?.commit().map_err(|fault| self.on(fault))
+    }
+
+    fn close(&mut self) -> Result<(), VolumeError> {
+        self.state.take().map_or(Ok(()), State::close).map_err(|fault| self.on(fault))
     }
 }
 
@@ -187,7 +193,7 @@ impl Placed for NtfsVolume {
         if is_mft {
             // Where records lie must not change under those that wait to be written, and none may change after it was copied.
             self.commit()?;
-            self.state()?.mark().map_err(|fault| self.barrier(fault))?;
+            self.state()?.mark().map_err(|fault| self.on(fault))?;
         }
         let stream = stream_of(file.inode);
         let sources = self.file(file)?.map(stream).and_then(|map| map.within(logical, length));
@@ -227,13 +233,8 @@ impl NtfsVolume {
 }
 
 impl Drop for NtfsVolume {
-    /// Leaves the volume in order. Should that fail, the volume stays marked as dirty, and the journal stays with it: the next run
-    /// completes what is missing.
+    /// A run that failed does not close the volume itself. Its own error is the one that is reported.
     fn drop(&mut self) {
-        if let Some(mut state) = self.state.take()
-            && state.commit().is_ok()
-        {
-            let _ = state.close();
-        }
+        _ = self.close();
     }
 }

@@ -115,9 +115,11 @@ pub(crate) struct Journal {
     path: PathBuf,
     serial: u64,
     length: Bytes,
-    /// The checksum of the record that marks the volume as dirty, as this run or an interrupted one has written it; 0 when none
-    /// has. By it the mark is told from one that Windows has made since.
+    /// The checksum of the record by which this run or an interrupted one has marked the volume as dirty, as it is on the volume; 0
+    /// when there is none. By it the mark is told from one that Windows has made since.
     mark: u32,
+    /// The same after the transaction that is being written. Until it is complete, the volume may have either.
+    next_mark: u32,
 }
 
 impl Journal {
@@ -128,7 +130,7 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let mut journal = Self { file, path: path.to_owned(), serial, length, mark: 0 };
+        let mut journal = Self { file, path: path.to_owned(), serial, length, mark: 0, next_mark: 0 };
         let header = journal.header()?;
         // A header that was never completed belongs to a run that had not written anything yet.
         if let Some(header) = header.as_ref().filter(|header| header.serial != serial || header.length != length)
@@ -136,7 +138,9 @@ impl Journal {
         {
             return Err(JournalError::Another);
         }
-        journal.mark = header.filter(|header| header.serial == serial).map_or(0, |header| header.mark);
+        if let Some(header) = header.filter(|header| header.serial == serial) {
+            (journal.mark, journal.next_mark) = (header.mark, header.next_mark);
+        }
         Ok(Some(journal))
     }
 
@@ -147,7 +151,7 @@ impl Journal {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
         let file = options().create(true).truncate(false).open(path)?;
-        let journal = Self { file, path: path.to_owned(), serial, length, mark: 0 };
+        let journal = Self { file, path: path.to_owned(), serial, length, mark: 0, next_mark: 0 };
         journal.put_header(0, 0)?;
         journal.file.sync_all()?;
         journal.sync_directory()?;
@@ -156,12 +160,12 @@ impl Journal {
 
     /// Notes the record that marks the volume as dirty; durable with the next transaction, which writes that record.
     pub(crate) fn set_mark(&mut self, record: &[u8]) {
-        self.mark = sum_of(record);
+        self.next_mark = sum_of(record);
     }
 
     /// Whether a run of ours has written this record to mark the volume.
     pub(crate) fn has_marked(&self, record: &[u8]) -> bool {
-        self.mark == sum_of(record)
+        [self.mark, self.next_mark].contains(&sum_of(record))
     }
 
     /// Makes a transaction durable. `disk` is asked for what it replaces.
@@ -183,19 +187,36 @@ impl Journal {
             old.chunks(SECTOR).for_each(|sector| body.extend(sum_of(sector).to_le_bytes()));
             body.extend(&write.data);
         }
-        self.file.write_all_at(&body, SECTOR as u64)?;
-        self.put_header(body.len() as u64, crc32c::crc32c(&body))?;
+        self.store(&body)
+    }
+
+    /// Header and body reach the disk in any order: until both are there the body does not have its checksum, and nothing has begun.
+    fn store(&self, body: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(body, SECTOR as u64)?;
+        self.put_header(body.len() as u64, crc32c::crc32c(body))?;
         self.file.sync_data()
     }
 
     /// The transaction is on the volume, durably.
-    pub(crate) fn done(&self) -> io::Result<()> {
+    pub(crate) fn done(&mut self) -> io::Result<()> {
+        self.mark = self.next_mark;
         self.put_header(0, 0)?;
         self.file.sync_data()
     }
 
-    /// The transaction that was not completed, if there is one. What was not written as a whole never began.
-    pub(crate) fn pending(&self) -> Result<Option<Pending>, JournalError> {
+    /// Completes what an interrupted run has left. Refuses when somebody else has written to the same sectors.
+    pub(crate) fn complete(&mut self, disk: &dyn Disk) -> Result<(), JournalError> {
+        let Some((body, pending)) = self.pending()? else { return Ok(()) };
+        pending.check(disk)?;
+        // What was read here may be in memory only: a run that was killed, or whose flush failed, has left it there. Should the power
+        // go while the volume is written to, the journal must be on the disk.
+        self.store(&body)?;
+        apply(disk, &pending.writes)?;
+        Ok(self.done()?)
+    }
+
+    /// The transaction that was not completed, if there is one, with its bytes. What was not written as a whole never began.
+    fn pending(&self) -> Result<Option<(Vec<u8>, Pending)>, JournalError> {
         let Some(header) = self.header()?.filter(|header| header.body > 0) else { return Ok(None) };
         if header.body.saturating_add(SECTOR as u64) > self.file.metadata()?.len() {
             return Ok(None);
@@ -205,7 +226,8 @@ impl Journal {
         if crc32c::crc32c(&body) != header.sum {
             return Ok(None);
         }
-        Ok(Pending::parse(&body, self.length))
+        let pending = Pending::parse(&body, self.length);
+        Ok(pending.map(|pending| (body, pending)))
     }
 
     /// Removes the file.
@@ -226,6 +248,7 @@ impl Journal {
         header.extend(self.length.0.to_le_bytes());
         header.extend(body.to_le_bytes());
         header.extend(sum.to_le_bytes());
+        header.extend(self.next_mark.to_le_bytes());
         header.extend(self.mark.to_le_bytes());
         header.resize(HEADER - 4, 0);
         header.extend(crc32c::crc32c(&header).to_le_bytes());
@@ -250,7 +273,9 @@ impl Journal {
             length: Bytes(le64(&bytes, 16)),
             body: le64(&bytes, 24),
             sum: le32(&bytes, 32),
-            mark: le32(&bytes, 36),
+            next_mark: le32(&bytes, 36),
+            // Earlier versions have written 0 here.
+            mark: le32(&bytes, 40),
         };
         Ok(is_whole.then_some(header))
     }
@@ -270,6 +295,7 @@ struct Header {
     body: u64,
     sum: u32,
     mark: u32,
+    next_mark: u32,
 }
 
 /// A transaction that may be on the volume in part.
@@ -312,8 +338,8 @@ impl Pending {
         Some(pending)
     }
 
-    /// Completes it. Refuses when somebody else has written to the same sectors.
-    pub(crate) fn replay(&self, disk: &dyn Disk) -> Result<(), JournalError> {
+    /// Whether it belongs to the volume as it is now: nobody else has written to the same sectors, and what was copied is there.
+    fn check(&self, disk: &dyn Disk) -> Result<(), JournalError> {
         let mut sector = vec![0; SECTOR];
         for (at, expected) in &self.expected {
             disk.read(Bytes(*at), &mut sector)?;
@@ -321,8 +347,7 @@ impl Pending {
                 return Err(JournalError::Changed(Bytes(*at)));
             }
         }
-        self.check_copies(disk)?;
-        Ok(apply(disk, &self.writes)?)
+        self.check_copies(disk)
     }
 
     /// Looks whether everything is there that was copied. What the transaction itself writes to is left out: it was looked at.
@@ -362,109 +387,4 @@ pub(crate) fn apply(disk: &dyn Disk, writes: &[Write]) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use longrun_image::MemoryDisk;
-
-    const LENGTH: Bytes = Bytes(8192);
-
-    fn writes() -> Vec<Write> {
-        let write =
-            |phase, at, byte, sectors: usize| Write { phase, at: Bytes(at), data: vec![byte; sectors * SECTOR] };
-        vec![write(Phase::Allocate, 512, 1, 1), write(Phase::Change, 2048, 2, 4), write(Phase::Free, 512, 3, 1)]
-    }
-
-    #[test]
-    fn a_transaction_is_completed_from_every_state_that_a_cut_leaves() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("journal");
-        let disk = MemoryDisk::new(vec![9; 8192]);
-        let journal = Journal::create(&path, 77, LENGTH).unwrap();
-        journal.put(&disk, &[], &writes()).unwrap();
-        apply(&disk, &writes()).unwrap();
-        let mut random = fastrand::Rng::with_seed(5);
-        for cut in 0..=disk.events() {
-            for _ in 0..20 {
-                let after = MemoryDisk::new(disk.cut(cut, || random.bool()));
-                let found = Journal::find(&path, 77, LENGTH).unwrap().unwrap();
-                found.pending().unwrap().unwrap().replay(&after).unwrap();
-                assert_eq!(after.content(), disk.content(), "cut before event {cut}");
-            }
-        }
-        journal.done().unwrap();
-        assert!(Journal::find(&path, 77, LENGTH).unwrap().unwrap().pending().unwrap().is_none());
-        journal.remove().unwrap();
-        assert!(Journal::find(&path, 77, LENGTH).unwrap().is_none());
-    }
-
-    #[test]
-    fn contents_that_end_with_a_checksum_of_themselves_have_different_sums() {
-        let with_checksum = |byte: u8| {
-            let mut sector = vec![byte; SECTOR];
-            let sum = !crc32c::crc32c(&sector[..SECTOR - 4]);
-            sector[SECTOR - 4..].copy_from_slice(&sum.to_le_bytes());
-            sector
-        };
-        assert_eq!(crc32c::crc32c(&with_checksum(1)), crc32c::crc32c(&with_checksum(2)), "a CRC tells them apart");
-        let sums: std::collections::BTreeSet<u32> = (0..=255).map(|byte| sum_of(&with_checksum(byte))).collect();
-        assert_eq!(sums.len(), 256);
-        assert_ne!(sum_of(&[0; 8]), sum_of(&[0; 16]));
-    }
-
-    #[test]
-    fn what_somebody_else_wrote_meanwhile_is_not_overwritten() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("journal");
-        let disk = MemoryDisk::new(vec![9; 8192]);
-        let journal = Journal::create(&path, 77, LENGTH).unwrap();
-        journal.put(&disk, &[], &writes()).unwrap();
-        disk.write(Bytes(2048 + 1024), &[5; 512]).unwrap();
-        let before = disk.content();
-        let error = journal.pending().unwrap().unwrap().replay(&disk).unwrap_err();
-        assert!(matches!(error, JournalError::Changed(Bytes(3072))), "{error}");
-        assert_eq!(disk.content(), before);
-        assert!(matches!(Journal::find(&path, 78, LENGTH), Err(JournalError::Another)));
-    }
-
-    #[test]
-    fn a_volume_that_was_restored_from_a_backup_since_is_not_touched() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("journal");
-        let disk = MemoryDisk::new(vec![9; 8192]);
-        disk.write(Bytes(6144), &[7; 1024]).unwrap();
-        let journal = Journal::create(&path, 77, LENGTH).unwrap();
-        journal.put(&disk, &[Copied::new(Bytes(6144), &[7; 1024])], &writes()).unwrap();
-        let backup = MemoryDisk::new(vec![9; 8192]);
-        let error = journal.pending().unwrap().unwrap().replay(&backup).unwrap_err();
-        assert!(matches!(error, JournalError::Restored), "{error}");
-        assert_eq!(backup.content(), vec![9; 8192]);
-        journal.pending().unwrap().unwrap().replay(&disk).unwrap();
-    }
-
-    #[test]
-    fn a_journal_that_was_not_written_as_a_whole_says_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("journal");
-        let disk = MemoryDisk::new(vec![9; 8192]);
-        let journal = Journal::create(&path, 77, LENGTH).unwrap();
-        journal.put(&disk, &[], &writes()).unwrap();
-        let whole = std::fs::read(&path).unwrap();
-        for length in (0..whole.len()).step_by(97) {
-            std::fs::write(&path, &whole[..length]).unwrap();
-            let found = Journal::find(&path, 77, LENGTH).unwrap().unwrap();
-            assert!(found.pending().unwrap().is_none(), "{length} bytes of it");
-        }
-        let mut random = fastrand::Rng::with_seed(6);
-        for _ in 0..500 {
-            let mut bytes = whole.clone();
-            let at = random.usize(..bytes.len());
-            bytes[at] ^= 1 << random.u8(..8);
-            std::fs::write(&path, &bytes).unwrap();
-            if let Ok(Some(found)) = Journal::find(&path, 77, LENGTH)
-                && let Some(pending) = found.pending().unwrap()
-            {
-                assert_eq!(pending.writes, writes(), "byte {at}: only what is not checked may differ");
-            }
-        }
-    }
-}
+mod tests;

@@ -35,9 +35,7 @@ impl CopyError {
     pub(crate) fn on(self, path: &Path) -> MoveError {
         match self {
             Self::Read => MoveError::Skip(SkipReason::Unreadable),
-            Self::Write(source) => {
-                VolumeError::Io { path: path.to_owned(), act: "writing a file at its new place", source }.into()
-            }
+            Self::Write(source) => VolumeError::WriteFailed { path: path.to_owned(), source }.into(),
         }
     }
 }

@@ -5,7 +5,7 @@
 use super::journal::{Journal, JournalError};
 use crate::target::Inside;
 use longrun_engine::VolumeError;
-use longrun_image::{Access, Disk, FileDisk};
+use longrun_image::{Access, Disk, FailStop, FileDisk};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -35,7 +35,7 @@ pub(crate) fn opened(
     }
     let disk = FileDisk::open(device, access).map_err(|error| VolumeError::Image(Box::new(error)))?;
     let journal = journal_of(kind, device, None, &disk);
-    Ok((Arc::new(disk), journal))
+    Ok((FailStop::over(Arc::new(disk)), journal))
 }
 
 /// The journal of the volume on `disk`, which is a device or image, or that of one of its partitions. It lies beside an image, so
@@ -62,7 +62,7 @@ pub(crate) fn recover(
 ) -> Result<Option<Journal>, VolumeError> {
     let failed = |error: JournalError| match error {
         JournalError::Io(source) => {
-            VolumeError::Io { path: journal.to_owned(), act: "reading the journal of an interrupted run", source }
+            VolumeError::Io { path: journal.to_owned(), act: "completing an interrupted run by its journal", source }
         }
         error => VolumeError::Damaged {
             path: path.to_owned(),
@@ -71,11 +71,8 @@ pub(crate) fn recover(
         },
     };
     let Some(serial) = (kind.serial)(disk) else { return Ok(None) };
-    let Some(found) = Journal::find(journal, serial, disk.length()).map_err(failed)? else { return Ok(None) };
-    if let Some(pending) = found.pending().map_err(failed)? {
-        pending.replay(disk).map_err(failed)?;
-        found.done().map_err(|error| failed(error.into()))?;
-    }
+    let Some(mut found) = Journal::find(journal, serial, disk.length()).map_err(failed)? else { return Ok(None) };
+    found.complete(disk).map_err(failed)?;
     Ok(Some(found))
 }
 

@@ -27,6 +27,7 @@ fn whatever_fails_everything_is_given_back() {
                 let outcome = run(&mut sim, &small_settings(seed), &plan);
                 sim.check().unwrap();
                 assert!(sim.held().is_empty(), "failing operation {fail_at} with {failure:?} leaves space held");
+                assert_eq!(sim.commits_after_failure(), 0, "operation {fail_at} failed with {failure:?}");
                 if let Err(error) = outcome {
                     assert!(sim.fault_happened() && matches!(failure, Failure::Io), "{error}");
                 }

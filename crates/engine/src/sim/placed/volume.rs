@@ -26,6 +26,9 @@ pub struct SimVolume {
     seed: u64,
     least_unclaimed: Blocks,
     barriers: u64,
+    /// A change or a commit has failed.
+    has_failed: bool,
+    commits_after_failure: u64,
     /// What is owned is granted again.
     claims: bool,
 }
@@ -41,6 +44,8 @@ impl SimVolume {
             seed,
             least_unclaimed: Blocks(u64::MAX),
             barriers: 0,
+            has_failed: false,
+            commits_after_failure: 0,
             claims: false,
         }
     }
@@ -139,6 +144,12 @@ impl SimVolume {
         self.barriers
     }
 
+    /// How many commits were asked for after a change or a commit had failed.
+    #[must_use]
+    pub fn commits_after_failure(&self) -> u64 {
+        self.commits_after_failure
+    }
+
     /// Another user, who acts right now.
     pub fn user(&mut self) -> User<'_> {
         User { state: &mut self.state }
@@ -164,6 +175,11 @@ impl SimVolume {
             Some(Failure::Io) => Err(io_error(act, "injected failure")),
             Some(Failure::Skip(_)) | None => Ok(()),
         }
+    }
+
+    /// The beginning of a primitive that changes the volume.
+    fn begin_change(&mut self, act: &'static str) -> Result<(), VolumeError> {
+        self.begin(act).inspect_err(|_| self.has_failed = true)
     }
 
     /// The beginning of a primitive on a file: its number.
@@ -224,7 +240,8 @@ impl Volume for SimVolume {
 
     fn commit(&mut self) -> Result<(), VolumeError> {
         let failed = |source| VolumeError::Barrier { path: PathBuf::from("sim"), source };
-        match self.begin("commit") {
+        self.commits_after_failure += u64::from(self.has_failed);
+        match self.begin_change("commit") {
             Err(VolumeError::Io { source, .. }) => return Err(failed(source)),
             other => other?,
         }
@@ -238,7 +255,7 @@ impl Placed for SimVolume {
     fn capture(&mut self, wanted: &ExtentSet) -> Result<ExtentSet, VolumeError> {
         self.crowd.coveted = wanted.clone();
         self.crowd.yielded = false;
-        self.begin("capture free space")?;
+        self.begin_change("capture free space")?;
         let partial = self.fate.faults.partial_captures;
         let partial = self.fate.chance(partial);
         let mut got = ExtentSet::new();
@@ -261,7 +278,7 @@ impl Placed for SimVolume {
     }
 
     fn release(&mut self, extents: &ExtentSet) -> Result<(), VolumeError> {
-        self.begin("release free space")?;
+        self.begin_change("release free space")?;
         for extent in extents.iter() {
             let held: Vec<Extent> = self.state.owned.overlapping(extent).collect();
             self.state.owned.remove(extent);
@@ -291,7 +308,9 @@ impl Placed for SimVolume {
         target: PhysicalBlock,
         length: Blocks,
     ) -> Result<Exchanged, MoveError> {
-        let number = self.begin_file("exchange blocks", file)?;
+        let number = self.begin_file("exchange blocks", file).inspect_err(|error| {
+            self.has_failed |= matches!(error, MoveError::Fatal(_));
+        })?;
         if self.crowd.yielded && self.state.owned.extent_at(target).is_none() {
             return Err(MoveError::Skip(SkipReason::SpaceNeeded));
         }

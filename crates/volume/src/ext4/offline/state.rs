@@ -15,7 +15,7 @@ use crate::ext4::scan::map::FileMap;
 use crate::ext4::scan::superblock::{OFFSET_BYTES, SIZE_BYTES};
 use crate::ext4::scan::{Areas, Ext4Reader};
 use crate::offline::{Copied, CopyError, Held, Journal, Phase, Write, apply, copy};
-use longrun_image::Disk;
+use longrun_image::{Disk as _, FailStop};
 use longrun_layout::{Bytes, Extent, ExtentSet, LogicalBlock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +52,8 @@ impl Moving {
 /// A volume that is being changed.
 pub(super) struct State {
     pub(super) reader: Ext4Reader,
-    disk: Arc<dyn Disk>,
+    /// After a failure nothing is committed: what is on the disk is known to the journal alone, or what was noted contradicts itself.
+    disk: Arc<FailStop>,
     groups: Groups,
     pub(super) held: Held,
     changed: BTreeMap<u32, Moving>,
@@ -62,15 +63,13 @@ pub(super) struct State {
     is_marked: bool,
     /// What was copied since the last commit.
     copies: Vec<Copied>,
-    /// A commit failed, and what is on the disk is known to the journal alone; or what was noted contradicts itself.
-    has_failed: bool,
 }
 
 impl State {
     /// The state of a volume with this free space. `is_marked`: an interrupted run may have marked it as not checked.
     pub(super) fn new(
         reader: Ext4Reader,
-        disk: Arc<dyn Disk>,
+        disk: Arc<FailStop>,
         (free, fixed): (ExtentSet, Areas),
         journal: Journal,
         is_marked: bool,
@@ -85,7 +84,6 @@ impl State {
             journal,
             is_marked,
             copies: Vec::new(),
-            has_failed: false,
         }
     }
 
@@ -128,14 +126,14 @@ impl State {
         copied: Vec<Copied>,
         pieces: &[Piece],
     ) -> Read<bool> {
-        let noted = self.mark_blocks(number, logical, target, pieces);
-        match noted {
-            Ok(true) => self.copies.extend(copied),
-            Ok(false) => {}
-            // Bitmaps may be changed in part: blocks of a file that has not moved may be marked as free. They must not be written.
-            Err(_) => self.has_failed = true,
+        // After an error bitmaps may be changed in part: blocks of a file that has not moved may be marked as free. They must not be
+        // written.
+        let disk = Arc::clone(&self.disk);
+        let is_noted = disk.change(|| self.mark_blocks(number, logical, target, pieces))?;
+        if is_noted {
+            self.copies.extend(copied);
         }
-        noted
+        Ok(is_noted)
     }
 
     fn mark_blocks(&mut self, number: u32, logical: LogicalBlock, target: Extent, pieces: &[Piece]) -> Read<bool> {
@@ -191,16 +189,12 @@ impl State {
         let sources: Vec<Extent> = directory.tree.runs().iter().map(|run| run.extent()).collect();
         directory.tree = directory.tree.rewritten(targets);
         directory.inode.put_directory(&mut directory.raw, built.data.len() as u32, built.is_indexed);
+        let (device, groups) = (&self.reader.device, &mut self.groups);
         // After an error bitmaps may be changed in part: they must not be written.
-        self.has_failed = true;
-        let device = &self.reader.device;
-        for target in targets {
-            self.groups.set(device, *target, true)?;
-        }
-        for source in &sources {
-            self.groups.set(device, *source, false)?;
-        }
-        self.has_failed = false;
+        self.disk.change(|| {
+            targets.iter().try_for_each(|target| groups.set(device, *target, true))?;
+            sources.iter().try_for_each(|source| groups.set(device, *source, false))
+        })?;
         self.held.left(&sources);
         self.copies.extend(copies);
         self.latest = None;
@@ -210,16 +204,14 @@ impl State {
 
     /// Makes everything durable that was noted: the data, then maps and bitmaps by one transaction.
     pub(super) fn commit(&mut self) -> Read<()> {
-        if self.has_failed {
-            return damaged("an earlier commit failed; the next run completes it");
-        }
-        if self.changed.is_empty() {
-            return Ok(());
-        }
+        // What is taken here is either written or never: after an error there is no second attempt.
+        let disk = Arc::clone(&self.disk);
+        disk.change(|| if self.changed.is_empty() { Ok(()) } else { self.commit_changes() })
+    }
+
+    fn commit_changes(&mut self) -> Read<()> {
         self.mark()?;
         self.disk.flush()?;
-        // What is taken here is either written or never: after an error there is no second attempt.
-        self.has_failed = true;
         let mut changes = Patches::new(self.block_bytes() as usize);
         for file in std::mem::take(&mut self.changed).into_values() {
             self.put_file(file, &mut changes)?;
@@ -263,12 +255,9 @@ impl State {
     /// A transaction: the journal, the volume, the journal again.
     fn write(&mut self, copies: &[Copied], writes: &[Write]) -> Read<()> {
         // Until the journal is durable nothing has changed; from then on it knows what to complete.
-        self.has_failed = true;
         self.journal.put(&*self.disk, copies, writes)?;
         apply(&*self.disk, writes)?;
-        self.journal.done()?;
-        self.has_failed = false;
-        Ok(())
+        Ok(self.journal.done()?)
     }
 
     /// Marks the volume as to be checked, for the case that this run is interrupted and the journal is lost.
@@ -298,16 +287,16 @@ impl State {
         Ok(())
     }
 
-    /// Says that the volume need not be checked, and that nothing is left to be completed. Not after a commit has failed.
+    /// Commits, and says that the volume need not be checked and that nothing is left to be completed.
     pub(super) fn close(mut self) -> Read<()> {
-        if self.has_failed {
-            return Ok(());
-        }
-        if self.is_marked {
-            self.set_state(|state| state | VALID)?;
-        }
-        self.journal.remove()?;
-        Ok(())
+        self.commit()?;
+        let disk = Arc::clone(&self.disk);
+        disk.change(|| {
+            if self.is_marked {
+                self.set_state(|state| state | VALID)?;
+            }
+            Ok(self.journal.remove()?)
+        })
     }
 }
 

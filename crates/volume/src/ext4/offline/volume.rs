@@ -14,7 +14,7 @@ use longrun_engine::{
     CompactedDirectories, Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError,
     VolumeInfo,
 };
-use longrun_image::Disk;
+use longrun_image::{Disk, FailStop};
 use longrun_layout::{
     Blocks, Bytes, Extent, ExtentSet, FileId, LogicalBlock, LogicalRange, PhysicalBlock, Pin, Run, VolumeLayout,
 };
@@ -27,12 +27,12 @@ pub(in crate::ext4) const OPTIONS: ScanOptions<'static> =
 
 /// An ext4 volume that is not mounted, and may be optimized.
 pub struct OfflineExt4 {
-    // None only while it is being dropped.
+    /// `None` when it is closed.
     state: Option<State>,
     /// What opening it has read: the first scan need not read all inodes again.
     opened: Option<VolumeLayout>,
     info: VolumeInfo,
-    disk: Arc<dyn Disk>,
+    disk: Arc<FailStop>,
     buffer: Vec<u8>,
     was_interrupted: bool,
 }
@@ -53,9 +53,10 @@ impl OfflineExt4 {
     /// [`VolumeError`] with the reason why this volume must not be changed (now); nothing was changed but by the completion.
     pub fn open(path: &Path, disk: Arc<dyn Disk>, journal: &Path) -> Result<Self, VolumeError> {
         let on = |fault: Fault| fault.on(path);
+        let disk = FailStop::over(disk);
         let found = recover(&KIND, path, journal, &*disk)?;
         let was_interrupted = found.is_some();
-        let source: Box<dyn Source> = Box::new(OnDisk(Arc::clone(&disk)));
+        let source: Box<dyn Source> = Box::new(OnDisk(Arc::clone(&disk) as _));
         let mark = raw_superblock(source.as_ref()).map_err(on)?;
         let is_marked = found.as_ref().is_some_and(|journal| journal.has_marked(&mark));
         let mut reader = Ext4Reader::from_source(path, source, Access::Still)?;
@@ -81,22 +82,28 @@ impl OfflineExt4 {
         Ok(Self { state: Some(state), opened, info, disk, buffer: Vec::new(), was_interrupted })
     }
 
-    /// The disk, and the ranges of it that are free.
-    pub(in crate::ext4) fn free_ranges(&mut self) -> Result<(Arc<dyn Disk>, Ranges), VolumeError> {
-        self.commit()?;
+    /// Closes it. The disk, and the ranges of it that are free.
+    pub(in crate::ext4) fn into_free_ranges(mut self) -> Result<(Arc<dyn Disk>, Ranges), VolumeError> {
         let state = self.state()?;
         let unit = state.block_bytes();
         let ranges = state.free().iter().map(|piece| (Bytes(piece.start.0 * unit), Bytes(piece.length.0 * unit)));
         let ranges = ranges.collect();
-        Ok((Arc::clone(&self.disk), ranges))
+        self.close()?;
+        Ok((Arc::clone(&self.disk) as _, ranges))
     }
 
     fn state(&mut self) -> Result<&mut State, VolumeError> {
         self.state.as_mut().ok_or(VolumeError::Interrupted)
     }
 
+    /// An error of something that changes the volume.
     fn on(&self, fault: Fault) -> VolumeError {
-        fault.on(&self.info.target)
+        match fault {
+            Fault::Io(source) if self.disk.has_failed() => {
+                VolumeError::WriteFailed { path: self.info.target.clone(), source }
+            }
+            other => other.on(&self.info.target),
+        }
     }
 
     /// The file, provided that it is still the same.
@@ -142,12 +149,7 @@ impl Volume for OfflineExt4 {
     ) -> Result<CompactedDirectories, VolumeError> {
         self.commit()?;
         self.opened = None;
-        compact(self.state()?, scan, progress).map_err(|fault| match fault {
-            Fault::Io(source) => {
-                VolumeError::Io { path: self.info.target.clone(), act: "rewriting a directory", source }
-            }
-            other => self.on(other),
-        })
+        compact(self.state()?, scan, progress).map_err(|fault| self.on(fault))
     }
 
     fn names(
@@ -165,10 +167,11 @@ impl Volume for OfflineExt4 {
     }
 
     fn commit(&mut self) -> Result<(), VolumeError> {
-        self.state()?.commit().map_err(|fault| match fault {
-            Fault::Io(source) => VolumeError::Barrier { path: self.info.target.clone(), source },
-            other => self.on(other),
-        })
+        self.state()?.commit().map_err(|fault| self.on(fault))
+    }
+
+    fn close(&mut self) -> Result<(), VolumeError> {
+        self.state.take().map_or(Ok(()), State::close).map_err(|fault| self.on(fault))
     }
 }
 
@@ -230,13 +233,8 @@ impl Placed for OfflineExt4 {
 }
 
 impl Drop for OfflineExt4 {
-    /// Leaves the volume in order. Should that fail, the volume stays marked as not checked, and the journal stays with it: the next
-    /// run completes what is missing.
+    /// A run that failed does not close the volume itself. Its own error is the one that is reported.
     fn drop(&mut self) {
-        if let Some(mut state) = self.state.take()
-            && state.commit().is_ok()
-        {
-            let _ = state.close();
-        }
+        _ = self.close();
     }
 }

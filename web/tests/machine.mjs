@@ -9,7 +9,8 @@ import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-const PATIENCE_MS = 60000;
+// How long an event is waited for: an agent takes its first lease a minute after it has come.
+const PATIENCE_MS = 120000;
 const run = (command, ...words) => execFileSync(command, words, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] }).trim();
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 

@@ -16,11 +16,11 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// A volume with a file in pieces.
-fn fragmented(mebibytes: u64) -> LoopVolume {
+/// A volume with a file of this size in pieces.
+fn fragmented(mebibytes: u64, size: &str) -> LoopVolume {
     let volume = LoopVolume::create(&VolumeSpec::ext4(mebibytes).mkfs(&["-b", "4096"])).unwrap();
     let file = volume.mount_point().join("file");
-    let arguments = ["fragment".as_ref(), file.as_os_str(), "--size".as_ref(), "24M".as_ref()];
+    let arguments = ["fragment".as_ref(), file.as_os_str(), "--size".as_ref(), size.as_ref()];
     check(&longrun(arguments.into_iter().chain(["--fragments".as_ref(), OsStr::new("64")])), 0, "");
     volume
 }
@@ -30,35 +30,45 @@ fn optimize(volume: &LoopVolume, more: &[&str]) -> Output {
     longrun(["optimize".as_ref(), mount.as_os_str()].into_iter().chain(more.iter().map(OsStr::new)))
 }
 
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&check(output, 0, "")).unwrap()
+}
+
 #[test]
-fn loop_beside_a_busy_user_of_the_device_little_is_moved_unless_in_haste() {
-    let volume = fragmented(512);
+fn loop_a_busy_user_of_the_device_goes_first_unless_in_haste() {
+    let volume = fragmented(512, "24M");
     let before = dump(&volume.mount_point()).unwrap();
-    let json = |output: &Output| serde_json::from_str::<Value>(&check(output, 0, "")).unwrap();
     {
         let _busy = Busy::on(volume.device());
         let kept = json(&optimize(&volume, &["--json", "--deadline", "3s"]));
         let governor = &kept["governor"];
-        assert_eq!((&kept["stopped"], &governor["pace"]), (&"deadline".into(), &"invisible".into()), "{kept}");
+        assert_eq!((&governor["pace"], &governor["observed"]), (&"invisible".into(), &"arrivals".into()), "{kept}");
         // At the very end the account may just have permitted a piece.
         assert!(governor["pausing"].is_null() || governor["pausing"] == "foreign", "{governor}");
-        assert!(
-            governor["pauses"].as_u64() >= Some(1) && governor["paused_seconds"].as_f64() > Some(1.0),
-            "{governor}"
-        );
+        assert!(governor["pauses"].as_u64() >= Some(1), "{governor}");
         assert!(governor["foreign_bytes"].as_u64() > Some(1 << 20), "{governor}");
         let name = volume.device().file_name().unwrap().to_str().unwrap();
         assert!(governor["devices"].as_array().unwrap().contains(&name.into()), "{governor}");
-        // What was moved went between two of the other's requests, at the most once or twice.
-        assert!(kept["bytes_moved"].as_u64() <= Some(8 << 20), "{kept}");
 
         let fast = json(&optimize(&volume, &["--json", "--pace", "fast"]));
         let governor = (&fast["governor"]["observed"], &fast["governor"]["pauses"]);
         assert_eq!((&fast["stopped"], governor), (&Value::Null, (&"nothing".into(), &0.into())), "{fast}");
-        assert!(fast["bytes_moved"].as_u64() > Some(0), "{fast}");
     }
     compare(&before, &dump(&volume.mount_point()).unwrap()).unwrap();
     volume.check().unwrap();
+}
+
+/// The account permits a share of the time of the other's requests. How many bytes that is depends on the device: on one in memory it was
+/// 12 to 14 MiB in five of twelve runs, for 1.7 to 2.0 % of that time.
+#[test]
+fn campaign_a_busy_user_of_the_device_loses_at_most_3_percent() {
+    let volume = fragmented(512, "24M");
+    let _busy = Busy::on(volume.device());
+    let kept = json(&optimize(&volume, &["--json", "--deadline", "3s"]));
+    let governor = &kept["governor"];
+    assert!(kept["stopped"] == "deadline" && governor["paused_seconds"].as_f64() > Some(1.0), "{kept}");
+    let [charged, usual] = ["charged_seconds", "usual_seconds"].map(|name| governor["account"][name].as_f64().unwrap());
+    assert!(charged <= usual * 0.03, "{kept}");
 }
 
 #[test]
@@ -90,8 +100,8 @@ fn loop_beside_a_few_reads_a_second_the_work_goes_on_and_the_account_is_told() {
 
 #[test]
 fn loop_a_paused_run_can_be_stopped_and_gives_everything_back() {
-    // On one of a single block group the run can give up before it is stopped.
-    let volume = fragmented(512);
+    // On one of a single block group the run can give up before it is stopped; with a small file it can be done by then.
+    let volume = fragmented(512, "160M");
     let free = || {
         let directory = fs::File::open(volume.mount_point()).unwrap();
         longrun_sys::sync_volume(&directory).unwrap();
@@ -113,7 +123,7 @@ fn loop_a_paused_run_can_be_stopped_and_gives_everything_back() {
 
 #[test]
 fn loop_reading_a_volume_gives_way_when_it_is_told_to_and_so_does_a_dry_run() {
-    let volume = fragmented(128);
+    let volume = fragmented(128, "24M");
     let mount = volume.mount_point();
     // So many that others are asked about more than once meanwhile.
     let many = mount.join("many");
@@ -140,7 +150,7 @@ fn loop_reading_a_volume_gives_way_when_it_is_told_to_and_so_does_a_dry_run() {
 /// What the machine itself says is read in a place that a test can make: battery, memory, the host.
 #[test]
 fn loop_on_battery_and_while_memory_is_short_nothing_is_moved() {
-    let volume = fragmented(128);
+    let volume = fragmented(128, "24M");
     let mount = volume.mount_point();
     let signs = [
         (

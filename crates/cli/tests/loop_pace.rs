@@ -85,7 +85,7 @@ fn loop_beside_a_few_reads_a_second_the_work_goes_on_and_the_account_is_told() {
     let met = files.iter().any(|file| {
         let arguments =
             ["optimize".as_ref(), file.as_os_str(), "--json".as_ref(), "--deadline".as_ref(), "60s".as_ref()];
-        let done: Value = serde_json::from_str(&check(&longrun(arguments), 0, "")).unwrap();
+        let done = json(&longrun(arguments));
         let governor = &done["governor"];
         assert_eq!((&governor["pace"], &governor["observed"]), (&"invisible".into(), &"arrivals".into()), "{governor}");
         assert!(done["bytes_moved"].as_u64() > Some(1 << 20), "{done}");
@@ -132,7 +132,7 @@ fn loop_reading_a_volume_gives_way_when_it_is_told_to_and_so_does_a_dry_run() {
     let _busy = Busy::on(volume.device());
     let analyze = |target: &Path, pace: &str| {
         let words = ["analyze".as_ref(), target.as_os_str(), "--json".as_ref(), "--pace".as_ref(), pace.as_ref()];
-        serde_json::from_str::<Value>(&check(&longrun(words), 0, "")).unwrap()
+        json(&longrun(words))
     };
     // A directory is looked at file by file.
     for (target, method) in [(&mount, "scan"), (&many, "walk")] {
@@ -171,7 +171,7 @@ fn loop_on_battery_and_while_memory_is_short_nothing_is_moved() {
         }
         let mut run = Command::new(LONGRUN);
         run.env("LONGRUN_MACHINE", machine.path()).arg("optimize").arg(&mount).args(["--json", "--deadline", "2s"]);
-        let kept: Value = serde_json::from_str(&check(&run.output().unwrap(), 0, "")).unwrap();
+        let kept = json(&run.output().unwrap());
         assert_eq!((&kept["stopped"], &kept["governor"]["pausing"]), (&"deadline".into(), &why.into()), "{kept}");
         assert_eq!(kept["bytes_moved"], 0, "{kept}");
     }

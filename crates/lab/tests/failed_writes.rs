@@ -7,7 +7,7 @@ mod crowded;
 
 use anyhow::ensure;
 use crowded::{content, crowded, dump_with};
-use longrun_engine::{NoProgress, Settings, Unobserved, Volume, VolumeError};
+use longrun_engine::{NoProgress, Placed, Settings, Unobserved, Volume, VolumeError};
 use longrun_image::{Disk, FailStop, MemoryDisk};
 use longrun_lab::ntfs::{Failing, Failure, Failures, Fixture, Inventory, Spec, Stage};
 use longrun_lab::oracle::{compare, ntfs as oracle};
@@ -22,17 +22,23 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// A whole run, directories included, on thin storage.
-fn optimize_ext4(disk: Arc<dyn Disk>, journal: &Path) -> Result<(), VolumeError> {
+/// A whole run, directories included, on thin storage, of a volume as `open` opens it.
+fn optimize<V: Placed + 'static>(
+    disk: Arc<dyn Disk>,
+    open: impl FnOnce(Arc<dyn Disk>) -> Result<V, VolumeError>,
+) -> Result<(), VolumeError> {
     // What is discarded and what is committed fail together.
     let disk = FailStop::over(disk);
-    let offline = OfflineExt4::open(Path::new("volume"), Arc::clone(&disk) as _, journal)?;
-    let mut volume = Thinned::new(Box::new(offline), disk);
+    let mut volume = Thinned::new(Box::new(open(Arc::clone(&disk) as _)?), disk);
     let scan = volume.scan(&NoProgress)?;
     volume.compact_directories(&scan, &NoProgress)?;
     let settings = Settings { mode: Mode::Full, ..Settings::default() };
     longrun_engine::placed::optimize(&mut volume, &settings, &mut Unobserved).map_err(|error| error.cause)?;
     volume.close()
+}
+
+fn optimize_ext4(disk: Arc<dyn Disk>, journal: &Path) -> Result<(), VolumeError> {
+    optimize(disk, |disk| OfflineExt4::open(Path::new("volume"), disk, journal))
 }
 
 /// Completes what an interrupted run has left.
@@ -89,13 +95,7 @@ fn loop_a_failure_while_a_run_on_ext4_is_completed_leaves_it_to_be_completed() {
 #[test]
 fn loop_a_failed_change_of_an_unmounted_ntfs_is_the_last_one() {
     let run = |disk: Arc<dyn Disk>, journal: &Path| {
-        // What is discarded and what is committed fail together.
-        let disk = FailStop::over(disk);
-        let volume = NtfsVolume::open(Path::new("volume"), Arc::clone(&disk) as _, journal)?;
-        let mut volume = Thinned::new(Box::new(volume), disk);
-        let settings = Settings { mode: Mode::Full, ..Settings::default() };
-        longrun_engine::placed::optimize(&mut volume, &settings, &mut Unobserved).map_err(|error| error.cause)?;
-        volume.close()
+        optimize(disk, |disk| NtfsVolume::open(Path::new("volume"), disk, journal))
     };
     let complete = |disk: Arc<dyn Disk>, journal: &Path| NtfsVolume::open(Path::new("volume"), disk, journal)?.close();
     for (spec, most) in [(Spec::small(), 12), (Spec::fragmented_mft(), 4)] {

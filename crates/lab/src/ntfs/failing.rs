@@ -42,8 +42,6 @@ struct State {
     flushes: Vec<usize>,
     /// What was written since the last flush.
     waiting: Vec<(Bytes, Vec<u8>)>,
-    /// How many changes there had been when one failed.
-    failed_at: Option<usize>,
 }
 
 impl Failing {
@@ -65,8 +63,7 @@ impl Failing {
     /// How many changes came after the one that failed; `None` when none has failed.
     #[must_use]
     pub fn changes_after_failure(&self) -> Option<usize> {
-        let state = self.state();
-        state.failed_at.map(|at| state.changes - at)
+        self.fails.and_then(|(at, _)| self.state().changes.checked_sub(at + 1))
     }
 
     /// What the medium holds.
@@ -96,9 +93,6 @@ impl Failing {
         let mut state = self.state();
         let how = self.fails.filter(|(at, _)| *at == state.changes).map(|(_, how)| how);
         state.changes += 1;
-        if how.is_some() {
-            state.failed_at = Some(state.changes);
-        }
         (state, how)
     }
 }

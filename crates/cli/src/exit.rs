@@ -115,6 +115,7 @@ impl From<VolumeError> for Failure {
             VolumeError::Unsupported { .. }
             | VolumeError::NotWritable { .. }
             | VolumeError::NoDiscards { .. }
+            | VolumeError::Journal { .. }
             | VolumeError::Damaged { .. }
             | VolumeError::Image(_)
             | VolumeError::Unfinished { .. }

@@ -43,6 +43,16 @@ pub enum VolumeError {
         /// The volume.
         path: PathBuf,
     },
+    /// The journal of an unmounted volume cannot be used, or would not help after an interruption.
+    #[error("{path}: the journal {journal} cannot be used: {problem}. Nothing was changed")]
+    Journal {
+        /// The volume.
+        path: PathBuf,
+        /// The journal.
+        journal: PathBuf,
+        /// Why, and what to do.
+        problem: String,
+    },
     /// What lies below the volume cannot take free space back.
     #[error("{path}: {device} accepts no discards, so that no free space can be given back; {advice}")]
     NoDiscards {

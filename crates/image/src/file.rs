@@ -10,7 +10,7 @@ use longrun_sys::{ByteRange, Errno, FlockOperation, LockFile, OFlags};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,6 +31,17 @@ pub enum Access {
     Read,
     /// Alone.
     Write,
+}
+
+/// What the kernel knows of the file of an open image, or of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Its name without links.
+    pub path: PathBuf,
+    /// The number of the user whom it belongs to.
+    pub owner: u32,
+    /// How many names (hard links) it has.
+    pub links: u64,
 }
 
 /// An image file or a block device. One that is open for writing is ours alone, until this is dropped.
@@ -158,6 +169,17 @@ impl FileDisk {
     pub(crate) fn expect_random_reads(&self) -> Result<(), ImageError> {
         longrun_sys::expect_random_reads(self.file.file())
             .map_err(|errno| ImageError::Examine { path: self.path.clone(), source: errno.into() })
+    }
+
+    /// Where it is, whatever name it was opened by.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn origin(&self) -> io::Result<Origin> {
+        let meta = self.file().metadata()?;
+        let known = fs::read_link(Path::new("/proc/self/fd").join(self.file().as_raw_fd().to_string()));
+        let path = known.ok().filter(|path| self.is_at(path)).map_or_else(|| fs::canonicalize(&self.path), Ok)?;
+        Ok(Origin { path, owner: meta.uid(), links: meta.nlink() })
     }
 
     /// Whether `path` still leads to it.

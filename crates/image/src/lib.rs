@@ -24,7 +24,7 @@ pub use compact::{CompactError, Compacted, Step, check_compactable, compact};
 pub use disk::{Disk, Part};
 pub use error::ImageError;
 pub use fail_stop::FailStop;
-pub use file::{Access, FileDisk};
+pub use file::{Access, FileDisk, Origin};
 pub use format::Format;
 pub use memory::{MemoryDisk, MemoryImage};
 pub use open::{OpenImage, open_image};

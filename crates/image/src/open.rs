@@ -4,7 +4,7 @@
 
 use crate::export::Export;
 use crate::format::{Format, identify};
-use crate::{Access, Disk, FailStop, FileDisk, ImageError, Part};
+use crate::{Access, Disk, FailStop, FileDisk, ImageError, Origin, Part};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
@@ -21,6 +21,8 @@ pub struct OpenImage {
     pub snapshots: u32,
     /// The image that this one holds the differences from.
     pub backing: Option<PathBuf>,
+    /// Where the image is.
+    pub origin: Origin,
     /// Who may write to it while it is read: see [`FileDisk::in_use`].
     pub in_use: Option<String>,
 }
@@ -45,6 +47,7 @@ pub fn open_image(path: &Path, access: Access) -> Result<OpenImage, ImageError> 
     if let (Access::Write, Some(what)) = (access, found.read_only) {
         return Err(ImageError::Unsupported { path: path.to_owned(), what });
     }
+    let origin = file.origin().map_err(|source| ImageError::Examine { path: path.to_owned(), source })?;
     let in_use = if access == Access::Read { file.in_use() } else { None };
     let disk: Arc<dyn Disk> = match found.plain {
         Some(length) if length == file.length() => Arc::new(file),
@@ -52,7 +55,7 @@ pub fn open_image(path: &Path, access: Access) -> Result<OpenImage, ImageError> 
         None => Arc::new(Export::open(file, found.format)?),
     };
     let disk = FailStop::over(disk);
-    Ok(OpenImage { disk, format: found.format, snapshots: found.snapshots, backing: found.backing, in_use })
+    Ok(OpenImage { disk, format: found.format, snapshots: found.snapshots, backing: found.backing, origin, in_use })
 }
 
 /// The first bytes of a file.

@@ -1,8 +1,8 @@
 //! Opens files and directories on paths that unprivileged users can change.
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
-use std::fs::{self, ReadDir};
+use std::fs::{self, File, ReadDir};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
@@ -32,6 +32,21 @@ pub fn open_trusted(path: &Path) -> Result<OwnedFd, Errno> {
     open(path, OFlags::NOCTTY)
 }
 
+/// Opens `path` for reading if it is a regular file or a block device; links are followed.
+///
+/// A user who owns the directory can put a FIFO there at any time, and to open one waits for a writer. What is opened is therefore what was
+/// looked at, by its descriptor. A lease on a file is waited for, as by any reader.
+///
+/// # Errors
+/// The kernel's; `InvalidInput` for everything else than a file or a block device.
+pub fn open_file_or_block_device(path: &Path) -> io::Result<File> {
+    let looked_at = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&looked_at)?.st_mode) {
+        FileType::RegularFile | FileType::BlockDevice => File::open(format!("/proc/self/fd/{}", looked_at.as_raw_fd())),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device")),
+    }
+}
+
 /// The entries of the directory `path`, opened as by [`open_trusted_directory`]. The path that an entry tells of
 /// itself is none to use: join its name to `path`.
 ///
@@ -51,8 +66,7 @@ fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{FileType, mknodat};
-    use std::fs::File;
+    use rustix::fs::mknodat;
     use std::os::unix::fs::{MetadataExt as _, symlink};
 
     #[test]
@@ -84,6 +98,24 @@ mod tests {
         assert_eq!(File::from(open_trusted(&base.join("file")).unwrap()).metadata().unwrap().len(), 7);
         assert_eq!(open_trusted(&base.join("link")).unwrap_err(), Errno::LOOP);
         assert!(!File::from(open_trusted(&base.join("fifo")).unwrap()).metadata().unwrap().is_file());
+    }
+
+    #[test]
+    fn a_file_is_opened_and_neither_a_fifo_nor_a_directory_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("file"), "content").unwrap();
+        symlink("file", path("link")).unwrap();
+        mknodat(CWD, path("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        symlink("fifo", path("link to fifo")).unwrap();
+        for name in ["file", "link"] {
+            assert_eq!(io::read_to_string(open_file_or_block_device(&path(name)).unwrap()).unwrap(), "content");
+        }
+        for path in [path("fifo"), path("link to fifo"), path(""), "/dev/null".into()] {
+            let error = open_file_or_block_device(&path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{}", path.display());
+        }
+        assert_eq!(open_file_or_block_device(&path("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::probe::{self, Content};
 use crate::target::{Inside, Subject};
 use crate::{Target, file_systems, thin};
 use longrun_engine::VolumeError;
-use longrun_image::{Access, Disk, FileDisk, Format, ImageError, Part, open_image, read_partitions};
+use longrun_image::{Access, Disk, FileDisk, Format, ImageError, Origin, Part, open_image, read_partitions};
 use longrun_layout::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,7 @@ pub struct DiskImage {
     /// In the order of the disk's table; one without a number when there is no table.
     pub volumes: Vec<VolumeOnDisk>,
     disk: Arc<dyn Disk>,
+    origin: Origin,
     access: Access,
 }
 
@@ -70,14 +71,7 @@ impl Opened {
 /// itself. What cannot be read is no image.
 #[must_use]
 pub fn is_disk(path: &Path) -> bool {
-    let is_candidate = std::fs::metadata(path).is_ok_and(|meta| {
-        use std::os::unix::fs::FileTypeExt;
-        meta.is_file() || meta.file_type().is_block_device()
-    });
-    if !is_candidate {
-        return false;
-    }
-    match std::fs::File::open(path).and_then(|file| probe::identify(&file)) {
+    match probe::identify_at(path) {
         Ok(Content::FileSystem(_)) | Err(_) => return false,
         Ok(Content::Container(name)) if name.contains("image") => return true,
         Ok(Content::Container(_) | Content::Unknown) => {}
@@ -89,8 +83,7 @@ pub fn is_disk(path: &Path) -> bool {
 /// Whether to read the disk at `path` means to mount a volume on it, which is so on raw ones only. Starts no program.
 #[must_use]
 pub fn mounts_something(path: &Path) -> bool {
-    let content = std::fs::File::open(path).and_then(|file| probe::identify(&file));
-    let may_be_raw = matches!(content, Ok(Content::Container(name)) if !name.contains("image"));
+    let may_be_raw = matches!(probe::identify_at(path), Ok(Content::Container(name)) if !name.contains("image"));
     let disk = (may_be_raw && is_disk(path)).then(|| DiskImage::open(path, Access::Read));
     disk.is_some_and(|disk| disk.is_ok_and(|disk| disk.volumes.iter().any(|volume| disk.mounts(volume))))
 }
@@ -134,6 +127,7 @@ impl DiskImage {
             machine_is_off: false,
             volumes,
             disk: found.disk,
+            origin: found.origin,
             access,
         })
     }
@@ -154,7 +148,7 @@ impl DiskImage {
         if let Some(offline) = file_systems::offline(kind) {
             let part = Part::new(Arc::clone(&self.disk), volume.start, volume.length);
             let disk: Arc<dyn Disk> = Arc::new(part.ok_or_else(|| unsupported("a partition outside of the disk"))?);
-            let journal = journal_of(offline, &self.path, volume.number, &*disk);
+            let journal = journal_of(offline, &self.origin, volume.number, &*disk);
             let is_thin = thin::is_thin(&self.path, self.format, self.disk.length());
             let target = Target {
                 given,

@@ -12,7 +12,6 @@ use longrun_engine::{Observer, Opened, Progress, VolumeError};
 use longrun_image::{Access, Format};
 use longrun_layout::Bytes;
 use longrun_sys::FileHandle;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ pub fn is_unfinished(target: &Target) -> bool {
     let kind = of(target).and_then(FileSystem::offline);
     let found =
         kind.and_then(|kind| Some((kind, opened(kind, &target.device, target.inside.as_ref(), Access::Read).ok()?)));
-    found.is_some_and(|(kind, (disk, journal))| is_interrupted(kind, &journal, &*disk))
+    found.is_some_and(|(kind, (disk, journal))| is_interrupted(kind, &journal, &disk))
 }
 
 /// That of a target. What is not mounted is known by its signature; without one, ext4's reader says what is there instead.
@@ -65,7 +64,7 @@ fn of(target: &Target) -> Option<&'static dyn FileSystem> {
 fn signature(target: &Target) -> Option<&'static str> {
     let found = match &target.inside {
         Some(inside) => probe::identify_with(|at, buffer| inside.disk.read(Bytes(at), buffer)),
-        None => File::open(&target.device).and_then(|file| probe::identify(&file)),
+        None => probe::identify_at(&target.device),
     };
     match found {
         Ok(probe::Content::FileSystem(name)) => Some(name),

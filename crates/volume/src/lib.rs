@@ -29,6 +29,6 @@ pub use file_systems::{
     file_system_name, give_back, is_offline, is_readable_as_a_whole, is_unfinished, mend_file, namer, open, survey,
     survey_mounted,
 };
-pub use offline::GivenBack;
+pub use offline::{GivenBack, JournalPlace};
 pub use reclaim::Reclaim;
 pub use target::Target;

@@ -3,7 +3,7 @@
 use longrun_engine::VolumeError;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 /// The content according to the signature.
@@ -87,6 +87,14 @@ pub fn identify(file: &File) -> io::Result<Content> {
     identify_with(|at, buffer| file.read_exact_at(buffer, at))
 }
 
+/// The same for the regular file or block device at `path`.
+///
+/// # Errors
+/// As [`identify`], and when it is none.
+pub fn identify_at(path: &Path) -> io::Result<Content> {
+    identify(&longrun_sys::open_file_or_block_device(path)?)
+}
+
 /// The same for what `read` reads from an offset.
 ///
 /// # Errors
@@ -111,15 +119,11 @@ pub fn identify_with(read: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> io::Res
 pub(crate) fn open(path: &Path) -> Result<File, VolumeError> {
     let io_error = |act| move |source| VolumeError::Io { path: path.to_owned(), act, source };
     let not_a_volume = |problem: &str| VolumeError::NotAVolume { path: path.to_owned(), problem: problem.to_owned() };
-    let kind = std::fs::metadata(path).map_err(io_error("examining it"))?.file_type();
-    // Opening a FIFO would wait for a writer.
-    if !kind.is_file() && !kind.is_block_device() {
-        return Err(not_a_volume("neither a block device nor an image file"));
-    }
-    let file = File::open(path).map_err(|source| match source.kind() {
+    let file = longrun_sys::open_file_or_block_device(path).map_err(|source| match source.kind() {
         io::ErrorKind::PermissionDenied => {
             VolumeError::NotPermitted { path: path.to_owned(), act: "reading the device".into() }
         }
+        io::ErrorKind::InvalidInput => not_a_volume("neither a block device nor an image file"),
         _ => io_error("opening")(source),
     })?;
     match identify(&file).map_err(io_error("reading"))? {

@@ -2,13 +2,13 @@
 //!
 //! Owns the choice of the mount. Never opens a device, never changes anything.
 
-use crate::{mounted, probe};
+use crate::{JournalPlace, mounted, probe};
 use longrun_engine::VolumeError;
 use longrun_image::Disk;
 use longrun_sys::{DeviceNumber, MOUNT_TABLE, Mount, read_mounts};
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ pub struct Inside {
     /// The volume.
     pub disk: Arc<dyn Disk>,
     /// Where a journal of changes is kept.
-    pub journal: PathBuf,
+    pub journal: JournalPlace,
     /// Whether the image grows by what is written to free space, so that what files leave is to be given back.
     pub is_thin: bool,
 }
@@ -190,7 +190,7 @@ fn holds_a_volume(path: &Path) -> bool {
         probe::Content::Container(name) => name.contains("image"),
         probe::Content::Unknown => false,
     };
-    File::open(path).and_then(|file| probe::identify(&file)).is_ok_and(is_image)
+    probe::identify_at(path).is_ok_and(is_image)
 }
 
 /// The loop device that has `image` for its backing file.

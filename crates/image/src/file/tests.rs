@@ -1,5 +1,4 @@
 use super::*;
-use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 fn image(directory: &tempfile::TempDir, megabytes: usize) -> PathBuf {

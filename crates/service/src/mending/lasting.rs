@@ -13,6 +13,7 @@ pub(super) fn is_for_good(error: &VolumeError) -> bool {
         VolumeError::NotWritable { .. }
         | VolumeError::Image(_)
         | VolumeError::Unfinished { .. }
+        | VolumeError::Journal { .. }
         | VolumeError::NoDiscards { .. }
         | VolumeError::InUse { .. }
         | VolumeError::NotPermitted { .. }

@@ -93,7 +93,7 @@ fn survey_offline(source: &Source<'_>, progress: &dyn Progress) -> Result<Box<dy
         crate::probe::open(source.device)?;
     }
     let (disk, journal) = opened(&offline::KIND, source.device, source.inside, longrun_image::Access::Read)?;
-    if is_interrupted(&offline::KIND, &journal, &*disk) {
+    if is_interrupted(&offline::KIND, &journal, &disk) {
         return Err(VolumeError::Unfinished { path: path.to_owned() });
     }
     let mut reader = Ext4Reader::from_source(path, Box::new(OnDisk(disk)), Access::Still)?;

@@ -11,6 +11,7 @@ use super::record::take_fixups;
 use super::scan::{NtfsScan, beginning};
 use super::state::DIRTY;
 use crate::bytes::le16;
+use crate::offline::AFTER_A_RUN;
 
 /// Flags of $Volume that tell of work which Windows has to do first: a larger log, an upgrade, the deletion of the change journal,
 /// a check under way.
@@ -35,7 +36,7 @@ pub(super) fn refusals(
         reasons.push(format!("NTFS version {}.{}", information.major, information.minor));
     }
     if information.flags & DIRTY != 0 && !is_ours {
-        reasons.push("a volume that is marked as dirty (let Windows check it: chkdsk /f)".into());
+        reasons.push(format!("a volume that is marked as dirty (let Windows check it: chkdsk /f{AFTER_A_RUN})"));
     }
     if information.flags & UNFINISHED != 0 {
         reasons.push("a volume on which Windows has not finished its work (start Windows, and shut it down)".into());

@@ -5,7 +5,7 @@ use super::admission::refusals;
 use super::boot::Geometry;
 use super::fault::Fault;
 use super::names::Paths;
-use super::reader::Reader;
+use super::reader::{Reader, system};
 use super::scan::{NtfsScan, scan};
 use crate::file_system::FileSystem;
 use crate::offline::{GivenBack, Kind, give_back, is_interrupted, opened};
@@ -15,10 +15,14 @@ use longrun_engine::{Opened, Progress, Scan, VolumeError};
 use longrun_image::Access;
 use longrun_layout::{Bytes, ExtentSet, FileId, PhysicalBlock, VolumeLayout};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What the journal needs to know of it.
-pub(super) static KIND: Kind =
-    Kind { name: super::fault::NTFS, serial: |disk| Geometry::read(disk).ok().map(|geometry| geometry.serial) };
+pub(super) static KIND: Kind = Kind {
+    name: super::fault::NTFS,
+    serial: |disk| Geometry::read(disk).ok().map(|geometry| geometry.serial),
+    mark: |disk| Reader::open(Arc::clone(disk)).ok()?.raw_record(system::VOLUME).ok(),
+};
 
 /// NTFS, not mounted.
 pub(crate) struct Ntfs;
@@ -46,7 +50,7 @@ impl FileSystem for Ntfs {
         let on = |fault: Fault| fault.on(path);
         let (disk, journal) = opened(&KIND, source.device, source.inside, Access::Read)?;
         let reader = Reader::open(disk).map_err(on)?;
-        if is_interrupted(&KIND, &journal, &*reader.disk) {
+        if is_interrupted(&KIND, &journal, &reader.disk) {
             return Err(VolumeError::Unfinished { path: path.to_owned() });
         }
         let found = scan(&reader, progress).map_err(on)?;

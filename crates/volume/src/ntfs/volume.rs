@@ -8,10 +8,10 @@ use super::fault::{Fault, NTFS};
 use super::file::{MFT, NtfsFile};
 use super::file_system::KIND;
 use super::names::Paths;
-use super::reader::{Reader, system};
+use super::reader::Reader;
 use super::scan::{number_of, scan, stream_of};
 use super::state::State;
-use crate::offline::{Journal, Ranges, recover};
+use crate::offline::{JournalPlace, Ranges, begin, recover};
 use longrun_engine::{
     Exchanged, Leaked, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError, VolumeInfo,
 };
@@ -40,36 +40,34 @@ impl NtfsVolume {
     ///
     /// # Errors
     /// [`VolumeError`] with the reason why this volume must not be changed (now); nothing was changed but by the completion.
-    pub fn open(path: &Path, disk: Arc<dyn Disk>, journal: &Path) -> Result<Self, VolumeError> {
-        Self::open_with(path, disk, journal, false)
+    pub fn open(path: &Path, disk: Arc<dyn Disk>, journal: impl Into<JournalPlace>) -> Result<Self, VolumeError> {
+        Self::open_with(path, disk, &journal.into(), false)
     }
 
     /// As [`Self::open`]; with `spoils_shadow_copies` a volume with shadow copies is not refused: they become wrong.
     pub(super) fn open_with(
         path: &Path,
         disk: Arc<dyn Disk>,
-        journal: &Path,
+        place: &JournalPlace,
         spoils_shadow_copies: bool,
     ) -> Result<Self, VolumeError> {
         let on = |fault: Fault| fault.on(path);
         let geometry = Geometry::read(&*disk).map_err(on)?;
         let disk = FailStop::over(disk);
-        let found = recover(&KIND, path, journal, &*disk)?;
+        let shared: Arc<dyn Disk> = Arc::clone(&disk) as _;
+        let found = recover(&KIND, path, place, &shared)?;
         let was_interrupted = found.is_some();
-        let reader = Reader::open(Arc::clone(&disk) as _).map_err(on)?;
-        let mark = reader.raw_record(system::VOLUME).map_err(on)?;
-        let is_marked = found.as_ref().is_some_and(|journal| journal.has_marked(&mark));
+        let is_marked = found.as_ref().is_some_and(|found| found.is_marked);
+        let reader = Reader::open(shared).map_err(on)?;
         let mut scan = scan(&reader, &NoProgress).map_err(on)?;
         check_mirror(&reader, &scan.records).map_err(on)?;
         if let Some(what) = refusals(&reader, &scan, is_marked, spoils_shadow_copies).map_err(on)?.into_iter().next() {
             return Err(VolumeError::Unsupported { path: path.to_owned(), what });
         }
-        let create = || Journal::create(journal, geometry.serial, reader.disk.length());
-        let journal = found.map_or_else(create, Ok).map_err(|source| VolumeError::Io {
-            path: journal.to_owned(),
-            act: "making the journal",
-            source,
-        })?;
+        let journal = match found {
+            Some(found) => found.journal,
+            None => begin(path, place, (geometry.serial, reader.disk.length()))?,
+        };
         let device = reader.disk.path().to_owned();
         let mut state =
             State::new(reader, Arc::clone(&disk), scan.clusters, scan.records, journal, is_marked).map_err(on)?;

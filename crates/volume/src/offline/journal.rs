@@ -4,15 +4,17 @@
 //! number. A file record of NTFS is two sectors, a block of ext4 eight, and a crash can leave one of them old: without the journal
 //! what is torn would be lost with its file.
 
+use super::folder::{Doubt, Folder};
 use crate::bytes::{le32, le64};
-use longrun_image::Disk;
+use longrun_image::{Access, Disk};
 use longrun_layout::Bytes;
-use longrun_sys::OFlags;
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What a device writes as one, and what a crash leaves old or new: changes are written in units of this.
 pub(crate) const SECTOR: usize = 512;
@@ -21,6 +23,10 @@ const MAGIC: &[u8; 8] = b"LRREDOJ3";
 const HEADER: usize = 0x30;
 /// Of an entry, what stands before its data: phase, place and length.
 const ENTRY: usize = 20;
+/// The longest body, in bytes. A body is held in memory, so that a header must not ask for more than a run can have written.
+const LONGEST_BODY: u64 = 1 << 30;
+/// A body has each sector of the volume once for each phase at most, with its checksums, and the checksums of what was copied.
+const BODY_PER_BYTE: u64 = 4;
 
 /// In which order the writes of a transaction reach the volume, with a flush after each: so that even without the journal no
 /// cluster that is in use was ever marked as free.
@@ -96,23 +102,46 @@ pub(crate) enum JournalError {
     /// The journal or the volume could not be read or written.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The journal is not believed.
+    #[error(
+        "it {0}; find out where it comes from, then remove it, or make root its owner if it is left by a run of yours"
+    )]
+    Doubtful(Doubt),
     /// The journal is of another volume, or of another version of Longrun.
-    #[error("the journal is of another volume, or was written by another version of Longrun")]
+    #[error(
+        "it is of another volume, or of another version of Longrun; move it back to its volume, complete the run with that version, or \
+         remove it"
+    )]
     Another,
-    /// What the journal would complete was written to by somebody else since.
-    #[error("the volume was changed by another program after Longrun was interrupted, at byte {0}")]
+    /// What the journal would complete was written to by another program since.
+    #[error(
+        "another program has changed the volume since Longrun was interrupted, at byte {0}; check the volume, then remove the journal"
+    )]
     Changed(Bytes),
     /// What was copied before the interruption is not on the volume.
     #[error(
-        "the volume is not the one that Longrun was interrupted on, or was restored from a backup since; if so, delete the journal"
+        "the volume is a copy of the one that Longrun was interrupted on, or was restored from a backup since; run Longrun on the \
+         other one first, or remove the journal if there is no other one"
     )]
     Restored,
+    /// The journal of this volume, or of a copy of it, has the name that another image gives it.
+    #[error(
+        "it was left by an interrupted run on this volume or on a copy of it, under another name; rename it to {} to complete that run",
+        .wanted.display()
+    )]
+    Elsewhere {
+        /// The journal.
+        found: PathBuf,
+        /// Where it would be used.
+        wanted: PathBuf,
+    },
 }
 
 /// The journal of a volume.
 pub(crate) struct Journal {
     file: File,
-    path: PathBuf,
+    folder: Arc<Folder>,
+    name: OsString,
     serial: u64,
     length: Bytes,
     /// The checksum of the record by which this run or an interrupted one has marked the volume as dirty, as it is on the volume; 0
@@ -123,39 +152,51 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal at `path` of the volume with this serial number, if there is one.
-    pub(crate) fn find(path: &Path, serial: u64, length: Bytes) -> Result<Option<Self>, JournalError> {
-        let file = match options().open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let mut journal = Self { file, path: path.to_owned(), serial, length, mark: 0, next_mark: 0 };
-        let header = journal.header()?;
+    /// Opens the journal `name` of the volume with this serial number, if there is one. `owner` may own it as root and we may.
+    pub(super) fn find(
+        folder: &Arc<Folder>,
+        name: &OsStr,
+        (access, owner): (Access, Option<u32>),
+        (serial, length): (u64, Bytes),
+    ) -> Result<Option<Self>, JournalError> {
+        let Some(file) = folder.file(name, access, owner)? else { return Ok(None) };
+        let file = file.map_err(JournalError::Doubtful)?;
+        let mut journal = Self::of(file, folder, name, (serial, length));
         // A header that was never completed belongs to a run that had not written anything yet.
-        if let Some(header) = header.as_ref().filter(|header| header.serial != serial || header.length != length)
-            && header.body > 0
-        {
+        let Some(header) = journal.header()? else { return Ok(Some(journal)) };
+        let has_begun = header.body > 0 || header.mark != 0 || header.next_mark != 0;
+        let is_another = header.serial != serial && has_begun || header.length != length && header.body > 0;
+        if is_another || header.body > longest_body(length) {
             return Err(JournalError::Another);
         }
-        if let Some(header) = header.filter(|header| header.serial == serial) {
+        if header.serial == serial {
             (journal.mark, journal.next_mark) = (header.mark, header.next_mark);
         }
         Ok(Some(journal))
     }
 
-    /// Makes an empty journal whose name is durable.
-    pub(crate) fn create(path: &Path, serial: u64, length: Bytes) -> io::Result<Self> {
-        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            // That of the service, which need not run here.
-            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        }
-        let file = options().create(true).truncate(false).open(path)?;
-        let journal = Self { file, path: path.to_owned(), serial, length, mark: 0, next_mark: 0 };
+    /// Makes an empty journal whose name is durable. There must be none.
+    pub(super) fn create(folder: &Arc<Folder>, name: &OsStr, volume: (u64, Bytes)) -> io::Result<Self> {
+        let journal = Self::of(folder.create(name)?, folder, name, volume);
         journal.put_header(0, 0)?;
         journal.file.sync_all()?;
-        journal.sync_directory()?;
+        folder.sync()?;
         Ok(journal)
+    }
+
+    fn of(file: File, folder: &Arc<Folder>, name: &OsStr, (serial, length): (u64, Bytes)) -> Self {
+        let (folder, name) = (Arc::clone(folder), name.to_owned());
+        Self { file, folder, name, serial, length, mark: 0, next_mark: 0 }
+    }
+
+    /// Whether it is of a run on the volume on `disk` as it is now, or on another one with the same content. `mark` is the record on
+    /// it by which runs mark the volume.
+    pub(super) fn belongs_to(&self, disk: &dyn Disk, mark: Option<Vec<u8>>) -> bool {
+        match self.pending() {
+            Ok(Some((_, pending))) => pending.check(disk).is_ok(),
+            Ok(None) => mark.is_some_and(|mark| self.has_marked(&mark)),
+            Err(_) => false,
+        }
     }
 
     /// Notes the record that marks the volume as dirty; durable with the next transaction, which writes that record.
@@ -192,6 +233,9 @@ impl Journal {
 
     /// Header and body reach the disk in any order: until both are there the body does not have its checksum, and nothing has begun.
     fn store(&self, body: &[u8]) -> io::Result<()> {
+        if body.len() as u64 > longest_body(self.length) {
+            return Err(io::Error::other("a transaction is too long for its journal"));
+        }
         self.file.write_all_at(body, SECTOR as u64)?;
         self.put_header(body.len() as u64, crc32c::crc32c(body))?;
         self.file.sync_data()
@@ -232,13 +276,8 @@ impl Journal {
 
     /// Removes the file.
     pub(crate) fn remove(self) -> io::Result<()> {
-        std::fs::remove_file(&self.path)?;
-        self.sync_directory()
-    }
-
-    fn sync_directory(&self) -> io::Result<()> {
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+        self.folder.remove(&self.name)?;
+        self.folder.sync()
     }
 
     fn put_header(&self, body: u64, sum: u32) -> io::Result<()> {
@@ -281,11 +320,9 @@ impl Journal {
     }
 }
 
-/// The directory can be one that others write to: no link of theirs is followed.
-fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-    options
+/// The most bytes that the body of a journal of a volume of this length has.
+fn longest_body(length: Bytes) -> u64 {
+    length.0.saturating_mul(BODY_PER_BYTE).min(LONGEST_BODY)
 }
 
 struct Header {

@@ -3,23 +3,32 @@
 //! Owns the redo journal, where it lies, the completion of an interrupted run, which free blocks are held, and how free space is given
 //! back. Knows no on-disk format.
 
+mod folder;
 mod give_back;
 mod held;
 mod joined;
 mod journal;
+mod lasting;
 mod place;
+mod recovery;
 
 pub use give_back::GivenBack;
 pub(crate) use give_back::{Ranges, give_back};
 pub(crate) use held::Held;
 pub(crate) use joined::joined;
 pub(crate) use journal::{Copied, Journal, Phase, SECTOR, Write, apply};
-pub(crate) use place::{Kind, is_interrupted, journal_of, opened, recover};
+pub use place::JournalPlace;
+pub(crate) use place::{Kind, journal_of, opened};
+pub(crate) use recovery::{begin, is_interrupted, recover};
 
 use longrun_engine::{MoveError, SkipReason, VolumeError};
 use longrun_image::Disk;
 use longrun_layout::{Bytes, Extent};
 use std::path::Path;
+
+/// What a refusal of a volume that is marked as dirty says at its end: a checker sees the half of a transaction.
+pub(crate) const AFTER_A_RUN: &str =
+    "; after an interrupted run of Longrun, put its journal back beside the image instead";
 
 /// What failed while data was copied.
 #[derive(Debug)]

@@ -1,14 +1,18 @@
-//! Where the volume and its journal are, and the completion of what an interrupted run has left.
+//! Where the journal of a volume lies.
 //!
-//! Owns the name of the journal. Nothing but that journal is ever replayed.
+//! Owns its name and its directory, and what speaks against a run that would keep it there. The journal of an image lies beside the image, so
+//! that it goes where the image goes. That of a device lies in the state directory, named by the serial number of the volume: the name of a
+//! device can be another one tomorrow.
 
-use super::journal::{Journal, JournalError};
-use crate::target::Inside;
+use super::folder::SUFFIX;
+use super::lasting;
+use crate::target::{Inside, node_number};
 use longrun_engine::VolumeError;
-use longrun_image::{Access, Disk, FailStop, FileDisk};
-use std::ffi::OsString;
-use std::io;
-use std::os::unix::fs::FileTypeExt;
+use longrun_image::{Access, Disk, FailStop, FileDisk, Origin};
+use longrun_sys::{BlockDevice, BlockDeviceKind, DeviceNumber};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +25,98 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// The number that tells its volumes apart, read so that no interrupted write can change it; `None` when it is another file system.
     pub(crate) serial: fn(&dyn Disk) -> Option<u64>,
+    /// The record by which a run marks the volume as dirty, as it lies there. A transaction must not be pending.
+    pub(crate) mark: fn(&Arc<dyn Disk>) -> Option<Vec<u8>>,
+}
+
+/// The place of the journal of one volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalPlace {
+    path: PathBuf,
+    beside: Beside,
+}
+
+/// What a journal lies beside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Beside {
+    /// The image.
+    Image(Origin),
+    /// Other journals, in the state directory.
+    Journals,
+    /// The caller chose it.
+    Anything,
+}
+
+/// A place that the caller chose, and answers for.
+impl<T: AsRef<Path> + ?Sized> From<&T> for JournalPlace {
+    fn from(path: &T) -> Self {
+        Self { path: path.as_ref().to_owned(), beside: Beside::Anything }
+    }
+}
+
+impl JournalPlace {
+    pub(super) fn of_image(image: Origin, partition: Option<u32>) -> Self {
+        let mut name = OsString::from(".");
+        name.push(image.path.file_name().unwrap_or_default());
+        name.push(partition.map(|number| format!("#{number}")).unwrap_or_default());
+        name.push(SUFFIX);
+        Self { path: image.path.with_file_name(name), beside: Beside::Image(image) }
+    }
+
+    /// The journal.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    pub(super) fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    /// Who may own the journal as root and we may: who owns the image. The owner can write to it without a journal.
+    pub(super) fn owner(&self) -> Option<u32> {
+        match &self.beside {
+            Beside::Image(image) => Some(image.owner),
+            Beside::Journals | Beside::Anything => None,
+        }
+    }
+
+    /// Whether a journal of the volume can have another name in the same directory: images are renamed and copied.
+    pub(super) fn is_named_after_an_image(&self) -> bool {
+        matches!(self.beside, Beside::Image(_))
+    }
+
+    /// Why a run that is interrupted might not find its journal here.
+    pub(super) fn obstacle(&self) -> Option<String> {
+        match &self.beside {
+            Beside::Anything => None,
+            Beside::Journals => {
+                // It may have to be made.
+                let directory = self.directory().ancestors().find(|directory| directory.exists())?;
+                let loss = lasting::loss(directory)?;
+                Some(format!(
+                    "a loss of power would take it away, and leave the volume half changed: {loss}; mount a lasting file system at {} \
+                     and try again",
+                    self.directory().display()
+                ))
+            }
+            Beside::Image(Origin { path, links, .. }) if *links > 1 => Some(format!(
+                "{} has {links} names (hard links), and a run by another one would not find the journal; remove the other names, or \
+                 use a copy",
+                path.display()
+            )),
+            Beside::Image(Origin { path, .. }) => {
+                let mount = |path| longrun_sys::mount_at(path).ok();
+                let is_elsewhere = mount(self.directory()) != mount(path);
+                let text =
+                    "the image is mounted over this name, and has another directory than the journal; use its own name";
+                is_elsewhere.then(|| text.to_owned())
+            }
+        }
+    }
 }
 
 /// What has the volume, and where its journal is. To write, it is ours alone.
@@ -29,61 +125,43 @@ pub(crate) fn opened(
     device: &Path,
     inside: Option<&Inside>,
     access: Access,
-) -> Result<(Arc<dyn Disk>, PathBuf), VolumeError> {
+) -> Result<(Arc<dyn Disk>, JournalPlace), VolumeError> {
     if let Some(inside) = inside {
         return Ok((Arc::clone(&inside.disk), inside.journal.clone()));
     }
     let disk = FileDisk::open(device, access).map_err(|error| VolumeError::Image(Box::new(error)))?;
-    let journal = journal_of(kind, device, None, &disk);
-    Ok((FailStop::over(Arc::new(disk)), journal))
+    let origin =
+        disk.origin().map_err(|source| VolumeError::Io { path: device.to_owned(), act: "examining it", source })?;
+    let place = journal_of(kind, &origin, None, &disk);
+    Ok((FailStop::over(Arc::new(disk)), place))
 }
 
-/// The journal of the volume on `disk`, which is a device or image, or that of one of its partitions. It lies beside an image, so
-/// that it goes where the image goes; that of a device, whose name can be another one tomorrow, in the state directory by the serial number
-/// of the volume.
-pub(crate) fn journal_of(kind: &Kind, device: &Path, partition: Option<u32>, disk: &dyn Disk) -> PathBuf {
-    let is_device = std::fs::metadata(device).is_ok_and(|meta| meta.file_type().is_block_device());
-    if is_device && let Some(serial) = (kind.serial)(disk) {
-        return Path::new(STATE_DIRECTORY).join(format!("{}-{serial:016x}.longrun-journal", kind.name));
+/// The place of the journal of the volume on `disk`, which is the image or device at `origin` or the partition of this number on it.
+pub(crate) fn journal_of(kind: &Kind, origin: &Origin, partition: Option<u32>, disk: &dyn Disk) -> JournalPlace {
+    let Some(number) = node_number(&origin.path) else { return JournalPlace::of_image(origin.clone(), partition) };
+    if let Some((image, of_device)) = image_below(number) {
+        return JournalPlace::of_image(image, partition.or(of_device));
     }
-    let mut name = OsString::from(".");
-    name.push(device.file_name().unwrap_or_default());
-    name.push(partition.map(|number| format!("#{number}")).unwrap_or_default());
-    name.push(".longrun-journal");
-    device.with_file_name(name)
+    // Without a serial number it is another file system, and has no journal.
+    let serial = (kind.serial)(disk).unwrap_or_default();
+    let name = format!("{}-{serial:016x}{SUFFIX}", kind.name);
+    JournalPlace { path: Path::new(STATE_DIRECTORY).join(name), beside: Beside::Journals }
 }
 
-/// Finds the journal of a run that was interrupted, and completes what that run has left.
-pub(crate) fn recover(
-    kind: &Kind,
-    path: &Path,
-    journal: &Path,
-    disk: &dyn Disk,
-) -> Result<Option<Journal>, VolumeError> {
-    let failed = |error: JournalError| match error {
-        JournalError::Io(source) => {
-            VolumeError::Io { path: journal.to_owned(), act: "completing an interrupted run by its journal", source }
+/// The image that a loop device shows, and the partition of it that a device below is. By whatever way an image is reached, it has one journal.
+fn image_below(number: DeviceNumber) -> Option<(Origin, Option<u32>)> {
+    let device = BlockDevice::numbered(number).ok()?;
+    let (device, partition) = match device.kind {
+        BlockDeviceKind::Partition => {
+            let number = fs::read_to_string(format!("/sys/dev/block/{number}/partition")).ok()?;
+            (device.below.into_iter().next()?, Some(number.trim().parse().ok()?))
         }
-        error => VolumeError::Damaged {
-            path: path.to_owned(),
-            filesystem: kind.name.into(),
-            detail: format!("{error}; the journal is {}", journal.display()),
-        },
+        _ => (device, None),
     };
-    let Some(serial) = (kind.serial)(disk) else { return Ok(None) };
-    let Some(mut found) = Journal::find(journal, serial, disk.length()).map_err(failed)? else { return Ok(None) };
-    found.complete(disk).map_err(failed)?;
-    Ok(Some(found))
-}
-
-/// Whether a run was interrupted before it was closed. What cannot be examined counts as such, but for a
-/// journal that the user must not open.
-pub(crate) fn is_interrupted(kind: &Kind, journal: &Path, disk: &dyn Disk) -> bool {
-    let Some(serial) = (kind.serial)(disk) else { return false };
-    match Journal::find(journal, serial, disk.length()) {
-        Ok(None) => false,
-        // Who may not look into the state directory may be allowed to read the device all the same.
-        Err(JournalError::Io(error)) => error.kind() != io::ErrorKind::PermissionDenied,
-        _ => true,
-    }
+    let BlockDeviceKind::Loop { backing } = device.kind else { return None };
+    // The name is the one that the file had when the device was made, where that was done.
+    let file = File::from(longrun_sys::open_trusted(&backing).ok()?);
+    let meta = file.metadata().ok().filter(|meta| meta.is_file())?;
+    let is_below = longrun_sys::loop_devices_on(&file).ok()?.contains(&Path::new("/dev").join(&device.name));
+    is_below.then(|| (Origin { path: backing, owner: meta.uid(), links: meta.nlink() }, partition))
 }

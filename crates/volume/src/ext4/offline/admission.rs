@@ -6,12 +6,13 @@ use super::state::{STATE, VALID};
 use crate::bytes::{le16, le32, le64};
 use crate::ext4::scan::fault::{Read, damaged};
 use crate::ext4::scan::superblock::{OFFSET_BYTES, SIZE_BYTES, Superblock, incompat, ro_compat};
-use crate::ext4::scan::{Ext4Scan, Source};
-use crate::offline::Kind;
+use crate::ext4::scan::{Ext4Scan, OnDisk, Source};
+use crate::offline::{AFTER_A_RUN, Kind};
 use crate::probe::EXT4;
 use longrun_engine::checker;
 use longrun_image::Disk;
 use longrun_layout::{Bytes, Extent, Pin};
+use std::sync::Arc;
 
 const MAGIC: u16 = 0xef53;
 /// Files that were deleted while they were open wait to be removed; or the kernel has noted an error.
@@ -19,7 +20,8 @@ const ORPHANS: u16 = 4;
 const ERRORS: u16 = 2;
 
 /// What the journal needs to know of it: the UUID, which no write of ours touches.
-pub(in crate::ext4) static KIND: Kind = Kind { name: EXT4, serial };
+pub(in crate::ext4) static KIND: Kind =
+    Kind { name: EXT4, serial, mark: |disk| raw_superblock(&OnDisk(Arc::clone(disk))).ok() };
 
 fn serial(disk: &dyn Disk) -> Option<u64> {
     let mut raw = [0; SIZE_BYTES / 2];
@@ -45,7 +47,10 @@ pub(in crate::ext4) fn refusal(source: &dyn Source, sb: &Superblock, is_ours: bo
     let reasons = [
         (has(sb.incompat, incompat::RECOVER), "ext4 with a journal that was not replayed (mount it once)".to_owned()),
         (state & ERRORS != 0, checked("a file system with recorded errors")),
-        (state & VALID == 0 && !is_ours, checked("ext4 that was not unmounted in order")),
+        (
+            state & VALID == 0 && !is_ours,
+            format!("ext4 that was not unmounted in order (run {} on it{AFTER_A_RUN})", checker(EXT4)),
+        ),
         (orphans, "ext4 with files that were deleted while they were open (mount it once)".to_owned()),
         (has(sb.incompat, incompat::MOUNT_PROTECTION), "ext4 with multiple mount protection, unmounted".to_owned()),
         (!has(sb.incompat, incompat::EXTENTS), "ext2 or ext3 (no extents)".to_owned()),

@@ -1,6 +1,6 @@
 //! A volume that is not mounted, as an implementation of the engine's trait.
 
-use super::admission::{KIND, check_claims, raw_superblock, refusal};
+use super::admission::{KIND, check_claims, refusal};
 use super::compaction::compact;
 use super::state::{Moving, State};
 use super::tree::Piece;
@@ -8,7 +8,7 @@ use crate::Target;
 use crate::ext4::scan::fault::Fault;
 use crate::ext4::scan::group::push_fixed_areas;
 use crate::ext4::scan::{Access, Areas, Ext4Reader, FreeSpace, OnDisk, ScanOptions, Source};
-use crate::offline::{Journal, Ranges, opened, recover};
+use crate::offline::{JournalPlace, Ranges, begin, opened, recover};
 use crate::probe::EXT4;
 use longrun_engine::{
     CompactedDirectories, Exchanged, MoveError, NoProgress, Placed, Progress, SkipReason, Volume, VolumeError,
@@ -44,21 +44,22 @@ impl OfflineExt4 {
     /// As [`Self::open`], and when somebody else uses the device or image.
     pub fn of(target: &Target) -> Result<Self, VolumeError> {
         let (disk, journal) = opened(&KIND, &target.device, target.inside.as_ref(), longrun_image::Access::Write)?;
-        Self::open(&target.given, disk, &journal)
+        Self::open(&target.given, disk, journal)
     }
 
     /// Opens the volume on `disk`, which is ours alone, and completes what an interrupted run has left in `journal`.
     ///
     /// # Errors
     /// [`VolumeError`] with the reason why this volume must not be changed (now); nothing was changed but by the completion.
-    pub fn open(path: &Path, disk: Arc<dyn Disk>, journal: &Path) -> Result<Self, VolumeError> {
+    pub fn open(path: &Path, disk: Arc<dyn Disk>, journal: impl Into<JournalPlace>) -> Result<Self, VolumeError> {
+        let place = journal.into();
         let on = |fault: Fault| fault.on(path);
         let disk = FailStop::over(disk);
-        let found = recover(&KIND, path, journal, &*disk)?;
+        let shared: Arc<dyn Disk> = Arc::clone(&disk) as _;
+        let found = recover(&KIND, path, &place, &shared)?;
         let was_interrupted = found.is_some();
-        let source: Box<dyn Source> = Box::new(OnDisk(Arc::clone(&disk) as _));
-        let mark = raw_superblock(source.as_ref()).map_err(on)?;
-        let is_marked = found.as_ref().is_some_and(|journal| journal.has_marked(&mark));
+        let is_marked = found.as_ref().is_some_and(|found| found.is_marked);
+        let source: Box<dyn Source> = Box::new(OnDisk(shared));
         let mut reader = Ext4Reader::from_source(path, source, Access::Still)?;
         let device = &reader.device;
         if let Some(what) = refusal(device.source.as_ref(), &device.sb, is_marked).map_err(on)? {
@@ -69,12 +70,10 @@ impl OfflineExt4 {
         let scan = reader.scan(OPTIONS, &NoProgress)?;
         check_claims(&scan).map_err(on)?;
         let serial = (KIND.serial)(&*disk).unwrap_or_default();
-        let create = || Journal::create(journal, serial, disk.length());
-        let journal = found.map_or_else(create, Ok).map_err(|source| VolumeError::Io {
-            path: journal.to_owned(),
-            act: "making the journal",
-            source,
-        })?;
+        let journal = match found {
+            Some(found) => found.journal,
+            None => begin(path, &place, (serial, disk.length()))?,
+        };
         let free = scan.layout.free().iter().copied().collect();
         let info = VolumeInfo { target: path.to_owned(), device: disk.path().to_owned(), filesystem: EXT4.into() };
         let state = State::new(reader, Arc::clone(&disk), (free, Areas::new(fixed)), journal, is_marked);

@@ -25,19 +25,17 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    /// Shows the content of `image`, which is of this format. To write, nobody else may have it open.
+    /// Shows the content of `image`, which is of this format. `absolute` is its name without links: the daemon takes a relative
+    /// one for relative to its own directory, and QEMU one with a colon for that of a protocol. To write, nobody else may have it open.
     ///
     /// # Errors
     /// [`ImageError::NoDaemon`] when the program is missing, [`ImageError::InUse`] when somebody else has the image,
     /// others when the daemon cannot be started or does not accept the image.
-    pub(crate) fn open(image: FileDisk, format: Format) -> Result<Self, ImageError> {
+    pub(crate) fn open(image: FileDisk, absolute: &Path, format: Format) -> Result<Self, ImageError> {
         let path = image.path().to_owned();
         let directory = |source| ImageError::Directory { path: path.clone(), source };
-        // The daemon takes it for relative to its own directory, and QEMU for a protocol what ends with a colon.
-        let absolute =
-            std::fs::canonicalize(&path).map_err(|source| ImageError::Examine { path: path.clone(), source })?;
         let private = PrivateDirectory::new().map_err(directory)?;
-        let arguments = arguments(&image, format, &absolute, &private.content());
+        let arguments = arguments(&image, format, absolute, &private.content());
         if image.access() == Access::Write {
             image.let_qemu_in()?;
         }
@@ -53,7 +51,7 @@ impl Export {
             StartFailure::Refused(message) => ImageError::Daemon { path: path.clone(), message },
         })?;
         // The daemon opened it by its name.
-        if !image.is_at(&absolute) {
+        if !image.is_at(absolute) {
             return Err(ImageError::Replaced { path });
         }
         let content = FileDisk::open_unlocked(&daemon.content(), &path, image.access())?;

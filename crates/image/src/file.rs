@@ -38,7 +38,7 @@ pub enum Access {
 pub struct Origin {
     /// Its name without links.
     pub path: PathBuf,
-    /// The number of the user whom it belongs to.
+    /// The user ID of its owner.
     pub owner: u32,
     /// How many names (hard links) it has.
     pub links: u64,
@@ -171,14 +171,17 @@ impl FileDisk {
             .map_err(|errno| ImageError::Examine { path: self.path.clone(), source: errno.into() })
     }
 
-    /// Where it is, whatever name it was opened by.
+    /// The file that is open, under the name that the kernel has for it, not the one that it was opened by.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn origin(&self) -> io::Result<Origin> {
-        let meta = self.file().metadata()?;
-        let known = fs::read_link(Path::new("/proc/self/fd").join(self.file().as_raw_fd().to_string()));
-        let path = known.ok().filter(|path| self.is_at(path)).map_or_else(|| fs::canonicalize(&self.path), Ok)?;
+    /// [`ImageError::Examine`], and [`ImageError::Replaced`] when it no longer has that name.
+    pub fn origin(&self) -> Result<Origin, ImageError> {
+        let examine = |source| ImageError::Examine { path: self.path.clone(), source };
+        let meta = self.file().metadata().map_err(examine)?;
+        let path = fs::read_link(format!("/proc/self/fd/{}", self.file().as_raw_fd())).map_err(examine)?;
+        if !self.is_at(&path) {
+            return Err(ImageError::Replaced { path: self.path.clone() });
+        }
         Ok(Origin { path, owner: meta.uid(), links: meta.nlink() })
     }
 

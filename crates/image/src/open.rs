@@ -21,7 +21,7 @@ pub struct OpenImage {
     pub snapshots: u32,
     /// The image that this one holds the differences from.
     pub backing: Option<PathBuf>,
-    /// Where the image is.
+    /// The file of the image.
     pub origin: Origin,
     /// Who may write to it while it is read: see [`FileDisk::in_use`].
     pub in_use: Option<String>,
@@ -36,23 +36,23 @@ pub struct OpenImage {
 /// [`ImageError`], each with the act that failed. Nothing was written then.
 pub fn open_image(path: &Path, access: Access) -> Result<OpenImage, ImageError> {
     let file = FileDisk::open(path, access)?;
+    let origin = file.origin()?;
     let found = identify(&file)?;
     if let Some(backing) = &found.backing {
         match access {
             // Parts of the other file would be copied to this one: who can write to this one could name any file.
             Access::Write => return Err(ImageError::Overlay { path: path.to_owned(), backing: backing.clone() }),
-            Access::Read => check_chain(path, backing)?,
+            Access::Read => check_chain(&origin.path, backing)?,
         }
     }
     if let (Access::Write, Some(what)) = (access, found.read_only) {
         return Err(ImageError::Unsupported { path: path.to_owned(), what });
     }
-    let origin = file.origin().map_err(|source| ImageError::Examine { path: path.to_owned(), source })?;
     let in_use = if access == Access::Read { file.in_use() } else { None };
     let disk: Arc<dyn Disk> = match found.plain {
         Some(length) if length == file.length() => Arc::new(file),
         Some(length) => part(file, length)?,
-        None => Arc::new(Export::open(file, found.format)?),
+        None => Arc::new(Export::open(file, &origin.path, found.format)?),
     };
     let disk = FailStop::over(disk);
     Ok(OpenImage { disk, format: found.format, snapshots: found.snapshots, backing: found.backing, origin, in_use })
@@ -66,12 +66,10 @@ fn part(file: FileDisk, length: longrun_layout::Bytes) -> Result<Arc<dyn Disk>, 
 }
 
 /// Checks that an image leads only to files and devices of this machine, and they in turn. What QEMU takes for the name
-/// of a protocol does not.
+/// of a protocol does not. QEMU looks beside an image, by the name that it is given: `path` has no links.
 fn check_chain(path: &Path, backing: &Path) -> Result<(), ImageError> {
     const LONGEST: usize = 32;
-    // QEMU looks beside the image, by the name that it is given. That of the first has no links any more.
-    let own = fs::canonicalize(path).map_err(|source| ImageError::Examine { path: path.to_owned(), source })?;
-    let (mut path, mut backing) = (own, backing.to_owned());
+    let (mut path, mut backing) = (path.to_owned(), backing.to_owned());
     for _ in 0..LONGEST {
         let elsewhere = || ImageError::Backing { path: path.clone(), backing: backing.clone() };
         let first = backing.as_os_str().as_bytes().split(|byte| *byte == b'/').next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Story: a run on an image was interrupted. The next one finds its journal, whatever name the image is given by; what lies there instead of
-//! a journal is not believed; and no run begins where its journal would not be there afterwards.
+//! Story: a run on an image was interrupted. The next one finds its journal by every name of the image. A file that another
+//! user may have put there is not accepted as a journal. No run begins where its journal could be lost.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
 #[path = "common/crowded.rs"]
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// An image on which a run was interrupted between two transactions, in a directory of its own.
+/// An image on which a run was interrupted between two transactions, in a separate directory.
 struct Interrupted {
     volume: LoopVolume,
     expected: Dump,
@@ -158,7 +158,7 @@ fn loop_no_run_begins_where_its_journal_would_be_lost() {
     let path = |name: &str| place.path().join(name);
     let sound = content(&volume);
     let longrun = longrun_binary().unwrap();
-    // In a mount name space of its own; the script is given the program and the place.
+    // The script runs in a separate mount namespace. Its arguments are the program, the place and the target.
     let refused = |script: &str, target: &Path, words: &str| {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-ec", script, "sh"]);

@@ -2,7 +2,7 @@
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
-use std::fs::{self, File, ReadDir};
+use std::fs::{self, File, OpenOptions, ReadDir};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
@@ -32,17 +32,19 @@ pub fn open_trusted(path: &Path) -> Result<OwnedFd, Errno> {
     open(path, OFlags::NOCTTY)
 }
 
-/// Opens `path` for reading if it is a regular file or a block device; links are followed.
+/// Opens `path` as `options` say if it is a regular file or a block device; links are followed.
 ///
 /// A user who owns the directory can put a FIFO there at any time, and to open one waits for a writer. What is opened is therefore what was
 /// looked at, by its descriptor. A lease on a file is waited for, as by any reader.
 ///
 /// # Errors
 /// The kernel's; `InvalidInput` for everything else than a file or a block device.
-pub fn open_file_or_block_device(path: &Path) -> io::Result<File> {
+pub fn open_file_or_block_device(path: &Path, options: &OpenOptions) -> io::Result<File> {
     let looked_at = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     match FileType::from_raw_mode(rustix::fs::fstat(&looked_at)?.st_mode) {
-        FileType::RegularFile | FileType::BlockDevice => File::open(format!("/proc/self/fd/{}", looked_at.as_raw_fd())),
+        FileType::RegularFile | FileType::BlockDevice => {
+            options.open(format!("/proc/self/fd/{}", looked_at.as_raw_fd()))
+        }
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device")),
     }
 }
@@ -108,14 +110,15 @@ mod tests {
         symlink("file", path("link")).unwrap();
         mknodat(CWD, path("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         symlink("fifo", path("link to fifo")).unwrap();
+        let open = |path: &Path| open_file_or_block_device(path, File::options().read(true));
         for name in ["file", "link"] {
-            assert_eq!(io::read_to_string(open_file_or_block_device(&path(name)).unwrap()).unwrap(), "content");
+            assert_eq!(io::read_to_string(open(&path(name)).unwrap()).unwrap(), "content");
         }
         for path in [path("fifo"), path("link to fifo"), path(""), "/dev/null".into()] {
-            let error = open_file_or_block_device(&path).unwrap_err();
+            let error = open(&path).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{}", path.display());
         }
-        assert_eq!(open_file_or_block_device(&path("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(open(&path("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub fn identify(file: &File) -> io::Result<Content> {
 /// # Errors
 /// As [`identify`], and when it is none.
 pub fn identify_at(path: &Path) -> io::Result<Content> {
-    identify(&longrun_sys::open_file_or_block_device(path)?)
+    identify(&longrun_sys::open_file_or_block_device(path, File::options().read(true))?)
 }
 
 /// The same for what `read` reads from an offset.
@@ -119,7 +119,8 @@ pub fn identify_with(read: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> io::Res
 pub(crate) fn open(path: &Path) -> Result<File, VolumeError> {
     let io_error = |act| move |source| VolumeError::Io { path: path.to_owned(), act, source };
     let not_a_volume = |problem: &str| VolumeError::NotAVolume { path: path.to_owned(), problem: problem.to_owned() };
-    let file = longrun_sys::open_file_or_block_device(path).map_err(|source| match source.kind() {
+    let opened = longrun_sys::open_file_or_block_device(path, File::options().read(true));
+    let file = opened.map_err(|source| match source.kind() {
         io::ErrorKind::PermissionDenied => {
             VolumeError::NotPermitted { path: path.to_owned(), act: "reading the device".into() }
         }

@@ -17,7 +17,7 @@ use crate::{Access, Disk as _, FileDisk, ImageError};
 use longrun_layout::Bytes;
 use place::Place;
 use program::Program;
-use std::fs::{self, Metadata};
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -52,8 +52,7 @@ pub struct Compacted {
 /// As [`compact`].
 pub fn check_compactable(path: &Path) -> Result<(), CompactError> {
     let image = FileDisk::open(path, Access::Read)?;
-    let real = real_path(path)?;
-    kept::options(&image, &description(&image)?, &real)?;
+    kept::options(&image, &description(&image)?, &image.origin()?.path)?;
     only_name(&image, path).map(drop)
 }
 
@@ -64,8 +63,8 @@ pub fn check_compactable(path: &Path) -> Result<(), CompactError> {
 /// # Errors
 /// [`CompactError`]: the original is still there, unchanged.
 pub fn compact(path: &Path, rate: Option<Bytes>, watcher: &mut Watcher<'_>) -> Result<Compacted, CompactError> {
-    let real = real_path(path)?;
-    let old = FileDisk::open_as(&real, path, Access::Write)?;
+    let old = FileDisk::open(path, Access::Write)?;
+    let real = old.origin()?.path;
     let found = description(&old)?;
     let options = kept::options(&old, &found, &real)?;
     let before = allocated(&only_name(&old, path)?);
@@ -108,10 +107,6 @@ pub fn compact(path: &Path, rate: Option<Bytes>, watcher: &mut Watcher<'_>) -> R
     }
     place.remove().map_err(io("removing the original"))?;
     Ok(Compacted { before, after, is_replaced: true, removed })
-}
-
-fn real_path(path: &Path) -> Result<PathBuf, CompactError> {
-    Ok(fs::canonicalize(path).map_err(|source| ImageError::Examine { path: path.to_owned(), source })?)
 }
 
 /// What the image says of itself, provided that all it needs is in it.

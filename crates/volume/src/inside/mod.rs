@@ -15,10 +15,10 @@ use error::refused;
 use longrun_engine::VolumeError;
 use longrun_image::Access;
 use longrun_layout::Bytes;
-use longrun_sys::{Errno, FileSystem, LoopDevice, OFlags, format_uuid};
-use std::fs::{self, File};
+use longrun_sys::{Errno, FileSystem, LoopDevice, format_uuid};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -180,15 +180,15 @@ fn options(filesystem: Kind) -> &'static str {
 }
 
 fn open(content: &Path, access: Access) -> Result<File, VolumeError> {
-    let io = |act| move |source| VolumeError::Io { path: content.to_owned(), act, source };
-    let kind = fs::metadata(content).map_err(io("examining it"))?.file_type();
-    // Opening a FIFO or a tape has effects.
-    if !kind.is_file() && !kind.is_block_device() {
-        let problem = "neither a block device nor an image file".into();
-        return Err(VolumeError::NotAVolume { path: content.to_owned(), problem });
-    }
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    File::options().read(true).write(access == Access::Write).custom_flags(flags).open(content).map_err(io("opening"))
+    let mut options = File::options();
+    options.read(true).write(access == Access::Write);
+    longrun_sys::open_file_or_block_device(content, &options).map_err(|source| match source.kind() {
+        io::ErrorKind::InvalidInput => {
+            let problem = "neither a block device nor an image file".into();
+            VolumeError::NotAVolume { path: content.to_owned(), problem }
+        }
+        _ => VolumeError::Io { path: content.to_owned(), act: "opening", source },
+    })
 }
 
 /// What of the superblock is to be looked at.

@@ -4,7 +4,8 @@
 //! number. A file record of NTFS is two sectors, a block of ext4 eight, and a crash can leave one of them old: without the journal
 //! what is torn would be lost with its file.
 
-use super::folder::{Doubt, Folder};
+use super::error::JournalError;
+use super::folder::Folder;
 use crate::bytes::{le32, le64};
 use longrun_image::{Access, Disk};
 use longrun_layout::Bytes;
@@ -13,7 +14,6 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a device writes as one, and what a crash leaves old or new: changes are written in units of this.
@@ -96,47 +96,6 @@ fn sum_of(data: &[u8]) -> u32 {
     last.fold(hash, add) as u32
 }
 
-/// Why a journal could not be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum JournalError {
-    /// The journal or the volume could not be read or written.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// The journal is not believed.
-    #[error(
-        "it {0}; find out where it comes from, then remove it, or make root its owner if it is left by a run of yours"
-    )]
-    Doubtful(Doubt),
-    /// The journal is of another volume, or of another version of Longrun.
-    #[error(
-        "it is of another volume, or of another version of Longrun; move it back to its volume, complete the run with that version, or \
-         remove it"
-    )]
-    Another,
-    /// What the journal would complete was written to by another program since.
-    #[error(
-        "another program has changed the volume since Longrun was interrupted, at byte {0}; check the volume, then remove the journal"
-    )]
-    Changed(Bytes),
-    /// What was copied before the interruption is not on the volume.
-    #[error(
-        "the volume is a copy of the one that Longrun was interrupted on, or was restored from a backup since; run Longrun on the \
-         other one first, or remove the journal if there is no other one"
-    )]
-    Restored,
-    /// The journal of this volume, or of a copy of it, has the name that another image gives it.
-    #[error(
-        "it was left by an interrupted run on this volume or on a copy of it, under another name; rename it to {} to complete that run",
-        .wanted.display()
-    )]
-    Elsewhere {
-        /// The journal.
-        found: PathBuf,
-        /// Where it would be used.
-        wanted: PathBuf,
-    },
-}
-
 /// The journal of a volume.
 pub(crate) struct Journal {
     file: File,
@@ -152,15 +111,14 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal `name` of the volume with this serial number, if there is one. `owner` may own it as root and we may.
+    /// Opens the journal `name` of the volume with this serial number and length, if there is one.
     pub(super) fn find(
         folder: &Arc<Folder>,
         name: &OsStr,
-        (access, owner): (Access, Option<u32>),
+        access: Access,
         (serial, length): (u64, Bytes),
     ) -> Result<Option<Self>, JournalError> {
-        let Some(file) = folder.file(name, access, owner)? else { return Ok(None) };
-        let file = file.map_err(JournalError::Doubtful)?;
+        let Some(file) = folder.file(name, access)? else { return Ok(None) };
         let mut journal = Self::of(file, folder, name, (serial, length));
         // A header that was never completed belongs to a run that had not written anything yet.
         let Some(header) = journal.header()? else { return Ok(Some(journal)) };

@@ -127,6 +127,12 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_memory_does_not_last() {
+        // The mount table of the running kernel.
+        assert!(loss(Path::new("/dev/shm")).is_some_and(|loss| loss.contains("in memory")));
+    }
+
+    #[test]
     fn memory_is_told_from_disks() {
         for kind in IN_MEMORY {
             is_lost(&Fake::default().with("/var", kind, 0, &[]), "in memory");

@@ -3,6 +3,7 @@
 //! Owns the redo journal, where it lies, the completion of an interrupted run, which free blocks are held, and how free space is given
 //! back. Knows no on-disk format.
 
+mod error;
 mod folder;
 mod give_back;
 mod held;
@@ -27,8 +28,7 @@ use longrun_layout::{Bytes, Extent};
 use std::path::Path;
 
 /// What a refusal of a volume that is marked as dirty says at its end: a checker sees the half of a transaction.
-pub(crate) const AFTER_A_RUN: &str =
-    "; after an interrupted run of Longrun, put its journal back beside the image instead";
+pub(crate) const AFTER_A_RUN: &str = "; after an interrupted run of Longrun, put its journal back instead";
 
 /// What failed while data was copied.
 #[derive(Debug)]

@@ -4,15 +4,16 @@
 //! that it goes where the image goes. That of a device lies in the state directory, named by the serial number of the volume: the name of a
 //! device can be another one tomorrow.
 
-use super::folder::SUFFIX;
+use super::folder::{Folder, SUFFIX};
 use super::lasting;
 use crate::target::{Inside, node_number};
 use longrun_engine::VolumeError;
 use longrun_image::{Access, Disk, FailStop, FileDisk, Origin};
 use longrun_sys::{BlockDevice, BlockDeviceKind, DeviceNumber};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -68,20 +69,30 @@ impl JournalPlace {
         &self.path
     }
 
-    pub(super) fn directory(&self) -> &Path {
-        self.path.parent().unwrap_or(Path::new("/"))
+    fn directory(&self) -> &Path {
+        self.path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    /// Opens its directory.
+    pub(super) fn folder(&self) -> io::Result<Arc<Folder>> {
+        let folder = match &self.beside {
+            // Its owner can write to the image without any journal. The kernel has named it: a link in it was put there since.
+            Beside::Image(image) => Folder::open(self.directory(), Some(image.owner)),
+            Beside::Journals | Beside::Anything => Folder::open(&fs::canonicalize(self.directory())?, None),
+        };
+        folder.map(Arc::new)
+    }
+
+    /// The same, after the state directory was made if there was none: the service need not run here.
+    pub(super) fn make_folder(&self) -> io::Result<Arc<Folder>> {
+        if self.beside == Beside::Journals {
+            DirBuilder::new().recursive(true).mode(0o700).create(self.directory())?;
+        }
+        self.folder()
     }
 
     pub(super) fn name(&self) -> &OsStr {
         self.path.file_name().unwrap_or_default()
-    }
-
-    /// Who may own the journal as root and we may: who owns the image. The owner can write to it without a journal.
-    pub(super) fn owner(&self) -> Option<u32> {
-        match &self.beside {
-            Beside::Image(image) => Some(image.owner),
-            Beside::Journals | Beside::Anything => None,
-        }
     }
 
     /// Whether a journal of the volume can have another name in the same directory: images are renamed and copied.
@@ -129,9 +140,9 @@ pub(crate) fn opened(
     if let Some(inside) = inside {
         return Ok((Arc::clone(&inside.disk), inside.journal.clone()));
     }
-    let disk = FileDisk::open(device, access).map_err(|error| VolumeError::Image(Box::new(error)))?;
-    let origin =
-        disk.origin().map_err(|source| VolumeError::Io { path: device.to_owned(), act: "examining it", source })?;
+    let image = |error| VolumeError::Image(Box::new(error));
+    let disk = FileDisk::open(device, access).map_err(image)?;
+    let origin = disk.origin().map_err(image)?;
     let place = journal_of(kind, &origin, None, &disk);
     Ok((FailStop::over(Arc::new(disk)), place))
 }
@@ -148,7 +159,8 @@ pub(crate) fn journal_of(kind: &Kind, origin: &Origin, partition: Option<u32>, d
     JournalPlace { path: Path::new(STATE_DIRECTORY).join(name), beside: Beside::Journals }
 }
 
-/// The image that a loop device shows, and the partition of it that a device below is. By whatever way an image is reached, it has one journal.
+/// The image that a loop device shows, and the number of the partition when the device is one. An image has the same journal as its loop
+/// devices.
 fn image_below(number: DeviceNumber) -> Option<(Origin, Option<u32>)> {
     let device = BlockDevice::numbered(number).ok()?;
     let (device, partition) = match device.kind {

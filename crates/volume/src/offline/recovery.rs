@@ -2,8 +2,8 @@
 //!
 //! Owns which journal belongs to a volume. Nothing but that journal is ever replayed.
 
-use super::folder::Folder;
-use super::journal::{Journal, JournalError};
+use super::error::JournalError;
+use super::journal::Journal;
 use super::place::{JournalPlace, Kind};
 use longrun_engine::VolumeError;
 use longrun_image::{Access, Disk};
@@ -53,7 +53,7 @@ pub(crate) fn begin(path: &Path, place: &JournalPlace, volume: (u64, Bytes)) -> 
     if let Some(problem) = place.obstacle() {
         return Err(VolumeError::Journal { path: path.to_owned(), journal: place.path().to_owned(), problem });
     }
-    let create = || Journal::create(&Arc::new(Folder::make(place.directory())?), place.name(), volume);
+    let create = || Journal::create(&place.make_folder()?, place.name(), volume);
     create().map_err(|source| VolumeError::Io { path: place.path().to_owned(), act: "making the journal", source })
 }
 
@@ -76,23 +76,24 @@ fn found(
     access: Access,
 ) -> Result<Option<Journal>, JournalError> {
     let Some(serial) = (kind.serial)(&**disk) else { return Ok(None) };
-    let folder = match Folder::open(place.directory()) {
-        Ok(folder) => Arc::new(folder),
+    let folder = match place.folder() {
+        Ok(folder) => folder,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let volume = (serial, disk.length());
-    let own = Journal::find(&folder, place.name(), (access, place.owner()), volume)?;
+    let own = Journal::find(&folder, place.name(), access, volume)?;
     if own.is_some() || !place.is_named_after_an_image() {
         return Ok(own);
     }
     for name in folder.journals()? {
-        // What is not believed, or is of another volume, has nothing to say of this one.
-        let other = Journal::find(&folder, &name, (Access::Read, place.owner()), volume);
+        // A file that is not accepted, and a journal of another volume, do not concern this one.
+        let other = Journal::find(&folder, &name, Access::Read, volume);
         if let Ok(Some(other)) = other
             && other.belongs_to(&**disk, (kind.mark)(disk))
         {
-            return Err(JournalError::Elsewhere { found: folder.path().join(name), wanted: place.path().to_owned() });
+            let found = place.path().with_file_name(name);
+            return Err(JournalError::Elsewhere { found, wanted: place.path().to_owned() });
         }
     }
     Ok(None)

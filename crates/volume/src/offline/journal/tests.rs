@@ -8,7 +8,7 @@ const LENGTH: Bytes = Bytes(8192);
 const VOLUME: (u64, Bytes) = (77, LENGTH);
 
 fn folder_of(path: &Path) -> (Arc<Folder>, &OsStr) {
-    (Arc::new(Folder::open(path.parent().unwrap()).unwrap()), path.file_name().unwrap())
+    (Arc::new(Folder::open(&path.parent().unwrap().canonicalize().unwrap(), None).unwrap()), path.file_name().unwrap())
 }
 
 fn create(path: &Path) -> Journal {
@@ -18,7 +18,7 @@ fn create(path: &Path) -> Journal {
 
 fn find_of(path: &Path, volume: (u64, Bytes)) -> Result<Option<Journal>, JournalError> {
     let (folder, name) = folder_of(path);
-    Journal::find(&folder, name, (Access::Write, None), volume)
+    Journal::find(&folder, name, Access::Write, volume)
 }
 
 fn find(path: &Path) -> Result<Option<Journal>, JournalError> {

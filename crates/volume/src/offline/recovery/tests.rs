@@ -1,7 +1,6 @@
 //! The states in which a run can find a journal, as a table: what it does in each.
 
 use super::super::journal::{Copied, Phase, Write};
-use super::super::lasting;
 use super::*;
 use longrun_image::{MemoryDisk, Origin};
 use std::fs::{self, File};
@@ -409,10 +408,4 @@ fn a_transaction_is_not_longer_than_what_is_read_again() {
     let write = Write { phase: Phase::Change, at: Bytes(0), data: vec![1; 4096] };
     assert!(journal.put(&*scene.disk, &[], &[write]).is_err());
     assert_eq!(fs::read(scene.own()).unwrap(), before);
-}
-
-#[test]
-fn what_is_in_memory_does_not_last() {
-    // The kernel's own, whatever else the machine has.
-    assert!(lasting::loss(Path::new("/dev/shm")).is_some_and(|loss| loss.contains("in memory")));
 }

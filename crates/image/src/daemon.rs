@@ -4,6 +4,7 @@
 //! content.
 
 use crate::private::PrivateDirectory;
+use longrun_sys::PassedFile;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -42,22 +43,28 @@ pub(crate) struct Daemon {
     stop: Option<Sender<()>>,
     /// It waits for that. The kernel ends the daemon with the thread that started it, so this one lives as long.
     keeper: Option<JoinHandle<()>>,
+    content: PathBuf,
     /// Removed when the daemon has gone.
-    directory: PrivateDirectory,
+    _directory: PrivateDirectory,
 }
 
 impl Daemon {
-    /// Starts it with `arguments`, and returns when the content is there.
-    pub(crate) fn start(arguments: Vec<OsString>, directory: PrivateDirectory) -> Result<Self, StartFailure> {
+    /// Starts it with `arguments`, which name these files, and returns when the content is there. It can open no others.
+    pub(crate) fn start(
+        arguments: Vec<OsString>,
+        files: Vec<PassedFile>,
+        directory: PrivateDirectory,
+    ) -> Result<Self, StartFailure> {
         let mut command = Command::new(PROGRAM);
         let messages = File::create_new(directory.messages()).map_err(StartFailure::Io)?;
-        command.args(&arguments).arg("--pidfile").arg(directory.ready());
+        command.args(&arguments).arg("--pidfile").arg(directory.ready_in_program());
         // A group of its own: what is typed at the terminal to end us must not end it before us.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages).env("LC_ALL", "C").process_group(0);
         longrun_sys::end_with_us(&mut command);
         // The signal to end only makes a note, which is read after the next event. When it comes just before the daemon
         // begins to wait for one, there might be none ever. QEMU takes this signal for an event without a meaning.
         longrun_sys::wake_every_second(&mut command);
+        directory.confine(&mut command, files);
         let (stop, stopped) = mpsc::channel();
         let (started, start) = mpsc::channel();
         let ready = directory.ready();
@@ -66,7 +73,10 @@ impl Daemon {
         // Only a panic of the thread would answer nothing.
         let start = start.recv().unwrap_or_else(|_| Err(StartFailure::Io(io::ErrorKind::BrokenPipe.into())));
         match start {
-            Ok(()) => Ok(Self { stop: Some(stop), keeper: Some(keeper), directory }),
+            Ok(id) => {
+                let content = directory.content(id);
+                Ok(Self { stop: Some(stop), keeper: Some(keeper), content, _directory: directory })
+            }
             Err(failure) => {
                 drop(stop);
                 _ = keeper.join();
@@ -79,8 +89,8 @@ impl Daemon {
     }
 
     /// Where the content of the image is.
-    pub(crate) fn content(&self) -> PathBuf {
-        self.directory.content()
+    pub(crate) fn content(&self) -> &Path {
+        &self.content
     }
 }
 
@@ -93,8 +103,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Starts the daemon, says how that went, and ends it when told.
-fn keep(mut command: Command, ready: &Path, started: &Sender<Result<(), StartFailure>>, stopped: &Receiver<()>) {
+/// Starts the daemon, says how that went, with its process number, and ends it when told.
+fn keep(mut command: Command, ready: &Path, started: &Sender<Result<u32, StartFailure>>, stopped: &Receiver<()>) {
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -102,7 +112,7 @@ fn keep(mut command: Command, ready: &Path, started: &Sender<Result<(), StartFai
             return;
         }
     };
-    let outcome = wait_until_ready(&mut child, ready);
+    let outcome = wait_until_ready(&mut child, ready).map(|()| child.id());
     let is_ready = outcome.is_ok();
     _ = started.send(outcome);
     if is_ready {

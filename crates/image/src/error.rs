@@ -120,7 +120,10 @@ pub enum ImageError {
         path: PathBuf,
     },
     /// The program that reads the format could not be started.
-    #[error("cannot start qemu-storage-daemon for {path}: {source}; check the installation of QEMU")]
+    #[error(
+        "cannot start qemu-storage-daemon for {path}: {source}; check the installation of QEMU, and run this outside of containers \
+         that forbid a mount namespace"
+    )]
     Start {
         /// The image.
         path: PathBuf,
@@ -137,6 +140,17 @@ pub enum ImageError {
         path: PathBuf,
         /// What it wrote to its standard error.
         message: String,
+    },
+    /// Who is not root could be made to read or write a file of their own.
+    #[error(
+        "cannot open {path}: it belongs to another user (ID {owner}), who could name files of yours in it for QEMU to open; run this \
+         as root, where QEMU finds no other files"
+    )]
+    Foreign {
+        /// The image.
+        path: PathBuf,
+        /// The user ID of its owner.
+        owner: u32,
     },
     /// The program that reads the format does not answer.
     #[error(

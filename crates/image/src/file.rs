@@ -95,17 +95,22 @@ impl FileDisk {
     pub(crate) fn open_unlocked(path: &Path, name: &Path, access: Access) -> Result<Self, ImageError> {
         let examine = |source| ImageError::Examine { path: name.to_owned(), source };
         let strange = || ImageError::NotADisk { path: name.to_owned() };
-        // Not only after opening: to open a FIFO or a tape has effects.
-        let expected = Identity::of(&fs::metadata(path).map_err(examine)?).ok_or_else(strange)?;
-        let file = open_alone(path, expected.is_device(), access).map_err(|source| match source.kind() {
-            io::ErrorKind::ResourceBusy => ImageError::InUse { path: name.to_owned(), user: use_of(expected) },
+        // A lease of somebody else is not waited for. A device for writing nobody else may have alone; of a file the kernel ignores that.
+        let alone = if access == Access::Write { OFlags::EXCL } else { OFlags::empty() };
+        let flags =
+            i32::try_from((OFlags::NONBLOCK | alone).bits()).map_err(|error| examine(io::Error::other(error)))?;
+        let mut options = File::options();
+        options.read(true).write(access == Access::Write).custom_flags(flags);
+        let opened = longrun_sys::open_file_or_block_device(path, &options);
+        let file = opened.map_err(|source| match source.kind() {
+            io::ErrorKind::InvalidInput => strange(),
+            io::ErrorKind::NotFound => examine(source),
+            io::ErrorKind::ResourceBusy => ImageError::InUse { path: name.to_owned(), user: use_of(path) },
             _ => ImageError::Open { path: name.to_owned(), source },
         })?;
         let meta = file.metadata().map_err(examine)?;
-        if Identity::of(&meta) != Some(expected) {
-            return Err(ImageError::Replaced { path: name.to_owned() });
-        }
-        let (length, sector_size) = if expected.is_device() {
+        let identity = Identity::of(&meta).ok_or_else(strange)?;
+        let (length, sector_size) = if identity.is_device() {
             // The length of a device is where its end is.
             let end = io::Seek::seek(&mut &file, io::SeekFrom::End(0)).map_err(examine)?;
             let sector = longrun_sys::sector_size(&file).map_err(|errno| examine(errno.into()))?;
@@ -114,7 +119,7 @@ impl FileDisk {
             (Bytes(meta.len()), Bytes(512))
         };
         let (file, path) = (LockFile::new(file), name.to_owned());
-        Ok(Self { file, path, identity: expected, length, sector_size, access, waiting: AtomicU64::new(0) })
+        Ok(Self { file, path, identity, length, sector_size, access, waiting: AtomicU64::new(0) })
     }
 
     /// Takes all locks, and refuses when somebody else uses it.
@@ -178,31 +183,15 @@ impl FileDisk {
     pub fn origin(&self) -> Result<Origin, ImageError> {
         let examine = |source| ImageError::Examine { path: self.path.clone(), source };
         let meta = self.file().metadata().map_err(examine)?;
-        let path = fs::read_link(format!("/proc/self/fd/{}", self.file().as_raw_fd())).map_err(examine)?;
-        if !self.is_at(&path) {
+        let path = fs::read_link(kernel_path(self.file())).map_err(examine)?;
+        if !fs::metadata(&path).is_ok_and(|meta| Identity::of(&meta) == Some(self.identity)) {
             return Err(ImageError::Replaced { path: self.path.clone() });
         }
         Ok(Origin { path, owner: meta.uid(), links: meta.nlink() })
     }
 
-    /// Whether `path` still leads to it.
-    pub(crate) fn is_at(&self, path: &Path) -> bool {
-        fs::metadata(path).is_ok_and(|meta| Identity::of(&meta) == Some(self.identity))
-    }
-
-    /// Whether `other` is the same file.
-    pub(crate) fn is_same(&self, other: &File) -> bool {
-        other.metadata().is_ok_and(|meta| Identity::of(&meta) == Some(self.identity))
-    }
-
     pub(crate) fn file(&self) -> &File {
         self.file.file()
-    }
-
-    /// A name that leads to it even when another file has its name.
-    pub(crate) fn kernel_path(&self) -> PathBuf {
-        let number = self.file().as_raw_fd().to_string();
-        Path::new("/proc").join(std::process::id().to_string()).join("fd").join(number)
     }
 
     pub(crate) fn is_device(&self) -> bool {
@@ -222,20 +211,16 @@ impl FileDisk {
     }
 }
 
-/// Opens a device for writing only if nobody else has it alone.
-fn open_alone(path: &Path, is_device: bool, access: Access) -> io::Result<File> {
-    let alone = is_device && access == Access::Write;
-    // Without waiting: should the name lead to a FIFO by now, opening it would wait for a writer.
-    let flags = OFlags::NONBLOCK | if alone { OFlags::EXCL } else { OFlags::empty() };
-    let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
-    File::options().read(true).write(access == Access::Write).custom_flags(flags).open(path)
+/// A name that leads to an open file even when another file has its name.
+pub(crate) fn kernel_path(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
 /// What keeps us from a device that the kernel calls busy.
-fn use_of(identity: Identity) -> String {
-    let known = match identity {
-        Identity::Device(number) => users::use_of_device(number).ok().flatten(),
-        Identity::File { .. } => None,
+fn use_of(path: &Path) -> String {
+    let known = match fs::metadata(path).ok().and_then(|meta| Identity::of(&meta)) {
+        Some(Identity::Device(number)) => users::use_of_device(number).ok().flatten(),
+        _ => None,
     };
     known.unwrap_or_else(|| "it is mounted, a device is made of it, or another program has it alone".into())
 }

@@ -71,6 +71,8 @@ pub(crate) struct Description {
     pub(crate) snapshots: u32,
     /// As the image names it.
     pub(crate) backing: Option<PathBuf>,
+    /// That one is byte for byte the disk, whatever it begins with: a guest may write what it likes there.
+    pub(crate) is_backing_raw: bool,
     /// What needs no program to be read: the disk is this much from the start on.
     pub(crate) plain: Option<Bytes>,
     /// Why it can be read only.
@@ -78,8 +80,9 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    fn of(format: Format) -> Self {
-        Self { format, snapshots: 0, backing: None, plain: None, read_only: None }
+    /// Of an image that needs nothing but itself.
+    pub(crate) fn of(format: Format) -> Self {
+        Self { format, snapshots: 0, backing: None, is_backing_raw: false, plain: None, read_only: None }
     }
 }
 
@@ -157,7 +160,31 @@ fn qcow2(disk: &dyn Disk, header: &[u8]) -> Result<Description, ImageError> {
         return Err(broken());
     }
     let snapshots = be32(header, 60).ok_or_else(broken)?;
-    Ok(Description { snapshots, backing, ..Description::of(Format::Qcow2) })
+    // The extensions are in the first cluster, which may be smaller than that.
+    let extensions = read(disk, 0, 4096)?;
+    let is_backing_raw = extension(&extensions, BACKING_FORMAT).is_some_and(|name| name == b"raw");
+    Ok(Description { snapshots, backing, is_backing_raw, ..Description::of(Format::Qcow2) })
+}
+
+/// Of an extension of the header: it names the format of the backing file.
+const BACKING_FORMAT: u32 = 0xe279_2aca;
+
+/// The content of the extension `wanted` of a qcow2 header. Of one that reaches beyond `header`, what is there.
+pub(crate) fn extension(header: &[u8], wanted: u32) -> Option<&[u8]> {
+    const FIRST_OF_VERSION_2: u32 = 72;
+    let first = if be32(header, 4)? == 2 { FIRST_OF_VERSION_2 } else { be32(header, 100)? };
+    let mut at = first as usize;
+    while let Some((kind, length)) =
+        be32(header, at).zip(be32(header, at.checked_add(4)?)).filter(|(kind, _)| *kind != 0)
+    {
+        let (start, length) = (at.checked_add(8)?, length as usize);
+        if kind == wanted {
+            let end = start.saturating_add(length).min(header.len());
+            return header.get(start..end);
+        }
+        at = start.checked_add(length.checked_next_multiple_of(8)?)?;
+    }
+    None
 }
 
 fn vmdk(disk: &dyn Disk, header: &[u8]) -> Result<Description, ImageError> {

@@ -2,10 +2,10 @@
 //!
 //! Owns the choice of the way to its content, and what must be said of an image before it is worked on.
 
-use crate::export::Export;
-use crate::format::{Format, identify};
+use crate::export::{Export, Layer};
+use crate::format::{Description, Format, identify};
 use crate::{Access, Disk, FailStop, FileDisk, ImageError, Origin, Part};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,9 @@ pub struct OpenImage {
     pub backing: Option<PathBuf>,
     /// The file of the image.
     pub origin: Origin,
+    /// That file itself, open with its locks, where its bytes are those of the disk: for who needs a descriptor. It ends with the lock
+    /// of [`Self::disk`].
+    pub raw: Option<File>,
     /// Who may write to it while it is read: see [`FileDisk::in_use`].
     pub in_use: Option<String>,
 }
@@ -38,24 +41,35 @@ pub fn open_image(path: &Path, access: Access) -> Result<OpenImage, ImageError> 
     let file = FileDisk::open(path, access)?;
     let origin = file.origin()?;
     let found = identify(&file)?;
-    if let Some(backing) = &found.backing {
-        match access {
-            // Parts of the other file would be copied to this one: who can write to this one could name any file.
-            Access::Write => return Err(ImageError::Overlay { path: path.to_owned(), backing: backing.clone() }),
-            Access::Read => check_chain(&origin.path, backing)?,
+    let below = match (&found.backing, access) {
+        // Parts of the other file would be copied to this one: who can write to this one could name any file.
+        (Some(backing), Access::Write) => {
+            return Err(ImageError::Overlay { path: path.to_owned(), backing: backing.clone() });
         }
-    }
+        (Some(_), Access::Read) => chain(&origin.path, &found)?,
+        (None, _) => Vec::new(),
+    };
     if let (Access::Write, Some(what)) = (access, found.read_only) {
         return Err(ImageError::Unsupported { path: path.to_owned(), what });
     }
     let in_use = if access == Access::Read { file.in_use() } else { None };
+    let raw = (found.format == Format::Raw).then(|| file.file().try_clone()).transpose();
+    let raw = raw.map_err(|source| ImageError::Examine { path: path.to_owned(), source })?;
     let disk: Arc<dyn Disk> = match found.plain {
         Some(length) if length == file.length() => Arc::new(file),
         Some(length) => part(file, length)?,
-        None => Arc::new(Export::open(file, &origin.path, found.format)?),
+        None => Arc::new(Export::open(Layer { file, format: found.format }, below)?),
     };
     let disk = FailStop::over(disk);
-    Ok(OpenImage { disk, format: found.format, snapshots: found.snapshots, backing: found.backing, origin, in_use })
+    Ok(OpenImage {
+        disk,
+        format: found.format,
+        snapshots: found.snapshots,
+        backing: found.backing,
+        origin,
+        raw,
+        in_use,
+    })
 }
 
 /// The first bytes of a file.
@@ -65,15 +79,16 @@ fn part(file: FileDisk, length: longrun_layout::Bytes) -> Result<Arc<dyn Disk>, 
     Ok(Arc::new(part))
 }
 
-/// Checks that an image leads only to files and devices of this machine, and they in turn. What QEMU takes for the name
-/// of a protocol does not. QEMU looks beside an image, by the name that it is given: `path` has no links.
-fn check_chain(path: &Path, backing: &Path) -> Result<(), ImageError> {
+/// Opens what an image holds the differences from, and what that does. Only files and devices of this machine are opened; what QEMU
+/// takes for the name of a protocol is none. A name is looked for beside the image: `path` has no links.
+fn chain(path: &Path, image: &Description) -> Result<Vec<Layer>, ImageError> {
     const LONGEST: usize = 32;
-    let (mut path, mut backing) = (path.to_owned(), backing.to_owned());
-    for _ in 0..LONGEST {
+    let (mut path, mut image) = (path.to_owned(), image.clone());
+    let mut layers = Vec::new();
+    while let Some(backing) = image.backing {
         let elsewhere = || ImageError::Backing { path: path.clone(), backing: backing.clone() };
         let first = backing.as_os_str().as_bytes().split(|byte| *byte == b'/').next().unwrap_or_default();
-        if first.contains(&b':') {
+        if first.contains(&b':') || layers.len() == LONGEST {
             return Err(elsewhere());
         }
         let next = path.parent().unwrap_or(Path::new("/")).join(&backing);
@@ -81,10 +96,10 @@ fn check_chain(path: &Path, backing: &Path) -> Result<(), ImageError> {
         if !fs::metadata(&next).is_ok_and(|meta| is_disk(&meta)) {
             return Err(elsewhere());
         }
-        match identify(&FileDisk::open(&next, Access::Read)?)?.backing {
-            None => return Ok(()),
-            Some(further) => (path, backing) = (next, further),
-        }
+        let file = FileDisk::open(&next, Access::Read)?;
+        image = if image.is_backing_raw { Description::of(Format::Raw) } else { identify(&file)? };
+        path = next;
+        layers.push(Layer { file, format: image.format });
     }
-    Err(ImageError::Backing { path, backing })
+    Ok(layers)
 }

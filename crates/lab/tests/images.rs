@@ -16,7 +16,8 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -238,10 +239,11 @@ fn loop_when_we_are_killed_the_daemon_ends_and_the_next_one_removes_what_is_left
         let (holder, answer) = other_process(&path, None);
         assert_eq!(answer, "open");
         let daemon = Daemon::only(&path);
-        assert!(daemon.is_mounted());
+        let shown = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!shown.contains(daemon.directory.to_str().unwrap()), "others see what it mounts");
         drop(holder);
         wait_for("the end of the daemon", || !daemon.runs());
-        wait_for("the end of its mount", || !daemon.is_mounted());
+        assert!(daemon.directory.exists(), "the test proves nothing");
         let content = content_by_qemu(&path, driver, &scratch);
         assert!(content[MIB as usize..2 * MIB as usize].iter().all(|byte| *byte == 5), "what was flushed is lost");
         check(&path, driver);
@@ -281,6 +283,14 @@ fn loop_snapshots_and_backing_files_are_told_and_overlays_are_not_written_to() {
     let refused = open_image(&path, Access::Write).map(drop).unwrap_err();
     assert!(matches!(refused, ImageError::Overlay { .. }), "{refused}");
 
+    // A guest may write to a raw disk what the header of an image is. The name of the format says what it is.
+    let pretended = fs::read(&middle).unwrap();
+    let rest = vec![9; 4 * MIB as usize - pretended.len()];
+    fs::write(&base, [pretended.clone(), rest].concat()).unwrap();
+    let opened = open_image(&path, Access::Read).unwrap();
+    assert!(content_of(&*opened.disk)[..pretended.len()] == pretended);
+    drop(opened);
+
     // A backing file anywhere in the chain that is not a local one is not even looked for.
     for elsewhere in ["nbd:localhost:1", "json:{\"driver\":\"null-co\"}", "/dev/zero", "missing", "."] {
         let arguments = ["rebase", "-u", "-F", "raw", "-b", elsewhere].map(OsStr::new);
@@ -300,6 +310,26 @@ fn loop_snapshots_and_backing_files_are_told_and_overlays_are_not_written_to() {
     create(&elsewhere, &format!("qcow2,{option}"), 4);
     let refused = open_image(&elsewhere, Access::Read).map(drop).unwrap_err().to_string();
     assert!(refused.contains("whose data are in another file"), "{refused}");
+}
+
+/// For root the daemon finds no file but the image. Others could be made to open their own.
+#[test]
+fn loop_an_image_of_another_user_needs_root() {
+    const NOBODY: u32 = 65534;
+    let scratch = scratch();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (path, program) = (scratch.path().join("image"), scratch.path().join("longrun"));
+    create(&path, "qcow2", 4);
+    longrun_lab::tool::install(&longrun_lab::longrun_binary().unwrap(), &program).unwrap();
+    for (owner, is_foreign) in [(1, true), (NOBODY, false), (0, false)] {
+        std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
+        let mut command = Command::new(&program);
+        let ended = command.args(["analyze", "image"]).current_dir(&scratch).uid(NOBODY).gid(NOBODY).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        // Not on every machine everybody may use FUSE, but an image of one's own gets as far as that.
+        assert!(!ended.status.success(), "there is no volume on it");
+        assert_eq!(said.contains("it belongs to another user (ID 1)"), is_foreign, "{owner}: {said}");
+    }
 }
 
 #[test]

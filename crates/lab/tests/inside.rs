@@ -13,6 +13,7 @@ use longrun_lab::oracle::{compare, filefrag};
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, write_in_pieces};
 use longrun_layout::Bytes;
 use longrun_sys::LoopDevice;
+use longrun_volume::disk_image::DiskImage;
 use longrun_volume::target::Subject;
 use longrun_volume::{Target, survey};
 use std::fs::{self, File};
@@ -228,6 +229,35 @@ fn loop_without_a_mount_namespace_the_next_run_removes_what_a_killed_one_left() 
     compare(&files, &dump_of(mount.point())).unwrap();
     drop(mount);
     image.nothing_is_left();
+    image.check();
+}
+
+/// The owner of a directory exchanges the image between the look at its partitions and the mount.
+#[test]
+fn loop_the_open_image_is_mounted_though_another_has_its_name() {
+    let volume = small();
+    let (image, other) = (Image::with(&volume), Image::with(&volume));
+    drop(volume);
+    let before = other.hash();
+    let disk = DiskImage::open(&image.path, Access::Write).unwrap();
+    let moved = image.path.with_extension("moved");
+    fs::rename(&image.path, &moved).unwrap();
+    std::os::unix::fs::symlink(&other.path, &image.path).unwrap();
+    let number = disk.volumes.iter().position(|volume| disk.mounts(volume)).unwrap();
+    let opened = disk.target(&disk.volumes[number]).unwrap();
+    let point = opened.target.mount.as_ref().unwrap().point.clone();
+    fs::write(point.join("file"), "content").unwrap();
+    // Nobody else can use it as long as it is mounted.
+    drop(disk);
+    let refused = open_image(&moved, Access::Write).map(drop).unwrap_err();
+    assert!(matches!(refused, ImageError::InUse { .. }), "{refused}");
+    opened.close().unwrap();
+    assert!(other.hash() == before, "the image was changed that has the name");
+    fs::remove_file(&image.path).unwrap();
+    fs::rename(&moved, &image.path).unwrap();
+    let mount = image.mount(Access::Read).unwrap();
+    assert_eq!(fs::read_to_string(mount.point().join("file")).unwrap(), "content");
+    close(mount);
     image.check();
 }
 

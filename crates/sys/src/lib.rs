@@ -27,6 +27,7 @@ mod file_system;
 mod folio;
 mod fsmap;
 mod handle;
+mod inherit;
 mod inode;
 mod lease;
 mod lock;
@@ -40,6 +41,7 @@ mod private_mount;
 mod process;
 mod quota;
 mod raw;
+mod sandbox;
 mod share;
 mod shutdown;
 mod space;
@@ -77,6 +79,7 @@ pub use file_system::FileSystem;
 pub use folio::{HeldPages, has_large_folios, hold_pages};
 pub use fsmap::{SpaceOwner, SpaceRecord, all_free_extents, free_extents, map_space};
 pub use handle::{FileHandle, id_of_file, open_by_id};
+pub use inherit::{PassedFile, pass_files};
 pub use inode::{
     InodeAttributes, attributes, generation, is_root_of_mount, mount_at, mount_of_file, set_modified,
     set_written_in_place, volume_uuid,
@@ -100,6 +103,7 @@ pub use quota::{Charged, SpaceLimits, forgo_resource_privilege, set_space_limit,
 pub use rustix::fs::{FlockOperation, OFlags};
 pub use rustix::io::Errno;
 pub use rustix::param::page_size;
+pub use sandbox::Sandbox;
 pub use share::{Shared, share_blocks_of};
 pub use shutdown::{Shutdown, shutdown};
 pub use space::{

@@ -1,10 +1,12 @@
 //! Opens files and directories on paths that unprivileged users can change.
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, openat2};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, ReadDir};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 /// Opens the directory `path` for reading, without following a symbolic link anywhere in it.
@@ -32,21 +34,60 @@ pub fn open_trusted(path: &Path) -> Result<OwnedFd, Errno> {
     open(path, OFlags::NOCTTY)
 }
 
-/// Opens `path` as `options` say if it is a regular file or a block device; links are followed.
+/// Opens `path` as `options` say if it is a regular file or a block device. Symbolic links are followed that root, we, or the owner of what
+/// they lead to has made: another user could lead us to a file that they may not open themselves.
 ///
-/// A user who owns the directory can put a FIFO there at any time, and to open one waits for a writer. What is opened is therefore what was
-/// looked at, by its descriptor. A lease on a file is waited for, as by any reader.
+/// A user who owns the directory can put something else there at any time, a FIFO for instance, which blocks who opens it. What is opened
+/// is therefore what was looked at, by its descriptor. A lease on a file is waited for, as by any reader, unless `options` have
+/// `O_NONBLOCK`.
 ///
 /// # Errors
-/// The kernel's; `InvalidInput` for everything else than a file or a block device.
+/// The kernel's; `PermissionDenied` for the link of another user; `InvalidInput` for everything else than a file or a block device.
 pub fn open_file_or_block_device(path: &Path, options: &OpenOptions) -> io::Result<File> {
-    let looked_at = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    match FileType::from_raw_mode(rustix::fs::fstat(&looked_at)?.st_mode) {
+    let (looked_at, links) = follow(path)?;
+    let stat = rustix::fs::fstat(&looked_at)?;
+    let accepted = [0, rustix::process::geteuid().as_raw(), stat.st_uid];
+    if let Some(owner) = links.into_iter().find(|owner| !accepted.contains(owner)) {
+        let text =
+            format!("a symbolic link of another user (ID {owner}) leads to it; give the name that the link leads to");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile | FileType::BlockDevice => {
             options.open(format!("/proc/self/fd/{}", looked_at.as_raw_fd()))
         }
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device")),
     }
+}
+
+/// What `path` leads to, opened for nothing (`O_PATH`), and the owners of the symbolic links on the way.
+fn follow(path: &Path) -> io::Result<(OwnedFd, Vec<u32>)> {
+    /// The kernel follows no more, either.
+    const MOST_LINKS: usize = 40;
+    let names = |path: &Path| path.components().rev().map(|name| name.as_os_str().to_owned()).collect::<Vec<_>>();
+    let here = OFlags::PATH | OFlags::CLOEXEC;
+    let mut found = rustix::fs::open(".", here, Mode::empty())?;
+    let (mut links, mut left) = (Vec::new(), names(path));
+    while let Some(name) = left.pop() {
+        let next = rustix::fs::openat(&found, &name, here | OFlags::NOFOLLOW, Mode::empty())?;
+        let stat = rustix::fs::fstat(&next)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            found = next;
+            continue;
+        }
+        if rustix::fs::fstatfs(&next)?.f_type == PROC_SUPER_MAGIC {
+            // Nobody made it. Where it leads only the kernel knows: the name that it tells may be one for another process.
+            found = rustix::fs::openat(&found, &name, here, Mode::empty())?;
+            continue;
+        }
+        links.push(stat.st_uid);
+        if links.len() > MOST_LINKS {
+            return Err(Errno::LOOP.into());
+        }
+        let target = rustix::fs::readlinkat(&next, "", Vec::new())?;
+        left.extend(names(Path::new(OsStr::from_bytes(target.as_bytes()))));
+    }
+    Ok((found, links))
 }
 
 /// The entries of the directory `path`, opened as by [`open_trusted_directory`]. The path that an entry tells of
@@ -100,6 +141,67 @@ mod tests {
         assert_eq!(File::from(open_trusted(&base.join("file")).unwrap()).metadata().unwrap().len(), 7);
         assert_eq!(open_trusted(&base.join("link")).unwrap_err(), Errno::LOOP);
         assert!(!File::from(open_trusted(&base.join("fifo")).unwrap()).metadata().unwrap().is_file());
+    }
+
+    #[test]
+    fn a_link_of_another_user_leads_only_to_files_of_theirs() {
+        const OTHER: u32 = 65534;
+        if !crate::is_root() {
+            return;
+        }
+        let base = tempfile::tempdir().unwrap();
+        let path = |name: &str| base.path().join(name);
+        let lchown = |name: &str| std::os::unix::fs::lchown(path(name), Some(OTHER), None).unwrap();
+        fs::create_dir_all(path("directory/inner")).unwrap();
+        for name in ["of-root", "of-other", "directory/inner/file"] {
+            fs::write(path(name), name).unwrap();
+        }
+        lchown("of-other");
+        let links = [
+            ("ours", "of-root", 0),
+            ("ours-to-other", "of-other", 0),
+            ("theirs", "of-root", OTHER),
+            ("theirs-to-other", "of-other", OTHER),
+            ("ours-to-theirs", "theirs", 0),
+            ("their-directory", "directory", OTHER),
+            ("our-directory", "directory", 0),
+            ("directory/up", "../of-root", 0),
+            ("absolute", path("of-root").to_str().unwrap(), 0),
+            ("loop", "loop", 0),
+        ]
+        .map(|(name, target, owner)| {
+            symlink(target, path(name)).unwrap();
+            if owner == OTHER {
+                lchown(name);
+            }
+        });
+        assert_eq!(links.len(), 10);
+        let read = |name: &str| {
+            let mut text = String::new();
+            let file = open_file_or_block_device(&path(name), File::options().read(true));
+            io::Read::read_to_string(&mut file?, &mut text).map(|_| text)
+        };
+        for (name, content) in [
+            ("ours", "of-root"),
+            ("ours-to-other", "of-other"),
+            ("theirs-to-other", "of-other"),
+            ("our-directory/inner/../inner/./file", "directory/inner/file"),
+            ("our-directory/up", "of-root"),
+            ("absolute", "of-root"),
+        ] {
+            assert_eq!(read(name).unwrap(), content, "{name}");
+        }
+        for name in ["theirs", "ours-to-theirs", "their-directory/inner/file", "their-directory/up"] {
+            assert_eq!(read(name).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{name}");
+        }
+        assert_eq!(read("loop").unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        assert_eq!(read("of-root/more").unwrap_err().raw_os_error(), Some(Errno::NOTDIR.raw_os_error()));
+        // The name that the kernel has for an open file may have gone.
+        let open = File::open(path("of-root")).unwrap();
+        fs::remove_file(path("of-root")).unwrap();
+        let magic = format!("/proc/self/fd/{}", open.as_raw_fd());
+        let again = open_file_or_block_device(Path::new(&magic), File::options().read(true)).unwrap();
+        assert_eq!(again.metadata().unwrap().ino(), open.metadata().unwrap().ino());
     }
 
     #[test]

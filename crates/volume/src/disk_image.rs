@@ -10,6 +10,7 @@ use crate::{Target, file_systems, thin};
 use longrun_engine::VolumeError;
 use longrun_image::{Access, Disk, FileDisk, Format, ImageError, Origin, Part, open_image, read_partitions};
 use longrun_layout::Bytes;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub struct DiskImage {
     /// In the order of the disk's table; one without a number when there is no table.
     pub volumes: Vec<VolumeOnDisk>,
     disk: Arc<dyn Disk>,
+    raw: Option<File>,
     origin: Origin,
     access: Access,
 }
@@ -54,6 +56,8 @@ pub struct Opened {
     pub target: Target,
     // Unmounted after everything that has it open.
     mount: Option<PrivateMount>,
+    /// Its locks, which end with it.
+    _disk: Arc<dyn Disk>,
 }
 
 impl Opened {
@@ -127,6 +131,7 @@ impl DiskImage {
             machine_is_off: false,
             volumes,
             disk: found.disk,
+            raw: found.raw,
             origin: found.origin,
             access,
         })
@@ -159,32 +164,32 @@ impl DiskImage {
                 inside: Some(Inside { disk, journal, is_thin }),
                 spoils_shadow_copies: false,
             };
-            return Ok(Opened { target, mount: None });
+            return Ok(Opened { target, mount: None, _disk: Arc::clone(&self.disk) });
         }
-        if self.format != Format::Raw {
+        let Some(raw) = &self.raw else {
             let what = format!(
                 "{kind} inside of a {} image (convert it to raw first, with qemu-img convert -O raw, or run Longrun in the \
                  virtual machine)",
                 self.format
             );
             return Err(unsupported(&what));
-        }
+        };
         // Its superblock is the same whether it was unmounted or its machine was saved.
         if kind == "btrfs" && self.access == Access::Write && !self.machine_is_off {
             let what = "btrfs on a disk image, where it cannot be seen whether the machine is only saved (use --machine-is-off when \
                         it is shut down)";
             return Err(unsupported(what));
         }
-        let mount = PrivateMount::new(&self.path, volume.start, volume.length, kind, self.access)?;
+        let mount = PrivateMount::new(raw, &self.path, volume.start, volume.length, kind, self.access)?;
         let mut target = Target::resolve(mount.point())?;
         target.given = given;
-        Ok(Opened { target, mount: Some(mount) })
+        Ok(Opened { target, mount: Some(mount), _disk: Arc::clone(&self.disk) })
     }
 
     /// Whether [`Self::target`] mounts the volume.
     #[must_use]
     pub fn mounts(&self, volume: &VolumeOnDisk) -> bool {
-        self.format == Format::Raw
+        self.raw.is_some()
             && matches!(volume.content, Content::FileSystem(kind) if file_systems::offline(kind).is_none())
     }
 

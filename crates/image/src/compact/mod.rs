@@ -12,6 +12,7 @@ mod program;
 
 pub use error::CompactError;
 
+use crate::file::kernel_path;
 use crate::format::{Description, Format, identify};
 use crate::{Access, Disk as _, FileDisk, ImageError};
 use longrun_layout::Bytes;
@@ -52,7 +53,7 @@ pub struct Compacted {
 /// As [`compact`].
 pub fn check_compactable(path: &Path) -> Result<(), CompactError> {
     let image = FileDisk::open(path, Access::Read)?;
-    kept::options(&image, &description(&image)?, &image.origin()?.path)?;
+    kept::options(&image, &description(&image)?)?;
     only_name(&image, path).map(drop)
 }
 
@@ -64,45 +65,41 @@ pub fn check_compactable(path: &Path) -> Result<(), CompactError> {
 /// [`CompactError`]: the original is still there, unchanged.
 pub fn compact(path: &Path, rate: Option<Bytes>, watcher: &mut Watcher<'_>) -> Result<Compacted, CompactError> {
     let old = FileDisk::open(path, Access::Write)?;
-    let real = old.origin()?.path;
     let found = description(&old)?;
-    let options = kept::options(&old, &found, &real)?;
+    let options = kept::options(&old, &found)?;
     let before = allocated(&only_name(&old, path)?);
     let io = |act| move |source| CompactError::Io { path: path.to_owned(), act, source };
-    let mut place = Place::beside(&real).map_err(io("looking at the directory"))?;
-    if !place.leads_to(&old) {
+    let mut place = Place::beside(&old.origin()?.path).map_err(io("looking at the directory"))?;
+    if !place.leads_to(old.file()).map_err(io("looking at the directory"))? {
         return Err(ImageError::Replaced { path: path.to_owned() }.into());
     }
-    let removed = place.sweep().map_err(io("removing what an interrupted run left"))?;
+    let removed = place.sweep(old.file()).map_err(io("removing what an interrupted run left"))?;
     let free = place.available().map_err(io("reading the free space"))?;
     if free < before {
         return Err(CompactError::NoRoom { path: path.to_owned(), needed: before, free });
     }
     // Where a container forbids it, it goes on as other programs do.
     _ = longrun_sys::yield_io_to_others();
-    let program = Program { path, format: found.format };
-    let source = program.image(&old.kernel_path());
-    program.check_original(&source, watcher)?;
+    let program = Program::new(path, found.format, &old)?;
+    program.check_original(watcher)?;
     let made = place.make().map_err(io("making a file beside it"))?;
     attributes::prepare(old.file(), &made).map_err(io("setting the attributes of the new image"))?;
-    program.convert(&source, &place.file(), &options, rate, watcher)?;
-    let new = FileDisk::open_as(&place.file(), path, Access::Write)?;
-    if !new.is_same(&made) {
-        return Err(ImageError::Replaced { path: path.to_owned() }.into());
-    }
+    program.convert(&made, &options, rate, watcher)?;
+    let new = FileDisk::open_as(&kernel_path(&made), path, Access::Write)?;
     identity::keep(&old, &new, found.format)?;
+    program.verify(&new, watcher)?;
+    // Only now may others open it who may open the original.
     attributes::keep(old.file(), &made).map_err(io("giving the new image owner, permissions and attributes"))?;
     made.sync_all().map_err(io("writing the new image"))?;
-    program.verify(&source, &program.image(&new.kernel_path()), watcher)?;
     let after = allocated(&made.metadata().map_err(io("examining the new image"))?);
     if after >= before {
         return Ok(Compacted { before, after: before, is_replaced: false, removed });
     }
     // Who opened the image before this moment and will lock it only after it is found by the second look; who opens it later gets
     // the new one, which is locked, too.
-    place.exchange(&old).map_err(io("exchanging the two"))?;
+    place.exchange(old.file()).map_err(io("exchanging the two"))?;
     if let Some(user) = old.in_use() {
-        place.exchange(&new).map_err(io("exchanging the two back"))?;
+        place.exchange(new.file()).map_err(io("exchanging the two back"))?;
         return Err(ImageError::InUse { path: path.to_owned(), user }.into());
     }
     place.remove().map_err(io("removing the original"))?;

@@ -5,8 +5,12 @@
 use super::{CompactError, Step, Watcher};
 use crate::daemon::Options;
 use crate::format::Format;
+use crate::private::{PrivateDirectory, pass};
+use crate::{FileDisk, ImageError};
 use longrun_layout::Bytes;
+use longrun_sys::PassedFile;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -21,11 +25,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Of what it writes so much is kept.
 const MOST_TEXT: usize = 2000;
 
-/// What the program is called for.
+/// The program, for one original.
 pub(super) struct Program<'a> {
-    /// What errors call the image.
-    pub(super) path: &'a Path,
-    pub(super) format: Format,
+    /// What errors call it.
+    path: &'a Path,
+    format: Format,
+    old: &'a FileDisk,
+    private: PrivateDirectory,
 }
 
 struct Ended {
@@ -34,19 +40,40 @@ struct Ended {
     errors: String,
 }
 
-impl Program<'_> {
-    /// How an image is named to it that we have locked. The kernel knows the locks as ours, not as those of a child.
-    pub(super) fn image(&self, path: &Path) -> OsString {
-        let options = Options::default().with("driver", self.format.driver()).with("file.driver", "file");
-        options.with("file.filename", path).with("file.locking", "off").into()
+/// What it is called with: arguments, and the files that these name.
+#[derive(Default)]
+struct Call {
+    arguments: Vec<OsString>,
+    files: Vec<PassedFile>,
+}
+
+impl Call {
+    fn new<const N: usize>(arguments: [&str; N]) -> Self {
+        Self { arguments: arguments.map(OsString::from).to_vec(), files: Vec::new() }
+    }
+
+    /// Adds an image that we have locked: the kernel knows the locks as ours, not as those of a child.
+    fn with(mut self, image: &FileDisk, format: Format) -> Result<Self, CompactError> {
+        let file = pass(image)?;
+        let options = Options::default().with("driver", format.driver()).with("file.driver", "file");
+        self.arguments.push(options.with("file.filename", file.name()).with("file.locking", "off").into());
+        self.files.push(file);
+        Ok(self)
+    }
+}
+
+impl<'a> Program<'a> {
+    pub(super) fn new(path: &'a Path, format: Format, old: &'a FileDisk) -> Result<Self, CompactError> {
+        let directory = |source| ImageError::Directory { path: path.to_owned(), source };
+        Ok(Self { path, format, old, private: PrivateDirectory::new().map_err(directory)? })
     }
 
     /// Fails when the original has errors, or blocks that the copy would not have in the same form.
-    pub(super) fn check_original(&self, source: &OsString, watcher: &mut Watcher<'_>) -> Result<(), CompactError> {
+    pub(super) fn check_original(&self, watcher: &mut Watcher<'_>) -> Result<(), CompactError> {
         if !self.checks() {
             return Ok(());
         }
-        let ended = self.check(source, Step::Rewrite, watcher)?;
+        let ended = self.check(self.old, Step::Rewrite, watcher)?;
         // Leaked blocks are nothing that the copy would have.
         const LEAKS: i32 = 3;
         if !ended.status.success() && ended.status.code() != Some(LEAKS) {
@@ -59,39 +86,41 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// Writes the content of `source` to a new image at `to`.
+    /// Writes the content of the original to a new image, into the empty file `to`.
     pub(super) fn convert(
         &self,
-        source: &OsString,
-        to: &Path,
+        to: &File,
         options: &[(&'static str, String)],
         rate: Option<Bytes>,
         watcher: &mut Watcher<'_>,
     ) -> Result<(), CompactError> {
-        let mut arguments = arguments(["convert", "-p", "--image-opts", "-O", self.format.driver()]);
+        let mut call = Call::new(["convert", "-p", "--image-opts", "-O", self.format.driver()]);
         if let Some(rate) = rate {
-            arguments.extend([OsString::from("-r"), rate.0.to_string().into()]);
+            call.arguments.extend([OsString::from("-r"), rate.0.to_string().into()]);
         }
         if !options.is_empty() {
             let options = options.iter().fold(Options::default(), |all, (name, value)| all.with(name, value));
-            arguments.extend([OsString::from("-o"), options.into()]);
+            call.arguments.extend([OsString::from("-o"), options.into()]);
         }
-        arguments.extend([source.clone(), to.into()]);
-        let ended = self.run(arguments, Step::Rewrite, watcher)?;
+        let mut call = call.with(self.old, self.format)?;
+        let to = PassedFile::of(to).map_err(|errno| self.io("opening the new image", errno.into()))?;
+        call.arguments.push(to.name().into());
+        call.files.push(to);
+        let ended = self.run(call, Step::Rewrite, watcher)?;
         if ended.status.success() { Ok(()) } else { Err(self.failed("writing the new image", &ended)) }
     }
 
-    /// Fails unless both have the same size and content, and the new one is in order.
-    pub(super) fn verify(&self, old: &OsString, new: &OsString, watcher: &mut Watcher<'_>) -> Result<(), CompactError> {
+    /// Fails unless `new` has the size and content of the original, and is in order.
+    pub(super) fn verify(&self, new: &FileDisk, watcher: &mut Watcher<'_>) -> Result<(), CompactError> {
         let differs = |message| CompactError::Differs { path: self.path.to_owned(), message };
-        let (was, is) = (self.size(old, watcher)?, self.size(new, watcher)?);
+        let (was, is) = (self.size(self.old, watcher)?, self.size(new, watcher)?);
         if was.is_none() || was != is {
             return Err(differs(format!("{was:?} bytes before, {is:?} now")));
         }
         // What one of them has beyond the other would only have to be zeros.
-        let mut compared = arguments(["compare", "-p", "--image-opts"]);
-        compared.extend([old.clone(), new.clone()]);
-        let ended = self.run(compared, Step::Compare, watcher)?;
+        let call = Call::new(["compare", "-p", "--image-opts"]);
+        let call = call.with(self.old, self.format)?.with(new, self.format)?;
+        let ended = self.run(call, Step::Compare, watcher)?;
         match ended.status.code() {
             Some(0) => {}
             Some(1) => {
@@ -114,17 +143,14 @@ impl Program<'_> {
         !matches!(self.format, Format::Raw | Format::Vhd)
     }
 
-    fn check(&self, image: &OsString, step: Step, watcher: &mut Watcher<'_>) -> Result<Ended, CompactError> {
-        let mut arguments = arguments(["check", "--image-opts"]);
-        arguments.push(image.clone());
-        self.run(arguments, step, watcher)
+    fn check(&self, image: &FileDisk, step: Step, watcher: &mut Watcher<'_>) -> Result<Ended, CompactError> {
+        self.run(Call::new(["check", "--image-opts"]).with(image, self.format)?, step, watcher)
     }
 
     /// The size of the disk that is in an image.
-    fn size(&self, image: &OsString, watcher: &mut Watcher<'_>) -> Result<Option<u64>, CompactError> {
-        let mut arguments = arguments(["info", "--image-opts"]);
-        arguments.push(image.clone());
-        let ended = self.run(arguments, Step::Compare, watcher)?;
+    fn size(&self, image: &FileDisk, watcher: &mut Watcher<'_>) -> Result<Option<u64>, CompactError> {
+        let call = Call::new(["info", "--image-opts"]).with(image, self.format)?;
+        let ended = self.run(call, Step::Compare, watcher)?;
         if ended.status.success() {
             Ok(size(&ended.text))
         } else {
@@ -139,12 +165,14 @@ impl Program<'_> {
         CompactError::Program { path: self.path.to_owned(), act, message }
     }
 
-    fn run(&self, arguments: Vec<OsString>, step: Step, watcher: &mut Watcher<'_>) -> Result<Ended, CompactError> {
+    fn run(&self, call: Call, step: Step, watcher: &mut Watcher<'_>) -> Result<Ended, CompactError> {
         let mut command = Command::new(PROGRAM);
         // A group of its own: what is typed at the terminal to end us must not end it before us.
-        command.args(arguments).env("LC_ALL", "C").process_group(0);
+        command.args(call.arguments).env("LC_ALL", "C").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         longrun_sys::end_with_us(&mut command);
+        let names: Vec<_> = call.files.iter().rev().map(|file| file.name().display().to_string()).collect();
+        self.private.confine(&mut command, call.files);
         let mut child = command.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => CompactError::NoProgram { path: self.path.to_owned() },
             _ => self.io("starting qemu-img", error),
@@ -162,7 +190,10 @@ impl Program<'_> {
             }
             status
         })?;
-        Ok(Ended { status, text: lock(&text).clone(), errors: lock(&errors).clone() })
+        // It knows its files by their descriptors.
+        let path = self.path.display().to_string();
+        let told = |text: &Mutex<String>| names.iter().fold(lock(text).clone(), |text, name| text.replace(name, &path));
+        Ok(Ended { status, text: told(&text), errors: told(&errors) })
     }
 
     fn wait(
@@ -186,10 +217,6 @@ impl Program<'_> {
     fn io(&self, act: &'static str, source: io::Error) -> CompactError {
         CompactError::Io { path: self.path.to_owned(), act, source }
     }
-}
-
-fn arguments<const N: usize>(of: [&str; N]) -> Vec<OsString> {
-    of.map(OsString::from).to_vec()
 }
 
 fn lock(text: &Mutex<String>) -> std::sync::MutexGuard<'_, String> {
@@ -243,6 +270,36 @@ mod tests {
             format!("No errors.\n8/16 = 50.00% allocated, 0.00% fragmented, {percent}% compressed clusters\n")
         };
         assert!(has_compressed(&check("0.05")) && !has_compressed(&check("0.00")) && !has_compressed("No errors"));
+    }
+
+    #[test]
+    fn a_copy_has_no_content_of_a_file_that_only_the_header_names() {
+        if !longrun_sys::is_root() {
+            return;
+        }
+        let base = tempfile::tempdir().unwrap();
+        let [victim, image, new] = ["victim", "image", "new"].map(|name| base.path().join(name));
+        let name = victim.to_str().unwrap();
+        let data_file = format!("data_file={name}");
+        for options in [vec!["-b", name, "-F", "raw"], vec!["-o", &data_file]] {
+            std::fs::write(&victim, vec![7; 1 << 20]).unwrap();
+            let mut command = Command::new("qemu-img");
+            command.args(["create", "-q", "-f", "qcow2"]).args(&options).arg(&image).arg("1M");
+            assert!(command.status().unwrap().success(), "{options:?}");
+            // Mapped block by block to the data file.
+            _ = Command::new("qemu-io").args(["-f", "qcow2", "-c", "write 0 1M"]).arg(&image).output().unwrap();
+            std::fs::write(&victim, vec![7; 1 << 20]).unwrap();
+            // What was looked at had no such name.
+            let old = FileDisk::open(&image, crate::Access::Write).unwrap();
+            let program = Program::new(&image, Format::Qcow2, &old).unwrap();
+            let refused = program.check_original(&mut |_, _| true).unwrap_err().to_string();
+            assert!(refused.contains("No such file"), "{options:?}: {refused}");
+            let to = File::options().read(true).write(true).create(true).truncate(true).open(&new).unwrap();
+            let refused = program.convert(&to, &[], None, &mut |_, _| true).unwrap_err().to_string();
+            assert!(refused.contains("No such file") && refused.contains(name), "{options:?}: {refused}");
+            assert!(!std::fs::read(&new).unwrap().contains(&7), "{options:?}");
+            std::fs::remove_file(&image).unwrap();
+        }
     }
 
     #[test]

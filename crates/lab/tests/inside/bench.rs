@@ -102,7 +102,8 @@ impl Image {
     }
 
     pub fn mount(&self, access: Access) -> Result<PrivateMount, VolumeError> {
-        PrivateMount::new(&self.path, self.start, self.length, self.probed(), access)
+        let file = File::options().read(true).write(access == Access::Write).open(&self.path).unwrap();
+        PrivateMount::new(&file, &self.path, self.start, self.length, self.probed(), access)
     }
 
     /// Whether there is something to replay, which the superblock of a btrfs says. An XFS that was not unmounted always has something.
@@ -221,7 +222,8 @@ pub fn be_the_child() {
     let [work, path, start, length, kind, ready] = told[..] else { panic!("{told:?}") };
     let number = |text: &str| Bytes(text.parse().unwrap());
     let _image = open_image(Path::new(path), Access::Write).unwrap();
-    let mount = PrivateMount::new(Path::new(path), number(start), number(length), kind, Access::Write).unwrap();
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mount = PrivateMount::new(&file, Path::new(path), number(start), number(length), kind, Access::Write).unwrap();
     let target = Target::resolve(mount.point()).unwrap();
     if work == "begin" {
         fs::write(ready, "").unwrap();

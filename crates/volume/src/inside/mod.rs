@@ -56,24 +56,33 @@ pub struct PrivateMount {
 }
 
 impl PrivateMount {
-    /// Mounts the volume in the `length` bytes of `content` from `start` on. `content` is a raw image, a block device, or a file
-    /// that shows the content of an image; `kind` is what [`crate::probe`] calls the file system.
+    /// Mounts the volume in the `length` bytes of `content` from `start` on. `content` is a raw image or a block device, open for what
+    /// `access` says, whatever has its name by now; errors call it `name`. `kind` is what [`crate::probe`] calls the file system.
     ///
     /// To write, the caller has the image for itself: see [`longrun_image::open_image`]. To read, nothing is written, not even what
-    /// mounting read-only writes: the device is read-only too. A file that `qemu-storage-daemon` shows must not be given for
-    /// writing: several requests at a time reach it, and before QEMU 10.2 one of them may get the data of another.
+    /// mounting read-only writes: the device is read-only too. The locks of `content` stay until the volume is unmounted. A file that
+    /// `qemu-storage-daemon` shows must not be given for writing: several requests at a time reach it, and before QEMU 10.2 one of them
+    /// may get the data of another.
     ///
     /// # Errors
     /// [`VolumeError::Image`] with [`InsideError`], [`VolumeError::Unsupported`] and [`VolumeError::Damaged`]: it is refused, and
     /// nothing was changed; [`VolumeError::NotPermitted`] without root; [`VolumeError::Io`]: the content cannot be read.
-    pub fn new(content: &Path, start: Bytes, length: Bytes, kind: &str, access: Access) -> Result<Self, VolumeError> {
+    pub fn new(
+        content: &File,
+        name: &Path,
+        start: Bytes,
+        length: Bytes,
+        kind: &str,
+        access: Access,
+    ) -> Result<Self, VolumeError> {
         let (kind, filesystem) = known(kind)
-            .ok_or_else(|| VolumeError::Unsupported { path: content.to_owned(), what: format!("mounting {kind}") })?;
-        let place = Place { kind, path: content.to_owned(), start: start.0 };
+            .ok_or_else(|| VolumeError::Unsupported { path: name.to_owned(), what: format!("mounting {kind}") })?;
+        let place = Place { kind, path: name.to_owned(), start: start.0 };
         if !longrun_sys::is_root() {
-            return Err(VolumeError::NotPermitted { path: content.to_owned(), act: "mounting a volume".into() });
+            return Err(VolumeError::NotPermitted { path: name.to_owned(), act: "mounting a volume".into() });
         }
-        let file = open(content, access)?;
+        let io = |source| VolumeError::Io { path: name.to_owned(), act: "opening", source };
+        let file = content.try_clone().map_err(io)?;
         let raw = superblock(&file, &place, filesystem, length)?;
         clean::check(filesystem, &raw, access).map_err(|objection| objection.about(&place))?;
         let uuid = clean::btrfs_uuid(&raw).filter(|_| filesystem == Kind::Btrfs).map(|uuid| format_uuid(&uuid));
@@ -179,18 +188,6 @@ fn options(filesystem: Kind) -> &'static str {
     }
 }
 
-fn open(content: &Path, access: Access) -> Result<File, VolumeError> {
-    let mut options = File::options();
-    options.read(true).write(access == Access::Write);
-    longrun_sys::open_file_or_block_device(content, &options).map_err(|source| match source.kind() {
-        io::ErrorKind::InvalidInput => {
-            let problem = "neither a block device nor an image file".into();
-            VolumeError::NotAVolume { path: content.to_owned(), problem }
-        }
-        _ => VolumeError::Io { path: content.to_owned(), act: "opening", source },
-    })
-}
-
 /// What of the superblock is to be looked at.
 fn superblock(file: &File, place: &Place, filesystem: Kind, length: Bytes) -> Result<Vec<u8>, VolumeError> {
     let (at, size) = clean::superblock(filesystem);
@@ -230,8 +227,8 @@ mod tests {
             assert_eq!(known(name), Some((name, signature)));
         }
         for kind in ["NTFS", "ext4", "xfs", "", "F2FS"] {
-            let refused =
-                PrivateMount::new(Path::new("/none"), Bytes(0), Bytes(1 << 20), kind, Access::Read).unwrap_err();
+            let (file, name) = (tempfile::tempfile().unwrap(), Path::new("/none"));
+            let refused = PrivateMount::new(&file, name, Bytes(0), Bytes(1 << 20), kind, Access::Read).unwrap_err();
             assert!(matches!(refused, VolumeError::Unsupported { .. }), "{kind}: {refused}");
         }
     }
@@ -245,12 +242,11 @@ mod tests {
         image.as_file().set_len(1 << 20).unwrap();
         for kind in ["XFS", "btrfs"] {
             for (start, length) in [(0, 1 << 20), (0, 512), (1 << 20, 1 << 20), (u64::MAX - 511, 1 << 20), (0, 0)] {
-                let refused = PrivateMount::new(image.path(), Bytes(start), Bytes(length), kind, Access::Write);
+                let (file, name) = (image.as_file(), image.path());
+                let refused = PrivateMount::new(file, name, Bytes(start), Bytes(length), kind, Access::Write);
                 let refused = refused.unwrap_err().to_string();
                 assert!(refused.contains(&format!("no {kind} volume")), "{kind} {start} {length}: {refused}");
             }
         }
-        let refused = PrivateMount::new(Path::new("/dev/null"), Bytes(0), Bytes(1 << 20), "XFS", Access::Read);
-        assert!(refused.unwrap_err().to_string().contains("neither a block device"));
     }
 }

@@ -243,7 +243,11 @@ fn loop_what_is_read_at_boot_lies_side_by_side_after_a_pass_and_stays_there() {
     let mut system = System::on(&aged(), "hdd", "boot");
     // Of another list nothing comes together.
     system.list = "boot".to_owned();
-    let (root, needed) = (system.root(), system.needed.clone());
+    // The largest free piece has to take them all. How large that is after a pass is up to ext4, and varies: once it was 42 MiB, which
+    // was too small for all 400 files.
+    let is_short = |file: &&PathBuf| fs::metadata(file).unwrap().len() <= 128 << 10;
+    let (root, needed) = (system.root(), system.needed.iter().filter(is_short).cloned().collect::<Vec<_>>());
+    let gathered = needed.len();
     let program = root.join("program");
     fs::copy("/bin/sleep", &program).unwrap();
     File::options()
@@ -273,18 +277,19 @@ fn loop_what_is_read_at_boot_lies_side_by_side_after_a_pass_and_stays_there() {
     let done = optimize();
     running.kill().unwrap();
     running.wait().unwrap();
-    assert_eq!(done["at_boot"]["files"], FILES, "{done}");
+    assert_eq!(done["at_boot"]["files"], gathered, "{done}");
     let seconds = |what: &str| done["at_boot"][what].as_f64().unwrap();
     assert!(seconds("reached") <= 1.1 * seconds("expected") && seconds("expected") < seconds("before"), "{done}");
     // What they left are hundreds of holes; what may be moved to fill them is bounded, and a pass that is cut off there can leave a few files
     // in two pieces.
     assert!(done["after"]["excess_fragments"].as_u64() <= Some(20), "{done}");
-    let pieces = done["after"]["free_space"]["pieces"].as_u64().unwrap();
-    eprintln!("{pieces} free pieces, {} moved for it", done["at_boot"]["moved"]);
-    assert!(pieces <= FILES as u64, "what they left is filled in part: {done}");
+    // Each leaves one hole at most, and those are not always filled.
+    let pieces = |when: &str| done[when]["free_space"]["pieces"].as_u64().unwrap();
+    eprintln!("{} free pieces, {}", pieces("after"), done["at_boot"]);
+    assert!(pieces("after") * 10 <= pieces("before"), "{done}");
     let there = places(&needed);
     let apart = there.windows(2).filter(|pair| pair[0].1 != pair[1].0).count();
-    assert!(apart <= FILES / 50, "{apart} of {FILES} files do not follow the one before");
+    assert!(apart <= gathered / 50, "{apart} of {gathered} files do not follow the one before");
     let together = start();
     eprintln!("{scattered:.0} -> {together:.0} ms: {:.2}", together / scattered);
     assert!(together <= 0.8 * scattered, "{together:.0} of {scattered:.0} ms");

@@ -4,7 +4,7 @@ use longrun_layout::Bytes;
 use longrun_sys::{Errno, open_within};
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// The word on the kernel's command line that forbids reading ahead.
@@ -67,7 +67,7 @@ impl Root {
     /// Where an open file is in this system, as far as the kernel knows: of one that was opened by handle only when somebody else has
     /// used its path.
     pub(crate) fn path_of(&self, file: &File) -> Option<PathBuf> {
-        let shown = |fd: BorrowedFd<'_>| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok();
+        let shown = |fd: BorrowedFd<'_>| std::fs::read_link(longrun_sys::descriptor_path(fd)).ok();
         let path = shown(file.as_fd())?;
         let inside = path.strip_prefix(shown(self.as_fd())?).ok()?;
         Some(Path::new("/").join(inside))

@@ -141,7 +141,7 @@ pub enum ImageError {
         /// What it wrote to its standard error.
         message: String,
     },
-    /// Who is not root could be made to read or write a file of their own.
+    /// Without root, its header could lead QEMU to a file of the user of the run.
     #[error(
         "cannot open {path}: it belongs to another user (ID {owner}), who could name files of yours in it for QEMU to open; run this \
          as root, where QEMU finds no other files"

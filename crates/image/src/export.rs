@@ -4,12 +4,12 @@
 
 use crate::daemon::{Daemon, LONGEST_START, Options, StartFailure};
 use crate::format::Format;
-use crate::private::{PrivateDirectory, pass};
+use crate::private::{PrivateDirectory, pass, with_names};
 use crate::{Access, Disk, FileDisk, ImageError};
 use longrun_layout::Bytes;
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A file that the content of an image is read from.
@@ -31,15 +31,14 @@ pub(crate) struct Export {
 
 impl Export {
     /// Shows the content of `image`. It holds what differs from the first of `below`, which holds what differs from the next. The daemon
-    /// opens these files, though others have their names by then. To write, nobody else may have the image open.
+    /// opens these files, also when their paths lead to others by then. To write, nobody else may have the image open.
     ///
     /// # Errors
     /// [`ImageError::NoDaemon`] when the program is missing, [`ImageError::InUse`] when somebody else has the image,
     /// [`ImageError::Foreign`] without root, others when the daemon cannot be started or does not accept the image.
     pub(crate) fn open(image: Layer, below: Vec<Layer>) -> Result<Self, ImageError> {
         let (path, access) = (image.file.path().to_owned(), image.file.access());
-        let directory = |source| ImageError::Directory { path: path.clone(), source };
-        let private = PrivateDirectory::new().map_err(directory)?;
+        let private = PrivateDirectory::new(&path)?;
         let (mut arguments, mut files, mut names) = (Vec::new(), Vec::new(), Vec::new());
         let mut next = None;
         // Each names the one below it, which has to be there by then.
@@ -47,7 +46,7 @@ impl Export {
         for (number, layer) in layers.into_iter().enumerate().rev() {
             let passed = pass(&layer.file)?;
             arguments.extend(nodes(layer, number, &passed.name(), next));
-            names.push((passed.name(), layer.file.path()));
+            names.push((passed.name(), layer.file.path().to_owned()));
             files.push(passed);
             next = Some(number);
         }
@@ -65,11 +64,7 @@ impl Export {
                 ImageError::InUse { path: path.clone(), user: image.file.lock_holder() }
             }
             StartFailure::Refused(message) => {
-                // The longest numbers first.
-                let told = |text: String, (name, path): &(PathBuf, &Path)| {
-                    text.replace(&name.display().to_string(), &path.display().to_string())
-                };
-                ImageError::Daemon { path: path.clone(), message: names.iter().rev().fold(message, told) }
+                ImageError::Daemon { path: path.clone(), message: with_names(message, &names) }
             }
         })?;
         let content = FileDisk::open_unlocked(daemon.content(), &path, access)?;

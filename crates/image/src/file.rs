@@ -9,7 +9,6 @@ use longrun_layout::Bytes;
 use longrun_sys::{ByteRange, Errno, FlockOperation, LockFile, OFlags};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -183,7 +182,7 @@ impl FileDisk {
     pub fn origin(&self) -> Result<Origin, ImageError> {
         let examine = |source| ImageError::Examine { path: self.path.clone(), source };
         let meta = self.file().metadata().map_err(examine)?;
-        let path = fs::read_link(kernel_path(self.file())).map_err(examine)?;
+        let path = fs::read_link(longrun_sys::descriptor_path(self.file())).map_err(examine)?;
         if !fs::metadata(&path).is_ok_and(|meta| Identity::of(&meta) == Some(self.identity)) {
             return Err(ImageError::Replaced { path: self.path.clone() });
         }
@@ -209,11 +208,6 @@ impl FileDisk {
         let end = (at.0 + length.0) / size * size;
         ByteRange { start: Bytes(start), length: Bytes(end.saturating_sub(start)) }
     }
-}
-
-/// A name that leads to an open file even when another file has its name.
-pub(crate) fn kernel_path(file: &File) -> PathBuf {
-    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
 /// What keeps us from a device that the kernel calls busy.

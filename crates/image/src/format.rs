@@ -71,7 +71,7 @@ pub(crate) struct Description {
     pub(crate) snapshots: u32,
     /// As the image names it.
     pub(crate) backing: Option<PathBuf>,
-    /// That one is byte for byte the disk, whatever it begins with: a guest may write what it likes there.
+    /// The backing file is raw, also when its first bytes look like the header of another format: a guest can write those.
     pub(crate) is_backing_raw: bool,
     /// What needs no program to be read: the disk is this much from the start on.
     pub(crate) plain: Option<Bytes>,

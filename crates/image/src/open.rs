@@ -5,9 +5,8 @@
 use crate::export::{Export, Layer};
 use crate::format::{Description, Format, identify};
 use crate::{Access, Disk, FailStop, FileDisk, ImageError, Origin, Part};
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,8 +22,7 @@ pub struct OpenImage {
     pub backing: Option<PathBuf>,
     /// The file of the image.
     pub origin: Origin,
-    /// That file itself, open with its locks, where its bytes are those of the disk: for who needs a descriptor. It ends with the lock
-    /// of [`Self::disk`].
+    /// For a raw image, a duplicate of its descriptor. Its locks end when [`Self::disk`] is dropped.
     pub raw: Option<File>,
     /// Who may write to it while it is read: see [`FileDisk::in_use`].
     pub in_use: Option<String>,
@@ -92,11 +90,10 @@ fn chain(path: &Path, image: &Description) -> Result<Vec<Layer>, ImageError> {
             return Err(elsewhere());
         }
         let next = path.parent().unwrap_or(Path::new("/")).join(&backing);
-        let is_disk = |meta: &fs::Metadata| meta.file_type().is_file() || meta.file_type().is_block_device();
-        if !fs::metadata(&next).is_ok_and(|meta| is_disk(&meta)) {
-            return Err(elsewhere());
-        }
-        let file = FileDisk::open(&next, Access::Read)?;
+        let file = FileDisk::open(&next, Access::Read).map_err(|error| match error {
+            ImageError::NotADisk { .. } | ImageError::Examine { .. } => elsewhere(),
+            other => other,
+        })?;
         image = if image.is_backing_raw { Description::of(Format::Raw) } else { identify(&file)? };
         path = next;
         layers.push(Layer { file, format: image.format });

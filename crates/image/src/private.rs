@@ -34,8 +34,11 @@ pub(crate) struct PrivateDirectory {
 }
 
 impl PrivateDirectory {
-    /// In /run for root, in the directory for temporary files for others.
-    pub(crate) fn new() -> io::Result<Self> {
+    /// For a program that opens `image`: in /run for root, in the directory for temporary files for others.
+    ///
+    /// # Errors
+    /// [`ImageError::Directory`].
+    pub(crate) fn new(image: &Path) -> Result<Self, ImageError> {
         let temporary = std::env::temp_dir();
         let places = [is_root().then_some(Path::new("/run")), Some(&temporary)];
         let mut last = Err(io::ErrorKind::NotFound.into());
@@ -48,7 +51,7 @@ impl PrivateDirectory {
                 break;
             }
         }
-        last
+        last.map_err(|source| ImageError::Directory { path: image.to_owned(), source })
     }
 
     fn within(place: &Path) -> io::Result<Self> {
@@ -70,7 +73,7 @@ impl PrivateDirectory {
         Ok(Self { path: path.to_owned(), _lock: lock, sandbox })
     }
 
-    /// Lets a program open these files, and for root no others: what an image or its header names is not there for it.
+    /// Lets a program open these files, and for root no others: the files that a header names do not exist for it.
     pub(crate) fn confine(&self, command: &mut Command, files: Vec<PassedFile>) {
         if let Some(sandbox) = &self.sandbox {
             sandbox.confine(command);
@@ -135,8 +138,8 @@ fn remove(directory: &Path) {
     _ = fs::remove_dir(directory);
 }
 
-/// An open image for a program of QEMU, which reads its header and opens what that names. For root the program finds nothing
-/// of it ([`PrivateDirectory::confine`]). Others need an image that they have written themselves, or root has.
+/// An open image for a program of QEMU, which reads the header and opens the files that it names. For root the program finds none of
+/// them ([`PrivateDirectory::confine`]). Without root, the image must belong to root or to the user of the run.
 pub(crate) fn pass(image: &FileDisk) -> Result<PassedFile, ImageError> {
     let path = || image.path().to_owned();
     let examine = |source| ImageError::Examine { path: path(), source };
@@ -145,6 +148,15 @@ pub(crate) fn pass(image: &FileDisk) -> Result<PassedFile, ImageError> {
         return Err(ImageError::Foreign { path: path(), owner });
     }
     PassedFile::of(image.file()).map_err(|errno| examine(errno.into()))
+}
+
+/// What a program says of its files, with their names in the place of those that it has for them. `names` are pairs of these, in the order
+/// in which the files were passed.
+pub(crate) fn with_names(text: String, names: &[(PathBuf, PathBuf)]) -> String {
+    // The last have the longest numbers, which begin with the shorter ones.
+    names.iter().rev().fold(text, |text, (descriptor, name)| {
+        text.replace(&descriptor.display().to_string(), &name.display().to_string())
+    })
 }
 
 /// Takes the mount away that a daemon leaves when it is killed: without root, or where its mount was not its own.

@@ -167,7 +167,7 @@ impl Scene {
                 }
                 continued += 1;
                 let stopped = stop.split_whitespace().next().and_then(|id| Pid::from_raw(id.parse().ok()?)).unwrap();
-                // Each thread says so. When one goes on all do, and may end.
+                // Each thread reports the stop. The first signal continues the whole process, which may have ended since.
                 _ = kill_process(stopped, Signal::CONT);
             }
             if has_ended {

@@ -122,7 +122,8 @@ impl FileEvents {
 
     fn mark(&self, flags: libc::c_uint, interest: Interest, file: impl AsFd) -> Result<(), Errno> {
         // By name, since a descriptor that only names the file is refused.
-        let name = CString::new(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())).map_err(|_| Errno::INVAL)?;
+        let name = CString::new(crate::descriptor_path(file).into_os_string().into_encoded_bytes())
+            .map_err(|_| Errno::INVAL)?;
         // SAFETY: the name is NUL-terminated and lives during the call; both descriptors are borrowed.
         let rc =
             unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, interest.mask(), libc::AT_FDCWD, name.as_ptr()) };

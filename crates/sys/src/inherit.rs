@@ -2,9 +2,10 @@
 //!
 //! Owns the names by which it opens them. Never says what it does with them.
 
+use crate::descriptor_path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +13,7 @@ use std::process::Command;
 /// Behind standard input, output and errors.
 const FIRST: i32 = 3;
 
-/// A file that a child is to open itself, for what it may do with it: the one that is open here, though another has its name by then.
+/// A file for a child to open. The child opens the file that is open here, also when its path leads to another one.
 #[derive(Debug)]
 pub struct PassedFile(OwnedFd);
 
@@ -22,22 +23,21 @@ impl PassedFile {
     /// # Errors
     /// The kernel's.
     pub fn of(file: impl AsFd) -> Result<Self, Errno> {
-        let name = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-        let opened = rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let opened = rustix::fs::open(descriptor_path(file), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self(rustix::io::fcntl_dupfd_cloexec(opened, FIRST)?))
     }
 
     /// What the child calls it.
     #[must_use]
     pub fn name(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+        descriptor_path(&self.0)
     }
 }
 
 /// Lets the child have these, and no other descriptor behind standard errors. The files stay open with `command`.
 pub fn pass_files(command: &mut Command, files: Vec<PassedFile>) {
     let pass = move || {
-        // SAFETY: three integers. Before Linux 5.11 it fails, and what whoever started us left open for all is inherited.
+        // SAFETY: three integers. Before Linux 5.11 the call fails, and the child inherits each descriptor that is not marked close-on-exec.
         unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
         files.iter().try_for_each(|file| rustix::io::fcntl_setfd(&file.0, FdFlags::empty()))?;
         Ok(())

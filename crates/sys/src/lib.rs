@@ -113,7 +113,9 @@ pub use space::{
 pub use storage_group::{StorageGroupSource, storage_groups, storage_groups_within};
 pub use superblock::{InodeChunks, Superblock, format_uuid, read_superblock, superblock_of};
 pub use trim::{Discards, discards_of, shows_whole_file, size_of_device, trim};
-pub use trusted::{list_trusted_directory, open_file_or_block_device, open_trusted, open_trusted_directory};
+pub use trusted::{
+    descriptor_path, list_trusted_directory, open_file_or_block_device, open_trusted, open_trusted_directory,
+};
 pub use wait::{Bell, wait_for_change};
 pub use wake::wake_every_second;
 pub use whole_folios::{longest_folio, share_hole_if_zeros, share_if_same};

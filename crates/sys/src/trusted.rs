@@ -5,9 +5,9 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, ReadDir};
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Opens the directory `path` for reading, without following a symbolic link anywhere in it.
 ///
@@ -53,9 +53,7 @@ pub fn open_file_or_block_device(path: &Path, options: &OpenOptions) -> io::Resu
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile | FileType::BlockDevice => {
-            options.open(format!("/proc/self/fd/{}", looked_at.as_raw_fd()))
-        }
+        FileType::RegularFile | FileType::BlockDevice => options.open(descriptor_path(&looked_at)),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device")),
     }
 }
@@ -90,6 +88,12 @@ fn follow(path: &Path) -> io::Result<(OwnedFd, Vec<u32>)> {
     Ok((found, links))
 }
 
+/// The name that the kernel has for a descriptor of this process. To open it opens the same file, though another has its path by now; to read
+/// it as a link tells the path.
+pub fn descriptor_path(descriptor: impl AsFd) -> PathBuf {
+    format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd()).into()
+}
+
 /// The entries of the directory `path`, opened as by [`open_trusted_directory`]. The path that an entry tells of
 /// itself is none to use: join its name to `path`.
 ///
@@ -97,7 +101,7 @@ fn follow(path: &Path) -> io::Result<(OwnedFd, Vec<u32>)> {
 /// As [`open_trusted_directory`].
 pub fn list_trusted_directory(path: &Path) -> io::Result<ReadDir> {
     let directory = open_trusted_directory(path)?;
-    fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+    fs::read_dir(descriptor_path(&directory))
 }
 
 fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -199,8 +203,7 @@ mod tests {
         // The name that the kernel has for an open file may have gone.
         let open = File::open(path("of-root")).unwrap();
         fs::remove_file(path("of-root")).unwrap();
-        let magic = format!("/proc/self/fd/{}", open.as_raw_fd());
-        let again = open_file_or_block_device(Path::new(&magic), File::options().read(true)).unwrap();
+        let again = open_file_or_block_device(&descriptor_path(&open), File::options().read(true)).unwrap();
         assert_eq!(again.metadata().unwrap().ino(), open.metadata().unwrap().ino());
     }
 

@@ -12,7 +12,6 @@ mod program;
 
 pub use error::CompactError;
 
-use crate::file::kernel_path;
 use crate::format::{Description, Format, identify};
 use crate::{Access, Disk as _, FileDisk, ImageError};
 use longrun_layout::Bytes;
@@ -85,10 +84,10 @@ pub fn compact(path: &Path, rate: Option<Bytes>, watcher: &mut Watcher<'_>) -> R
     let made = place.make().map_err(io("making a file beside it"))?;
     attributes::prepare(old.file(), &made).map_err(io("setting the attributes of the new image"))?;
     program.convert(&made, &options, rate, watcher)?;
-    let new = FileDisk::open_as(&kernel_path(&made), path, Access::Write)?;
+    let new = FileDisk::open_as(&longrun_sys::descriptor_path(&made), path, Access::Write)?;
     identity::keep(&old, &new, found.format)?;
     program.verify(&new, watcher)?;
-    // Only now may others open it who may open the original.
+    // Only now: whoever may open the original may open the copy after this.
     attributes::keep(old.file(), &made).map_err(io("giving the new image owner, permissions and attributes"))?;
     made.sync_all().map_err(io("writing the new image"))?;
     let after = allocated(&made.metadata().map_err(io("examining the new image"))?);

@@ -48,7 +48,12 @@ impl Place {
 
     /// Whether the image's name in this directory is that of `file`.
     pub(super) fn leads_to(&self, file: impl AsFd) -> io::Result<bool> {
-        Ok(self.found(&self.image)?.map(|found| identity(&found)) == Some(identity(&rustix::fs::fstat(file)?)))
+        self.has(&self.image, identity(&rustix::fs::fstat(file)?))
+    }
+
+    /// Whether a name in this directory is that of `file`.
+    fn has(&self, name: &OsStr, file: Identity) -> io::Result<bool> {
+        Ok(self.found(name)?.is_some_and(|found| identity(&found) == file))
     }
 
     /// What has a name. Links are not followed.
@@ -92,16 +97,14 @@ impl Place {
     pub(super) fn exchange(&mut self, named: impl AsFd) -> io::Result<()> {
         let named = identity(&rustix::fs::fstat(named)?);
         let surplus = self.surplus.ok_or(io::ErrorKind::NotFound)?;
-        let has =
-            |name: &OsStr, file| Ok::<_, io::Error>(self.found(name)?.map(|found| identity(&found)) == Some(file));
         let taken = || io::Error::other("another file has the name by now");
-        if !has(&self.image, named)? || !has(&self.other, surplus)? {
+        if !self.has(&self.image, named)? || !self.has(&self.other, surplus)? {
             return Err(taken());
         }
         let (at, exchange) = (&self.directory, RenameFlags::EXCHANGE);
         rustix::fs::renameat_with(at, &self.other, at, &self.image, exchange)?;
-        // Whoever may write to the directory can come between the two, as at any other time.
-        let is_exchanged = has(&self.image, surplus)? && has(&self.other, named)?;
+        // Another user of the directory can rename files between the check and the exchange.
+        let is_exchanged = self.has(&self.image, surplus)? && self.has(&self.other, named)?;
         // Which of the two has the name after a loss of power is not known until this has succeeded: neither is removed.
         self.surplus = None;
         rustix::fs::fsync(&self.directory)?;

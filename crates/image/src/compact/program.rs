@@ -3,10 +3,10 @@
 //! Owns its arguments, its progress and its end: it ends when the work is to end, and with us. Never chooses what is kept.
 
 use super::{CompactError, Step, Watcher};
+use crate::FileDisk;
 use crate::daemon::Options;
 use crate::format::Format;
-use crate::private::{PrivateDirectory, pass};
-use crate::{FileDisk, ImageError};
+use crate::private::{PrivateDirectory, pass, with_names};
 use longrun_layout::Bytes;
 use longrun_sys::PassedFile;
 use std::ffi::OsString;
@@ -41,7 +41,6 @@ struct Ended {
 }
 
 /// What it is called with: arguments, and the files that these name.
-#[derive(Default)]
 struct Call {
     arguments: Vec<OsString>,
     files: Vec<PassedFile>,
@@ -64,8 +63,7 @@ impl Call {
 
 impl<'a> Program<'a> {
     pub(super) fn new(path: &'a Path, format: Format, old: &'a FileDisk) -> Result<Self, CompactError> {
-        let directory = |source| ImageError::Directory { path: path.to_owned(), source };
-        Ok(Self { path, format, old, private: PrivateDirectory::new().map_err(directory)? })
+        Ok(Self { path, format, old, private: PrivateDirectory::new(path)? })
     }
 
     /// Fails when the original has errors, or blocks that the copy would not have in the same form.
@@ -171,7 +169,7 @@ impl<'a> Program<'a> {
         command.args(call.arguments).env("LC_ALL", "C").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         longrun_sys::end_with_us(&mut command);
-        let names: Vec<_> = call.files.iter().rev().map(|file| file.name().display().to_string()).collect();
+        let names: Vec<_> = call.files.iter().map(|file| (file.name(), self.path.to_owned())).collect();
         self.private.confine(&mut command, call.files);
         let mut child = command.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => CompactError::NoProgram { path: self.path.to_owned() },
@@ -191,8 +189,7 @@ impl<'a> Program<'a> {
             status
         })?;
         // It knows its files by their descriptors.
-        let path = self.path.display().to_string();
-        let told = |text: &Mutex<String>| names.iter().fold(lock(text).clone(), |text, name| text.replace(name, &path));
+        let told = |text: &Mutex<String>| with_names(lock(text).clone(), &names);
         Ok(Ended { status, text: told(&text), errors: told(&errors) })
     }
 

@@ -10,7 +10,7 @@ use longrun_sys::FileSystem;
 use longrun_sys::{ByteRange, Errno, ExtendedAttributes, FileExtent, FileHandle, Mapping, OFlags};
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -121,7 +121,7 @@ fn has_rested(stat: &Metadata) -> bool {
 impl Opened {
     /// The name by which it is known now, if it has one below the mount point.
     pub(super) fn path(&self, volume: &Watched) -> Option<PathBuf> {
-        let path = fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
+        let path = fs::read_link(longrun_sys::descriptor_path(&self.file)).ok()?;
         let is_it = |named: &Metadata| named.ino() == self.stat.ino() && named.dev() == self.stat.dev();
         (path.starts_with(&volume.point) && fs::symlink_metadata(&path).is_ok_and(|named| is_it(&named)))
             .then_some(path)

@@ -20,7 +20,6 @@ use longrun_volume::survey::{Source, Survey};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -199,7 +198,7 @@ fn path_of(found: &Found, entry: &FileEntry) -> Result<PathBuf, String> {
 /// The path under which the kernel knows a file of XFS at the moment, if it does: the search goes through all directories there.
 fn known_path(root: &File, entry: &FileEntry) -> Option<PathBuf> {
     let file = FileHandle::on_xfs(entry.id)?.open(root, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
-    let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let path = fs::read_link(longrun_sys::descriptor_path(&file)).ok()?;
     // The kernel has a path for what it does not know, too.
     let (file, there) = (File::from(file).metadata().ok()?, fs::symlink_metadata(&path).ok()?);
     ((file.dev(), file.ino()) == (there.dev(), there.ino())).then_some(path)

@@ -56,8 +56,9 @@ pub struct PrivateMount {
 }
 
 impl PrivateMount {
-    /// Mounts the volume in the `length` bytes of `content` from `start` on. `content` is a raw image or a block device, open for what
-    /// `access` says, whatever has its name by now; errors call it `name`. `kind` is what [`crate::probe`] calls the file system.
+    /// Mounts the volume in the `length` bytes of `content` from `start` on. `content` is a raw image or a block device, opened
+    /// with `access`. `name` is for messages only: the path may lead to another file meanwhile. `kind` is what [`crate::probe`] calls the
+    /// file system.
     ///
     /// To write, the caller has the image for itself: see [`longrun_image::open_image`]. To read, nothing is written, not even what
     /// mounting read-only writes: the device is read-only too. The locks of `content` stay until the volume is unmounted. A file that

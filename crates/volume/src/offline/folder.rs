@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -34,7 +34,7 @@ impl Folder {
 
     /// The names of all journals in it.
     pub(super) fn journals(&self) -> io::Result<Vec<OsString>> {
-        let entries = fs::read_dir(format!("/proc/self/fd/{}", self.directory.as_raw_fd()))?;
+        let entries = fs::read_dir(longrun_sys::descriptor_path(&self.directory))?;
         let is_journal = |name: &OsString| name.as_bytes().ends_with(SUFFIX.as_bytes());
         entries.map(|entry| Ok(entry?.file_name())).filter(|name| name.as_ref().map_or(true, is_journal)).collect()
     }

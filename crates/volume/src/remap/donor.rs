@@ -10,7 +10,6 @@ use longrun_engine::{FileMap, SkipReason};
 use longrun_layout::{BlockSize, Blocks, Bytes, Extent, LogicalBlock, LogicalRange, Run};
 use longrun_sys::{ByteRange, Errno, FileSystem, Mapping};
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
@@ -178,7 +177,7 @@ impl Drop for Donor {
 /// The directory that a file lies in, if it can be found and is on the same (sub)volume. Its owner may have put anything in
 /// its place since the kernel told the path: a FIFO, a device, a link to one.
 pub(super) fn directory_of(file: &File) -> Option<File> {
-    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let path = std::fs::read_link(longrun_sys::descriptor_path(file)).ok()?;
     directory_at(path.parent()?, file)
 }
 

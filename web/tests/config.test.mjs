@@ -132,6 +132,7 @@ test("every setting is on the page, and what is changed there is in the file", a
   const { page, go, complaints, close } = await visit(machine, browser, "operator");
   await go("settings");
   const [{ volume_keys: keys, service_keys: service }] = await read();
+  await page.locator("#set-pace").waitFor();
   for (const { key } of keys) assert.equal(await page.locator(`#set-${key}`).count(), 1, key);
   assert.equal(await page.getByLabel("pace", { exact: true }).inputValue(), "fast");
   await page.getByLabel("mending_budget", { exact: true }).fill("much");

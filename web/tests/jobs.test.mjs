@@ -69,8 +69,10 @@ test("a pass is foreseen, started, watched and cancelled from the page", async (
     await row.getByText(/waiting|running/).waitFor();
     await page.getByRole("button", { name: `Cancel job ${job.id}` }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Cancel the job" }).click();
+    // The volume is held until the service has the order; a fast pass could end before it otherwise.
+    await row.getByText("it is being cancelled").or(row.getByText("it was cancelled")).waitFor();
     thaw();
-    await row.getByText("cancelled").waitFor({ timeout: 60000 });
+    await row.getByText(/^cancelled/).waitFor({ timeout: 60000 });
     assert.equal((await last()).state, "cancelled");
   } finally {
     thaw();

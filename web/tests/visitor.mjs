@@ -24,11 +24,14 @@ export async function visit(machine, browser, role, options = {}, words = []) {
   const go = async (name) => {
     await page.goto(`${web.origin}/#${name}`);
     await page.locator(`nav a[href="#${name}"][aria-current=page]`).waitFor();
-    // A second state of the service has come.
-    await page.waitForTimeout(1500);
+    // The page asks for the second state of the service when it has drawn the first.
+    for (let turn = 0; turn < 2; turn += 1) await page.waitForResponse(/\/v1\/status$/);
   };
   return { web, page, context, complaints, go, close: () => context.close() };
 }
+
+/** Waits until the text of an element matches `wanted`, a regular expression. */
+export const shows = (locator, wanted) => locator.filter({ hasText: wanted }).waitFor();
 
 /** What axe finds. It is put in by the browser, not by the page: the policy stays as it is. */
 export async function faults(page) {

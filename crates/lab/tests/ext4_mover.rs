@@ -368,6 +368,9 @@ fn loop_a_second_optimizer_is_told_who_holds_the_volume() {
 }
 
 /// Fills the volume while nearly all free space is ours; the filler must get all of it.
+///
+/// The kernel tries again three times, each after a commit. On a busy machine the guard can come later than that, and the filler is refused
+/// before it has everything: how early that is, a campaign says. What the guard gives back then is there for whoever tries once more.
 #[test]
 fn loop_whoever_fills_the_volume_gets_all_the_space() {
     // How the space is taken: written with and without the page cache.
@@ -379,30 +382,27 @@ fn loop_whoever_fills_the_volume_gets_all_the_space() {
         let got = moved.capture(&all).unwrap();
         assert!(got.total().0 * 10 > all.total().0 * 9);
         let path = volume.mount_point().join("filler");
+        // How many bytes less than were free it has then.
         let fill = || {
             let flags = format!("oflag={flag},append");
             let arguments = ["if=/dev/zero".into(), format!("of={}", path.display()), "bs=64k".into(), flags];
             let status = Command::new("dd").args(arguments).arg("conv=notrunc").status().unwrap();
             assert!(!status.success(), "it ends when the volume is full");
+            (unclaimed.0 * 4096).saturating_sub(fs::metadata(&path).unwrap().len())
         };
-        fill();
-        assert!(moved.owned().unwrap().is_empty(), "everything was given back");
-        // The kernel tries again three times, each after a commit. Where all processors have other work for that long, the guard comes too
-        // late, and the filler was refused before it had all: how early that is, a campaign says.
-        fill();
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
-        let length = file.metadata().unwrap().len();
+        let begun = Instant::now();
         // The tree of the file takes some blocks, and dd stops at the first request that does not fit as a whole.
-        let short = (unclaimed.0 * 4096).saturating_sub(length);
-        assert!(short <= 128 << 10, "{short} of {unclaimed} blocks: bytes less than were free ({flag})");
+        while fill() > 128 << 10 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "space is withheld ({flag})");
+        }
+        assert!(moved.owned().unwrap().is_empty(), "everything was given back");
         let plain = write_after(&volume);
         assert_eq!(
             skip_of(moved.exchange(plain, LogicalBlock(0), all.largest().unwrap().start, Blocks(1))),
             SkipReason::SpaceNeeded
         );
-        file.write_all_at(b"still in order", 0).unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().write_all_at(b"still in order", 0).unwrap();
         drop(moved);
-        drop(file);
         volume.check().unwrap();
     }
 }

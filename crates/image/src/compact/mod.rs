@@ -87,7 +87,7 @@ pub fn compact(path: &Path, rate: Option<Bytes>, watcher: &mut Watcher<'_>) -> R
     let new = FileDisk::open_as(&longrun_sys::descriptor_path(&made), path, Access::Write)?;
     identity::keep(&old, &new, found.format)?;
     program.verify(&new, watcher)?;
-    // Only now: whoever may open the original may open the copy after this.
+    // Last: from here on the users who can open the original can open the copy.
     attributes::keep(old.file(), &made).map_err(io("giving the new image owner, permissions and attributes"))?;
     made.sync_all().map_err(io("writing the new image"))?;
     let after = allocated(&made.metadata().map_err(io("examining the new image"))?);

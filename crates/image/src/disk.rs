@@ -1,6 +1,7 @@
 //! The trait of everything that holds a volume, and a part of one.
 
 use longrun_layout::Bytes;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,12 @@ pub trait Disk: Send + Sync {
     /// What partition tables count in, and what it writes as one at least.
     fn sector_size(&self) -> Bytes {
         Bytes(512)
+    }
+
+    /// The open file or device that has the content as it is, and where it begins there. For programs that take no bytes but a file: what
+    /// they read is what was written, but they must not be asked while something is written.
+    fn in_file(&self) -> Option<(&File, Bytes)> {
+        None
     }
 
     /// Fills `buffer` from offset `at`.
@@ -105,6 +112,10 @@ impl Disk for Part {
 
     fn sector_size(&self) -> Bytes {
         self.whole.sector_size()
+    }
+
+    fn in_file(&self) -> Option<(&File, Bytes)> {
+        self.whole.in_file().map(|(file, start)| (file, start + self.start))
     }
 
     fn read(&self, at: Bytes, buffer: &mut [u8]) -> io::Result<()> {

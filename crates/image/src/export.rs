@@ -8,6 +8,7 @@ use crate::private::{PrivateDirectory, pass, with_names};
 use crate::{Access, Disk, FileDisk, ImageError};
 use longrun_layout::Bytes;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -115,6 +116,10 @@ impl Disk for Export {
 
     fn length(&self) -> Bytes {
         self.content.length()
+    }
+
+    fn in_file(&self) -> Option<(&File, Bytes)> {
+        Some((self.content.file(), Bytes(0)))
     }
 
     fn read(&self, at: Bytes, buffer: &mut [u8]) -> io::Result<()> {

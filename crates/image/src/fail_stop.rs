@@ -6,6 +6,7 @@
 use crate::Disk;
 use crate::disk::within;
 use longrun_layout::Bytes;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +55,10 @@ impl Disk for FailStop {
 
     fn sector_size(&self) -> Bytes {
         self.disk.sector_size()
+    }
+
+    fn in_file(&self) -> Option<(&File, Bytes)> {
+        self.disk.in_file()
     }
 
     fn read(&self, at: Bytes, buffer: &mut [u8]) -> io::Result<()> {

@@ -250,6 +250,10 @@ impl Disk for FileDisk {
         self.sector_size
     }
 
+    fn in_file(&self) -> Option<(&File, Bytes)> {
+        Some((self.file.file(), Bytes(0)))
+    }
+
     fn read(&self, at: Bytes, buffer: &mut [u8]) -> io::Result<()> {
         within(at, buffer.len() as u64, self.length)?;
         self.file.file().read_exact_at(buffer, at.0)

@@ -150,15 +150,28 @@ pub(crate) fn text_of(guid: &[u8; 16]) -> String {
     groups.map(group).join("-")
 }
 
+/// What the types are called whose partitions are parts of larger devices.
+pub(crate) fn member_name_of(guid: &[u8; 16]) -> Option<&'static str> {
+    Some(match text_of(guid).as_str() {
+        "A19D880F-05FC-4D3B-A006-743F0F84911E" => "Linux RAID",
+        "AF9B60A0-1431-4F62-BC68-3311714A69AD" => "Windows dynamic disk (LDM)",
+        "5808C8AA-7E8F-42E0-85D2-E1E90434CFB3" => "Windows dynamic disk (LDM) metadata",
+        "E75CAF8F-F680-4CEE-AFA3-B001E56EFC2D" => "Windows Storage Spaces",
+        _ => return None,
+    })
+}
+
 /// What the usual types are called.
 pub(crate) fn name_of(guid: &[u8; 16]) -> Option<&'static str> {
+    if let Some(name) = member_name_of(guid) {
+        return Some(name);
+    }
     Some(match text_of(guid).as_str() {
         "0FC63DAF-8483-4772-8E79-3D69D8477DE4" => "Linux",
         "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709" | "B921B045-1DF0-41C3-AF44-4C6F280D3FAE" => "Linux root",
         "933AC7E1-2EB4-4F13-B844-0E14E2AEF915" => "Linux home",
         "0657FD6D-A4AB-43C4-84E5-0933C84B4F4F" => "Linux swap",
         "E6D6D379-F507-44C2-A23C-238F2A3DF928" => "Linux LVM",
-        "A19D880F-05FC-4D3B-A006-743F0F84911E" => "Linux RAID",
         "C12A7328-F81F-11D2-BA4B-00A0C93EC93B" => "EFI system",
         "21686148-6449-6E6F-744E-656564454649" => "BIOS boot",
         "EBD0A0A2-B9E5-4433-87C0-68B6B72699C7" => "Microsoft basic data",

@@ -144,8 +144,20 @@ impl Table<'_> {
     }
 }
 
+/// What the types are called whose partitions are parts of larger devices.
+pub(crate) fn member_name_of(code: u8) -> Option<&'static str> {
+    Some(match code {
+        0x42 => "Windows dynamic disk (LDM)",
+        0xfd => "Linux RAID",
+        _ => return None,
+    })
+}
+
 /// What the usual types are called.
 pub(crate) fn name_of(code: u8) -> Option<&'static str> {
+    if let Some(name) = member_name_of(code) {
+        return Some(name);
+    }
     Some(match code {
         0x01 | 0x04 | 0x06 | 0x0b | 0x0c | 0x0e => "FAT",
         0x07 => "NTFS or exFAT",
@@ -154,7 +166,6 @@ pub(crate) fn name_of(code: u8) -> Option<&'static str> {
         0x83 => "Linux",
         0x8e => "Linux LVM",
         0xef => "EFI system",
-        0xfd => "Linux RAID",
         _ => return None,
     })
 }

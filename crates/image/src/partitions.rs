@@ -33,6 +33,18 @@ pub enum PartitionKind {
     Gpt([u8; 16]),
 }
 
+impl PartitionKind {
+    /// Whether such a partition is a part of a larger device, and may look like a volume without any sign of that on it: halves of mirrors
+    /// whose superblock lies elsewhere or nowhere. Members that have their sign at the start (LVM, ZFS) are not among these.
+    #[must_use]
+    pub fn is_member(self) -> bool {
+        match self {
+            Self::Mbr(code) => mbr::member_name_of(code).is_some(),
+            Self::Gpt(guid) => gpt::member_name_of(&guid).is_some(),
+        }
+    }
+}
+
 impl fmt::Display for PartitionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -36,7 +36,7 @@ impl HotState {
         let number = DeviceNumber::from_stat(fs::metadata(mount_point)?.dev());
         let device = BlockDevice::numbered(number)?;
         keep_profile(&device, &state.directory)?;
-        let path = Path::new("/dev").join(&device.name);
+        let path = device.node();
         let uuid =
             [FileSystem::Ext4, FileSystem::Xfs].into_iter().find_map(|kind| read_superblock(&path, kind).ok()?.uuid);
         let uuid = uuid.with_context(|| format!("{} has no UUID", path.display()))?;

@@ -2,6 +2,8 @@
 //! judge.
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 
+#[path = "images/members.rs"]
+mod members;
 #[path = "images/tables.rs"]
 mod tables;
 #[path = "images/tools.rs"]

@@ -65,6 +65,13 @@ impl BlockDevice {
         Self::look(sysfs, &numbered(sysfs, number), DEEPEST)
     }
 
+    /// Its node in /dev.
+    #[must_use]
+    pub fn node(&self) -> PathBuf {
+        // sysfs names cannot contain the slash that names of some controllers have.
+        Path::new("/dev").join(self.name.replace('!', "/"))
+    }
+
     /// The devices that do the work: what is at the bottom below partitions, device-mapper and RAID. A loop device
     /// is one of them: its requests are its own, and what its file asks for in turn is another matter
     /// ([`Self::lowest_below_files`]). In the order of their numbers, each once.
@@ -171,6 +178,13 @@ fn members_within(sysfs: &Path, device: DeviceNumber) -> Vec<DeviceNumber> {
     };
     let mut volumes = entries(sysfs.join("fs/btrfs")).map(|entry| numbers(entry.path()));
     volumes.find(|numbers| numbers.contains(&device)).unwrap_or_else(|| vec![device])
+}
+
+/// The number of the partition in its table, as the kernel counts; `None` when the device is no partition.
+#[must_use]
+pub fn partition_number(device: DeviceNumber) -> Option<u32> {
+    let text = fs::read_to_string(numbered(Path::new(SYSFS), device).join("partition"));
+    text.ok()?.trim().parse().ok()
 }
 
 fn numbered(sysfs: &Path, number: DeviceNumber) -> PathBuf {

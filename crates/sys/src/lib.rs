@@ -58,7 +58,7 @@ mod xfs_space;
 
 pub use aligned::AlignedBuffer;
 pub use behind_end::{can_free_behind_end, free_behind_end, punch_behind_end};
-pub use block_device::{BlockDevice, BlockDeviceKind, volume_members};
+pub use block_device::{BlockDevice, BlockDeviceKind, partition_number, volume_members};
 pub use bpf_statistics::{measure_bpf, time_in_bpf};
 pub use btrfs::{
     BtrfsInfo, TreeId, TreeItem, TreeKey, TreeReader, Visit, btrfs_info, path_in_subvolume, subvolume_of_file,

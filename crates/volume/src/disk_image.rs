@@ -3,15 +3,15 @@
 //! Owns which parts of a disk are volumes, and the target of each. Never changes anything itself.
 
 use crate::inside::PrivateMount;
+use crate::member::{self, Sign};
 use crate::offline::journal_of;
 use crate::probe::{self, Content};
 use crate::target::{Inside, Subject};
-use crate::{Target, file_systems, thin};
+use crate::{Target, file_systems, inside, thin};
 use longrun_engine::VolumeError;
 use longrun_image::{Access, Disk, FileDisk, Format, ImageError, Origin, Part, open_image, read_partitions};
 use longrun_layout::Bytes;
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,6 +48,8 @@ pub struct VolumeOnDisk {
     pub length: Bytes,
     /// What is on it.
     pub content: Content,
+    /// What says that it is a part of a larger device.
+    pub member: Option<Sign>,
 }
 
 /// The target of a volume on a disk, for as long as it is worked on.
@@ -109,17 +111,19 @@ impl DiskImage {
         let image = |error: ImageError| VolumeError::Image(Box::new(error));
         let found = open_image(path, access).map_err(image)?;
         let partitions = read_partitions(&*found.disk).map_err(image)?;
-        let io = |source| VolumeError::Io { path: path.to_owned(), act: "reading the disk", source };
-        let volume = |number, name, start, length| {
-            let content = content(&found.disk, start, length).map_err(io)?;
-            Ok(VolumeOnDisk { number, name, start, length, content })
+        let of_disk = if partitions.is_empty() { None } else { member::of_disk(&*found.disk)? };
+        let volume = |number, name, start, length, sign: Option<Sign>| {
+            let (content, of_content) = content(&found.disk, start, length)?;
+            let member = of_disk.clone().or(sign).or(of_content);
+            Ok(VolumeOnDisk { number, name, start, length, content, member })
         };
         let volumes = if partitions.is_empty() {
-            vec![volume(None, String::new(), Bytes(0), found.disk.length())?]
+            vec![volume(None, String::new(), Bytes(0), found.disk.length(), None)?]
         } else {
             let of = |p: longrun_image::Partition| {
+                let sign = member::of_entry(&p);
                 let name = if p.name.is_empty() { p.kind.to_string() } else { p.name };
-                volume(Some(p.number), name, p.start, p.length)
+                volume(Some(p.number), name, p.start, p.length, sign)
             };
             partitions.into_iter().map(of).collect::<Result<_, VolumeError>>()?
         };
@@ -145,6 +149,9 @@ impl DiskImage {
     pub fn target(&self, volume: &VolumeOnDisk) -> Result<Opened, VolumeError> {
         let given = self.name(volume);
         let unsupported = |what: &str| VolumeError::Unsupported { path: given.clone(), what: what.to_owned() };
+        if let Some(sign) = &volume.member {
+            return Err(sign.on(&given));
+        }
         let kind = match volume.content {
             Content::FileSystem(kind) => kind,
             Content::Container(what) => return Err(unsupported(what)),
@@ -190,7 +197,8 @@ impl DiskImage {
     #[must_use]
     pub fn mounts(&self, volume: &VolumeOnDisk) -> bool {
         self.raw.is_some()
-            && matches!(volume.content, Content::FileSystem(kind) if file_systems::offline(kind).is_none())
+            && volume.member.is_none()
+            && matches!(volume.content, Content::FileSystem(kind) if inside::mounts(kind))
     }
 
     /// What a volume is called: the image, and the number of its partition.
@@ -203,14 +211,16 @@ impl DiskImage {
     }
 }
 
-/// What the part of a disk begins with.
-fn content(disk: &Arc<dyn Disk>, start: Bytes, length: Bytes) -> io::Result<Content> {
-    let read = |at: u64, buffer: &mut [u8]| {
-        let end = at.checked_add(buffer.len() as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
-        if end > length.0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+/// What is on a part of a disk, and the sign that it is a part of a larger device.
+fn content(disk: &Arc<dyn Disk>, start: Bytes, length: Bytes) -> Result<(Content, Option<Sign>), VolumeError> {
+    let Some(part) = Part::new(Arc::clone(disk), start, length) else { return Ok((Content::Unknown, None)) };
+    let io = |source| VolumeError::Io { path: disk.path().to_owned(), act: "reading the disk", source };
+    let content = probe::identify_with(|at, buffer| part.read(Bytes(at), buffer)).map_err(io)?;
+    let sign = match content {
+        Content::FileSystem(name) if file_systems::offline(name).is_some() || inside::mounts(name) => {
+            member::of_volume(&part, name)?
         }
-        disk.read(start + Bytes(at), buffer)
+        _ => None,
     };
-    probe::identify_with(read)
+    Ok((content, sign))
 }

@@ -12,6 +12,7 @@ mod file_by_file;
 mod file_system;
 mod file_systems;
 pub mod inside;
+pub mod member;
 pub mod mend;
 mod mounted;
 pub mod ntfs;
@@ -22,6 +23,7 @@ mod remap;
 pub mod survey;
 pub mod target;
 pub mod thin;
+mod tool;
 pub mod walk;
 pub mod xfs;
 

@@ -173,6 +173,11 @@ impl Drop for PrivateMount {
 /// Where the kernel lists the mounted btrfs volumes, by UUID.
 const BTRFS: &str = "/sys/fs/btrfs";
 
+/// Whether a [`PrivateMount`] can be made of the file system that [`crate::probe`] calls so.
+pub(crate) fn mounts(kind: &str) -> bool {
+    known(kind).is_some()
+}
+
 /// By the name that the signature gives.
 fn known(kind: &str) -> Option<(&'static str, Kind)> {
     [("XFS", Kind::Xfs), ("btrfs", Kind::Btrfs)].into_iter().find(|(name, _)| *name == kind)

@@ -6,6 +6,7 @@
 
 use super::folder::{Folder, SUFFIX};
 use super::lasting;
+use crate::member;
 use crate::target::{Inside, node_number};
 use longrun_engine::VolumeError;
 use longrun_image::{Access, Disk, FailStop, FileDisk, Origin};
@@ -131,6 +132,9 @@ impl JournalPlace {
 }
 
 /// What has the volume, and where its journal is. To write, it is ours alone.
+///
+/// # Errors
+/// It cannot be opened; or it is a part of a larger device. What is `inside` was asked that when its image was opened.
 pub(crate) fn opened(
     kind: &Kind,
     device: &Path,
@@ -142,6 +146,9 @@ pub(crate) fn opened(
     }
     let image = |error| VolumeError::Image(Box::new(error));
     let disk = FileDisk::open(device, access).map_err(image)?;
+    if let Some(sign) = member::of_volume(&disk, kind.name)? {
+        return Err(sign.on(device));
+    }
     let origin = disk.origin().map_err(image)?;
     let place = journal_of(kind, &origin, None, &disk);
     Ok((FailStop::over(Arc::new(disk)), place))
@@ -164,16 +171,14 @@ pub(crate) fn journal_of(kind: &Kind, origin: &Origin, partition: Option<u32>, d
 fn image_below(number: DeviceNumber) -> Option<(Origin, Option<u32>)> {
     let device = BlockDevice::numbered(number).ok()?;
     let (device, partition) = match device.kind {
-        BlockDeviceKind::Partition => {
-            let number = fs::read_to_string(format!("/sys/dev/block/{number}/partition")).ok()?;
-            (device.below.into_iter().next()?, Some(number.trim().parse().ok()?))
-        }
+        BlockDeviceKind::Partition => (device.below.into_iter().next()?, Some(longrun_sys::partition_number(number)?)),
         _ => (device, None),
     };
+    let node = device.node();
     let BlockDeviceKind::Loop { backing } = device.kind else { return None };
     // The name is the one that the file had when the device was made, where that was done.
     let file = File::from(longrun_sys::open_trusted(&backing).ok()?);
     let meta = file.metadata().ok().filter(|meta| meta.is_file())?;
-    let is_below = longrun_sys::loop_devices_on(&file).ok()?.contains(&Path::new("/dev").join(&device.name));
+    let is_below = longrun_sys::loop_devices_on(&file).ok()?.contains(&node);
     is_below.then(|| (Origin { path: backing, owner: meta.uid(), links: meta.nlink() }, partition))
 }

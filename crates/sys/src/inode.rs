@@ -1,7 +1,7 @@
 //! Attributes of an inode that stat does not report.
 
 use crate::raw::{KernelRecord, update};
-use rustix::fs::{AtFlags, CWD, IFlags, Statx, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, IFlags, Mode, Statx, StatxAttributes, StatxFlags, fgetxattr, fstat, statx};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -212,6 +212,23 @@ pub fn set_modified(file: impl AsFd, modified: SystemTime) -> Result<(), Errno> 
         last_modification: rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanoseconds },
     };
     rustix::fs::futimens(file, &times)
+}
+
+/// Whether executing the file gives privileges: by a set-user-ID or set-group-ID bit, or by file capabilities. The kernel takes these away
+/// with each change of content or space of the file (`file_remove_privs`), bits only when the caller lacks CAP_FSETID.
+///
+/// # Errors
+/// The kernel's.
+pub fn gives_privileges(file: impl AsFd) -> Result<bool, Errno> {
+    let mode = fstat(&file)?.st_mode;
+    if mode & (Mode::SUID | Mode::SGID).bits() != 0 {
+        return Ok(true);
+    }
+    match fgetxattr(&file, "security.capability", &mut [0u8; 0][..]) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(other) => Err(other),
+    }
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ pub use fsmap::{SpaceOwner, SpaceRecord, all_free_extents, free_extents, map_spa
 pub use handle::{FileHandle, id_of_file, open_by_id};
 pub use inherit::{PassedFile, pass_files};
 pub use inode::{
-    InodeAttributes, attributes, generation, is_root_of_mount, mount_at, mount_of_file, set_modified,
+    InodeAttributes, attributes, generation, gives_privileges, is_root_of_mount, mount_at, mount_of_file, set_modified,
     set_written_in_place, volume_uuid,
 };
 pub use lease::ExclusiveLease;

@@ -50,6 +50,8 @@ pub struct Attributes {
     /// Not mapped by extents, or its content lies in the inode; on ext4 also what cannot be written past the page cache: there
     /// a runway could not be taken back.
     pub no_extents: bool,
+    /// Gives privileges to those who execute it, which the kernel takes away with each change.
+    pub privileged: bool,
 }
 
 impl Attributes {
@@ -62,13 +64,14 @@ impl Attributes {
             sealed: flags.is_encrypted() || flags.has_verity(),
             swap,
             no_extents: ext4 && (!flags.has_extents() || flags.is_inline()),
+            privileged: false,
         }
     }
 
     /// Whether any of them forbids a runway.
     #[must_use]
     pub fn forbid(self) -> bool {
-        self.fixed || self.sealed || self.swap || self.no_extents
+        self.fixed || self.sealed || self.swap || self.no_extents || self.privileged
     }
 }
 

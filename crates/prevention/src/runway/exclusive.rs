@@ -54,6 +54,12 @@ impl<'file> Exclusive<'file> {
         Ok(held && self.lasted() < trusted(self.break_time))
     }
 
+    /// The same for a call that changes content or space of the file, with which the kernel takes privileges away that the file has by now.
+    pub(super) fn permits_change(&self) -> io::Result<bool> {
+        wait_while_frozen(self.file)?;
+        Ok(!longrun_sys::gives_privileges(self.file)? && self.holds()?)
+    }
+
     /// Whether the lease has lasted for so long that the kernel can have taken it away.
     pub(super) fn can_have_ended(&self) -> bool {
         self.break_time > Duration::ZERO && self.lasted() >= self.break_time

@@ -134,6 +134,7 @@ impl Opened {
         let mut attributes = Attributes::new(filesystem, flags, false);
         // What lies behind its end could not be given back.
         attributes.no_extents |= filesystem == FileSystem::Ext4 && !longrun_sys::can_free_behind_end(&self.file)?;
+        attributes.privileged = longrun_sys::gives_privileges(&self.file)?;
         let extended = longrun_sys::extended_attributes(&self.file).ok();
         let by_mount = compressed_mount && !flags.refuses_compression();
         let path = self.path(volume);

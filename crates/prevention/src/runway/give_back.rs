@@ -25,7 +25,7 @@ pub(super) const LARGEST_BLOCK: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// Nothing of ours is left on the file.
-    Settled(Settled),
+    Settled(Box<Settled>),
     /// Another process has it open, executes it, or is about to.
     Open,
     /// It has been deleted.
@@ -40,7 +40,9 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Settled {
     pub(super) given_back: Bytes,
-    /// Another process's own preallocation lies behind its end, and stays.
+    /// Space that stays, as far as it may be ours.
+    pub(super) kept: Bytes,
+    /// Something lies behind its end, and stays: another process's own preallocation, or what cannot be given back without harm.
     pub(super) foreign: bool,
     pub(super) file: Opened,
 }
@@ -55,7 +57,9 @@ pub(super) fn settle(volume: &Watched, handle: &FileHandle, what: &[GiveBack]) -
         Err(Closed::Volume(error)) => return unreachable(volume, &error),
     };
     match settle_open(volume, &mut opened, what) {
-        Ok(Some(Back { bytes, foreign })) => Outcome::Settled(Settled { given_back: bytes, foreign, file: opened }),
+        Ok(Some(Back { bytes, kept, foreign })) => {
+            Outcome::Settled(Box::new(Settled { given_back: bytes, kept, foreign, file: opened }))
+        }
         Ok(None) => Outcome::Open,
         Err(error) => unreachable(volume, &error),
     }
@@ -65,6 +69,8 @@ pub(super) fn settle(volume: &Watched, handle: &FileHandle, what: &[GiveBack]) -
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Back {
     pub(super) bytes: Bytes,
+    /// As in [`Settled`].
+    pub(super) kept: Bytes,
     /// As in [`Settled`].
     pub(super) foreign: bool,
 }
@@ -97,6 +103,18 @@ pub(super) fn settle_open(volume: &Watched, opened: &mut Opened, what: &[GiveBac
     let before = file.metadata()?;
     if !end.is_of(&before) || (!windows.is_empty() && !window::is_written_back(file, &before)?) {
         return Ok(None);
+    }
+    if longrun_sys::gives_privileges(file)? {
+        drop(alone);
+        let kept = windows.iter().fold(end.all, |kept, window| Bytes(kept.0.saturating_add(window.length.0)));
+        tracing::info!(
+            "{}: up to {} bytes of a runway stay with inode {}: to give them back would take its set-user-ID bit or capabilities away",
+            volume.point.display(),
+            kept.0,
+            before.ino()
+        );
+        opened.stat = before;
+        return Ok(Some(Back { bytes: Bytes(0), kept, foreign: true }));
     }
     let Some(mut back) = end.give_back(filesystem, file, &alone)? else { return Ok(None) };
     let Some(inside) = window::give_back_inside(volume, file, &before, &windows, &alone)? else { return Ok(None) };
@@ -166,15 +184,18 @@ impl End {
 
     /// Gives back what is ours; `None` when the file is not ours alone any more.
     fn give_back(&self, filesystem: FileSystem, file: &File, alone: &Exclusive<'_>) -> io::Result<Option<Back>> {
-        let Some(stop) = self.stop else { return Ok(Some(Back { bytes: Bytes(0), foreign: self.foreign })) };
-        if !alone.holds()? {
+        let Some(stop) = self.stop else {
+            return Ok(Some(Back { bytes: Bytes(0), kept: self.all, foreign: self.foreign }));
+        };
+        if !alone.permits_change()? {
             return Ok(None);
         }
         #[cfg(test)]
         faults::reached(faults::Step::Asked);
         self.release(filesystem, file, stop)?;
         let left = file::allocated_behind(file, self.start)?.map_or(0, |left| left.bytes.0);
-        Ok(Some(Back { bytes: Bytes(self.all.0.saturating_sub(left)), foreign: self.foreign }))
+        let bytes = Bytes(self.all.0.saturating_sub(left));
+        Ok(Some(Back { bytes, kept: Bytes(0), foreign: self.foreign }))
     }
 
     /// None of these calls goes by the length that was read before: what has been appended since stays.

@@ -81,7 +81,7 @@ fn release(file: &File, hole: &File, range: ByteRange, last: Bytes, alone: &Excl
     let end = Bytes(range.start.0.saturating_add(range.length.0)).min(last);
     while start < end {
         let part = ByteRange { start, length: Bytes(STEP.min(end.0 - start.0)) };
-        if !alone.holds()? {
+        if !alone.permits_change()? {
             return Ok(None);
         }
         #[cfg(test)]

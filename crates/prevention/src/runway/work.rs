@@ -210,6 +210,10 @@ impl Core {
         if volume.watched.filesystem != FileSystem::Xfs && (set_since || file::times_were_set(&writable.stat)) {
             return Err(NoRunway::TimesSet);
         }
+        // Likewise who has given it privileges.
+        if longrun_sys::gives_privileges(&writable.file).map_err(not_granted)? {
+            return Err(NoRunway::Attributes);
+        }
         let filesystem = volume.watched.filesystem;
         match half {
             Some(_) => {
@@ -357,7 +361,7 @@ impl Core {
         let (prevented, path, told, ended) = {
             let mut table = volume.table();
             let Some(known) = table.get(handle) else { return };
-            let used = known.granted.saturating_sub(settled.given_back);
+            let used = known.granted.saturating_sub(settled.given_back + settled.kept);
             let prevented = known.growth.prevented(used).0;
             let first = known.stage == Stage::Growing;
             let (path, kind, pattern) = (known.path.clone(), known.kind.clone(), known.pattern);

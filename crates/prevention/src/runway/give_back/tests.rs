@@ -3,7 +3,8 @@ use super::super::window::faults::WITHOUT_WRITE_BACK;
 use super::faults::Step;
 use super::*;
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec};
-use std::os::unix::fs::FileExt as _;
+use std::fs::Permissions;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -371,4 +372,75 @@ fn loop_a_volume_that_is_frozen_meanwhile_loses_no_append() {
     }
     // Nothing can be asked any more when it is frozen in between: on ext4 the call itself sees to it.
     assert_eq!(lost_by_a_freeze(FileSystemKind::Ext4, Step::Asked), 0);
+}
+
+/// What an installer gives a program after it has written it.
+#[derive(Clone, Copy, Debug)]
+enum Privilege {
+    /// Such bits in its mode.
+    Bits(u32),
+    Capabilities,
+}
+
+impl Privilege {
+    fn give(self, path: &Path) {
+        match self {
+            Self::Bits(mode) => std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap(),
+            Self::Capabilities => {
+                longrun_lab::tool::run("setcap", ["cap_net_raw+ep".as_ref(), path.as_os_str()]).unwrap();
+            }
+        }
+    }
+}
+
+/// The mode of a file, and its capabilities as getcap tells them.
+fn privileges(path: &Path) -> (u32, String) {
+    let capabilities = longrun_lab::tool::run("getcap", [path]).unwrap();
+    (std::fs::metadata(path).unwrap().mode() & 0o7777, capabilities)
+}
+
+/// Takes CAP_FSETID from this thread, as the service is without: with it the kernel leaves the bits alone.
+fn without_fsetid() {
+    let mut sets = rustix::thread::capabilities(None).unwrap();
+    for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {
+        set.remove(rustix::thread::CapabilitySet::FSETID);
+    }
+    rustix::thread::set_capabilities(None, sets).unwrap();
+}
+
+#[test]
+fn loop_a_file_keeps_its_privileges_and_with_them_its_space() {
+    without_fsetid();
+    for kind in FileSystemKind::ALL {
+        let volume = LoopVolume::create(&VolumeSpec::of(kind, 512)).unwrap();
+        for privilege in [Privilege::Bits(0o4644), Privilege::Bits(0o2644), Privilege::Capabilities] {
+            // Before an attempt, and in the middle of one.
+            for step in [None, Some(Step::Mapped), Some(Step::Leased)] {
+                let prepared = Prepared::on(&volume);
+                let (path, about) = (prepared.path.clone(), format!("{kind:?}, {privilege:?}, {step:?}"));
+                match step {
+                    None => privilege.give(&path),
+                    Some(step) => {
+                        faults::at(step, move || privilege.give(&path));
+                        prepared.settle_up_to(step);
+                    }
+                }
+                let (before, blocks) =
+                    (privileges(&prepared.path), std::fs::metadata(&prepared.path).unwrap().blocks());
+                let back = prepared.settle_in_the_end();
+                assert_eq!(privileges(&prepared.path), before, "{about}");
+                assert!(before.0 & 0o6000 != 0 || before.1.contains("cap_net_raw"), "{about}: {before:?}");
+                assert!(back.bytes.0 == 0 && back.kept.0 >= 16 << 20 && back.foreign, "{about}: {back:?}");
+                assert_eq!(std::fs::metadata(&prepared.path).unwrap().blocks(), blocks, "{about}");
+                std::fs::remove_file(&prepared.path).unwrap();
+            }
+        }
+        // Right before the call, too.
+        let prepared = Prepared::on(&volume);
+        let opened = file::open(&prepared.watched, &prepared.handle, Executables::Never).unwrap();
+        let alone = (0..500).find_map(|_| Exclusive::take(&opened.file).unwrap()).unwrap();
+        assert!(alone.permits_change().unwrap(), "{kind:?}");
+        Privilege::Capabilities.give(&prepared.path);
+        assert!(!alone.permits_change().unwrap() && alone.holds().unwrap(), "{kind:?}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Parts of larger devices: halves of mirrors look like volumes. blkid and the partition tools judge what the tests make.
 
+use crate::tables::partition;
 use crate::tools::{Loop, MIB, output, run, scratch};
 use longrun_lab::longrun_binary;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -40,12 +41,18 @@ fn signatures() -> Vec<Signature> {
     ]
 }
 
-fn put(path: &Path, end: u64, (name, before, bytes): &Signature) {
+/// Writes a signature for a device that ends there.
+fn put(path: &Path, end: u64, (_, before, bytes): &Signature) {
     File::options().write(true).open(path).unwrap().write_all_at(bytes, end - before).unwrap();
+}
+
+/// The same for a volume of [`LENGTH`], with blkid as the judge.
+fn put_on_volume(path: &Path, end: u64, signature: &Signature) {
+    put(path, end, signature);
     let start = (end - LENGTH).to_string();
     let arguments = ["-p", "-o", "value", "-s", "TYPE", "-O", &start, "-S", &LENGTH.to_string()];
     let found = run("blkid", arguments.map(OsStr::new).into_iter().chain([path.as_os_str()]));
-    assert_eq!(found.trim(), *name, "blkid does not take it for what it is to be");
+    assert_eq!(found.trim(), signature.0, "blkid does not take it for what it is to be");
 }
 
 fn volume(path: &Path, maker: &[&str], length: u64) {
@@ -55,7 +62,7 @@ fn volume(path: &Path, maker: &[&str], length: u64) {
 
 /// A disk with these partitions, each of a type of sfdisk's and with the content of a file.
 fn disk(path: &Path, label: &str, partitions: &[(&str, &Path)]) {
-    let mut script = format!("label: {label}\n");
+    let mut script = String::new();
     let mut at = FIRST;
     let mut places = Vec::new();
     for (kind, content) in partitions {
@@ -66,11 +73,7 @@ fn disk(path: &Path, label: &str, partitions: &[(&str, &Path)]) {
     }
     let file = File::create(path).unwrap();
     file.set_len(at + MIB).unwrap();
-    let scripts = path.with_extension("sfdisk");
-    fs::write(&scripts, script).unwrap();
-    let mut sfdisk = Command::new("sfdisk");
-    sfdisk.args(["--quiet", "--no-reread", "--no-tell-kernel"]).arg(path).stdin(File::open(&scripts).unwrap());
-    assert!(sfdisk.status().unwrap().success());
+    partition(path, label, &script);
     for (at, content) in places {
         file.write_all_at(&content, at).unwrap();
     }
@@ -108,7 +111,7 @@ fn loop_halves_of_mirrors_are_refused_by_every_command() {
     for signature in signatures() {
         for maker in [&["mkfs.ext4", "-qF"][..], &["mkntfs", "-qFQ"]] {
             volume(&image, maker, LENGTH);
-            put(&image, LENGTH, &signature);
+            put_on_volume(&image, LENGTH, &signature);
             assert_refused(&image, &image, signature.0);
         }
         let device = Loop::on(&image);
@@ -116,7 +119,7 @@ fn loop_halves_of_mirrors_are_refused_by_every_command() {
         drop(device);
         // In a partition, and the whole disk.
         disk(&path("disk"), "gpt", &[("linux", &image)]);
-        put(&path("disk"), FIRST + LENGTH, &signature);
+        put_on_volume(&path("disk"), FIRST + LENGTH, &signature);
         assert_refused(path("disk"), &path("disk"), signature.0);
     }
     volume(&image, &["mkfs.ext4", "-qF"], LENGTH);
@@ -147,8 +150,7 @@ fn loop_partitions_of_a_member_and_of_its_types_are_refused() {
     assert!(why(0).is_some_and(|why| why.contains("Linux RAID")) && why(1).is_none(), "{found}");
     // A RAID of whole disks, whose partitions lie on the RAID.
     let size = fs::metadata(path("disk")).unwrap().len();
-    let isw = signatures().swap_remove(1);
-    File::options().write(true).open(path("disk")).unwrap().write_all_at(&isw.2, size - isw.1).unwrap();
+    put(&path("disk"), size, &signatures()[1]);
     assert_refused(path("disk"), &path("disk"), "isw_raid_member on its disk");
 }
 
@@ -188,9 +190,8 @@ fn loop_the_device_of_a_partition_is_judged_by_its_disk() {
     let judged = |kind: &str, signature: Option<&Signature>| {
         let image = path("disk");
         disk(&image, "gpt", &[(kind, &path("volume"))]);
-        if let Some((_, before, bytes)) = signature {
-            let size = fs::metadata(&image).unwrap().len();
-            File::options().write(true).open(&image).unwrap().write_all_at(bytes, size - before).unwrap();
+        if let Some(signature) = signature {
+            put(&image, fs::metadata(&image).unwrap().len(), signature);
         }
         let partition = FirstPartition::of(&image);
         said(&partition.node, &image)
@@ -213,14 +214,13 @@ fn loop_a_member_inside_of_an_image_is_not_mounted() {
     // What the makers need at least; the signature lies at the end.
     for (maker, length) in [(&["mkfs.xfs", "-qf"][..], 300 * MIB), (&["mkfs.btrfs", "-qf"], 128 * MIB)] {
         volume(&path("volume"), maker, length);
-        let file = File::options().write(true).open(path("volume")).unwrap();
-        let (name, before, bytes) = signatures().swap_remove(1);
-        file.write_all_at(&bytes, length - before).unwrap();
+        let signature = signatures().swap_remove(1);
+        put(&path("volume"), length, &signature);
         disk(&path("disk"), "gpt", &[("linux", &path("volume"))]);
         let arguments = ["optimize", "--machine-is-off"].map(OsStr::new).into_iter().chain([OsStr::new("disk")]);
         let output = Command::new(longrun_binary().unwrap()).args(arguments).current_dir(scratch.path()).output();
         let text = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
-        assert!(text.contains(&format!("blkid finds {name};")), "{text}");
+        assert!(text.contains(&format!("blkid finds {};", signature.0)), "{text}");
     }
 }
 
@@ -230,7 +230,7 @@ fn loop_a_member_inside_of_a_qcow2_is_refused() {
     let path = |name: &str| scratch.path().join(name);
     volume(&path("volume"), &["mkntfs", "-qFQ"], LENGTH);
     let signature = signatures().swap_remove(1);
-    put(&path("volume"), LENGTH, &signature);
+    put_on_volume(&path("volume"), LENGTH, &signature);
     disk(&path("disk"), "gpt", &[("linux", &path("volume"))]);
     for (from, to) in [("volume", "volume.qcow2"), ("disk", "disk.qcow2")] {
         let arguments = ["convert", "-f", "raw", "-O", "qcow2"].map(OsStr::new).into_iter();

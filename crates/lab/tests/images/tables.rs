@@ -26,7 +26,7 @@ fn by_sfdisk(path: &Path, sector: u64) -> Vec<(u32, u64, u64)> {
 }
 
 /// Has sfdisk make a table.
-fn partition(path: &Path, kind: &str, script: &str) {
+pub fn partition(path: &Path, kind: &str, script: &str) {
     let mut child = Command::new("sfdisk")
         .args(["--quiet", "--no-reread", "--no-tell-kernel", "--label", kind])
         .arg(path)

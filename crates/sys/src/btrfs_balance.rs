@@ -57,6 +57,18 @@ unsafe impl KernelRecord for Balance {}
 
 impl Balance {
     const DATA: u64 = 1;
+    /// Which kinds of chunks are balanced: data, system, metadata.
+    const KINDS: u64 = 0b111;
+
+    /// Of the chunks for data that have an address from `first` on, `length` bytes far.
+    fn of_data(first: u64, length: Bytes) -> Self {
+        let mut balance = Self::new();
+        balance.flags = Self::DATA;
+        balance.data.flags = Filter::RANGE;
+        // The kernel takes a chunk when it begins before the end and ends behind the start.
+        balance.data.range = [first, first.saturating_add(length.0)];
+        balance
+    }
 
     fn new() -> Self {
         Self {
@@ -85,17 +97,22 @@ const PROGRESS: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Balance>(B
 /// `ENOSPC` when there is no place elsewhere, `EINPROGRESS` while another exclusive operation is under way, `ECANCELED` after
 /// [`cancel_balance`].
 pub fn balance_data(volume: impl AsFd, first: u64, length: Bytes) -> Result<(u64, u64), Errno> {
-    let mut balance = Balance::new();
-    balance.flags = Balance::DATA;
-    balance.data.flags = Filter::RANGE;
-    // The kernel takes a chunk when it begins before the end and ends behind the start.
-    balance.data.range = [first, first.saturating_add(length.0)];
+    let mut balance = Balance::of_data(first, length);
     // SAFETY: the kernel reads and writes one record, whose size is part of the opcode.
     unsafe { update(volume, BALANCE, &mut balance) }?;
     Ok((balance.considered, balance.completed))
 }
 
-/// Ends the balance that is under way, and returns when it has ended; nothing of it stays paused.
+/// Whether the balance that is under way, or waits to be resumed, is that of [`balance_data`] for these chunks.
+///
+/// # Errors
+/// `ENOTTY` where the file system is another one.
+pub fn is_balancing(volume: impl AsFd, first: u64, length: Bytes) -> Result<bool, Errno> {
+    let of = |balance: &Balance| (balance.flags & Balance::KINDS, balance.data.flags, balance.data.range);
+    Ok(progress(volume)?.is_some_and(|found| of(&found) == of(&Balance::of_data(first, length))))
+}
+
+/// Ends any balance, one that is paused included, and returns when it has ended; nothing of it stays paused.
 ///
 /// # Errors
 /// `ENOTCONN` when there is none.
@@ -122,13 +139,21 @@ pub enum BalanceState {
 /// `ENOTTY` where the file system is another one.
 pub fn balance_state(volume: impl AsFd) -> Result<BalanceState, Errno> {
     const RUNNING: u64 = 1;
+    Ok(match progress(volume)? {
+        None => BalanceState::None,
+        Some(balance) if balance.state & RUNNING != 0 => BalanceState::Running,
+        Some(_) => BalanceState::Paused,
+    })
+}
+
+/// The balance that is under way, or waits to be resumed.
+fn progress(volume: impl AsFd) -> Result<Option<Balance>, Errno> {
     let mut balance = Balance::new();
     // SAFETY: the kernel writes one record, whose size is part of the opcode.
     match unsafe { update(volume, PROGRESS, &mut balance) } {
-        Err(Errno::NOTCONN) => Ok(BalanceState::None),
+        Ok(()) => Ok(Some(balance)),
+        Err(Errno::NOTCONN) => Ok(None),
         Err(errno) => Err(errno),
-        Ok(()) if balance.state & RUNNING != 0 => Ok(BalanceState::Running),
-        Ok(()) => Ok(BalanceState::Paused),
     }
 }
 

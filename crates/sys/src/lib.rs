@@ -63,7 +63,9 @@ pub use bpf_statistics::{measure_bpf, time_in_bpf};
 pub use btrfs::{
     BtrfsInfo, TreeId, TreeItem, TreeKey, TreeReader, Visit, btrfs_info, path_in_subvolume, subvolume_of_file,
 };
-pub use btrfs_balance::{BalanceState, Reference, balance_data, balance_state, cancel_balance, for_each_reference};
+pub use btrfs_balance::{
+    BalanceState, Reference, balance_data, balance_state, cancel_balance, for_each_reference, is_balancing,
+};
 pub use bulkstat::{InodeKind, InodeRecord, XfsGeometry, for_each_inode, xfs_geometry};
 pub use byte_lock::{are_bytes_locked, lock_bytes, unlock_bytes};
 pub use cache::{

@@ -61,9 +61,8 @@ pub struct FileDisk {
 impl FileDisk {
     /// Opens a regular file or a block device.
     ///
-    /// To write, it must be unused: not mounted, no device made of it, no loop device on it, locked by no virtual
-    /// machine, and open for writing in no other process. Until it is closed, a program that looks for these finds it
-    /// in use.
+    /// To write, it must be unused: not mounted, no device made of it, no loop device on it, no byte of it locked, and
+    /// open for writing in no other process. Until it is closed, a program that looks for these finds it in use.
     ///
     /// # Errors
     /// [`ImageError::InUse`] when somebody uses it; others when it cannot be opened or examined.
@@ -131,13 +130,14 @@ impl FileDisk {
         if !is_device && !self.file.set(FlockOperation::NonBlockingLockExclusive).map_err(errno)? {
             return Err(in_use(self.lock_holder()));
         }
-        for range in QEMU_LOCKS {
-            if !longrun_sys::lock_bytes(self.file.file(), range).map_err(errno)? {
-                return Err(in_use(self.lock_holder()));
-            }
+        // All bytes: QEMU locks few, other programs others.
+        if !longrun_sys::lock_bytes(self.file.file(), ByteRange::ALL).map_err(errno)? {
+            return Err(in_use(self.lock_holder()));
         }
         // Only now: who looks for locks is kept away from here on.
-        users::user_of(self.file.file(), self.identity).map_err(lock)?.map_or(Ok(()), |user| Err(in_use(user)))
+        users::user_of(self.file.file(), self.identity, Access::Write)
+            .map_err(lock)?
+            .map_or(Ok(()), |user| Err(in_use(user)))
     }
 
     /// Gives up the locks of QEMU, so that a QEMU of ours can take them. Other Longruns, and for a device the kernel,
@@ -157,7 +157,7 @@ impl FileDisk {
     #[must_use]
     pub fn in_use(&self) -> Option<String> {
         let file = self.file.file();
-        let user = users::user_of(file, self.identity).and_then(|user| match user {
+        let user = users::user_of(file, self.identity, self.access).and_then(|user| match user {
             Some(user) => Ok(Some(user)),
             None => users::writer_with_lock(file, self.identity),
         });

@@ -3,8 +3,12 @@
 //! Owns looking: at loop devices, mounts, other devices, open files, and the locks of QEMU. Takes no lock, and keeps
 //! nobody away.
 
+use crate::Access;
 use longrun_layout::Bytes;
-use longrun_sys::{BlockDevice, ByteRange, DeviceNumber, Mount, are_bytes_locked, loop_devices_on, volume_members};
+use longrun_sys::{
+    BlockDevice, ByteRange, DeviceNumber, Mount, are_bytes_locked, are_bytes_locked_for_writing, loop_devices_on,
+    volume_members,
+};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -43,31 +47,39 @@ impl Identity {
     }
 }
 
-/// Who has an image open.
+/// Which descriptors of others count as a use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opened {
-    ForWriting,
     Anyhow,
+    ForWriting,
+    /// The same while we have all its bytes locked for writing: nobody else has such a lock. A child of ours has it until its program
+    /// begins.
+    ForWritingByOthers,
 }
 
-/// Who could write to `file` at the moment, as far as we may know.
+/// Who could write to `file` at the moment, as far as we may know. With [`Access::Write`] we have locked it.
 ///
 /// # Errors
 /// When the kernel does not tell.
-pub(crate) fn user_of(file: &File, identity: Identity) -> io::Result<Option<String>> {
+pub(crate) fn user_of(file: &File, identity: Identity, access: Access) -> io::Result<Option<String>> {
     let used = match identity {
         Identity::Device(number) => use_of_device(number)?,
         Identity::File { .. } => loop_devices_on(file)?.first().map(|device| format!("{} shows it", device.display())),
     };
-    Ok(used.or_else(|| openers(identity, Opened::ForWriting).map(|names| format!("{names} has it open for writing"))))
+    let opened = match access {
+        Access::Read => Opened::ForWriting,
+        Access::Write => Opened::ForWritingByOthers,
+    };
+    Ok(used.or_else(|| openers(identity, opened).map(|names| format!("{names} has it open for writing"))))
 }
 
-/// Whether a virtual machine, or who else heeds the locks of QEMU, may write to `file`.
+/// Who may write to `file` by the locks on it, which are seen though the program is not: one of another user, or on another host.
 ///
 /// # Errors
 /// The kernel's.
 pub(crate) fn writer_with_lock(file: &File, identity: Identity) -> io::Result<Option<String>> {
-    Ok(are_bytes_locked(file, QEMU_WRITES)?.then(|| lock_holder(identity)))
+    let is_locked = are_bytes_locked(file, QEMU_WRITES)? || are_bytes_locked_for_writing(file, ByteRange::ALL)?;
+    Ok(is_locked.then(|| lock_holder(identity)))
 }
 
 /// Who holds a lock that keeps us away.
@@ -120,7 +132,12 @@ fn openers(identity: Identity, opened: Opened) -> Option<String> {
 fn is_open(process: &Path, number: &Path, identity: Identity, opened: Opened) -> bool {
     let Ok(about) = fs::read_to_string(process.join("fdinfo").join(number)) else { return false };
     let descriptor = Descriptor::parse(&about);
-    if descriptor.is_ours || (opened == Opened::ForWriting && !descriptor.writes) {
+    let counts = match opened {
+        Opened::Anyhow => true,
+        Opened::ForWriting => descriptor.writes,
+        Opened::ForWritingByOthers => descriptor.writes && !descriptor.has_write_lock,
+    };
+    if !counts {
         return false;
     }
     // What cannot be the file is not asked for: the answer of a file system that hangs would be waited for.
@@ -137,8 +154,8 @@ fn is_open(process: &Path, number: &Path, identity: Identity, opened: Opened) ->
 struct Descriptor {
     writes: bool,
     inode: Option<u64>,
-    /// It has a lock that only we can have: a child of ours has it until its program begins.
-    is_ours: bool,
+    /// It has a lock for writing that belongs to the open file (OFD).
+    has_write_lock: bool,
 }
 
 impl Descriptor {
@@ -150,7 +167,7 @@ impl Descriptor {
             match field {
                 "flags" => found.writes = u32::from_str_radix(value, 8).is_ok_and(|flags| flags & ACCESS != 0),
                 "ino" => found.inode = value.parse().ok(),
-                "lock" => found.is_ours |= value.contains("OFDLCK") && value.contains("WRITE"),
+                "lock" => found.has_write_lock |= value.contains("OFDLCK") && value.contains("WRITE"),
                 _ => {}
             }
         }
@@ -166,10 +183,10 @@ mod tests {
     fn what_the_kernel_tells_about_a_descriptor_is_understood() {
         let about = "pos:\t196616\nflags:\t02100002\nmnt_id:\t27\nino:\t9978029\n\
                      lock:\t1: OFDLCK ADVISORY  READ -1 fe:00:9978029 100 101\n";
-        let of_others = Descriptor { writes: true, inode: Some(9_978_029), is_ours: false };
+        let of_others = Descriptor { writes: true, inode: Some(9_978_029), has_write_lock: false };
         assert_eq!(Descriptor::parse(about), of_others);
         let ours = about.replace("READ", "WRITE");
-        assert!(Descriptor::parse(&ours).is_ours);
+        assert!(Descriptor::parse(&ours).has_write_lock);
         assert_eq!(Descriptor::parse("flags:\t0100000\nino:\tx\n"), Descriptor::default());
     }
 
@@ -181,14 +198,14 @@ mod tests {
         let mut reader =
             std::process::Command::new("sleep").arg("1000").stdin(File::open(file.path()).unwrap()).spawn().unwrap();
         let read = openers(identity, Opened::Anyhow);
-        let written = user_of(file.as_file(), identity).unwrap();
+        let written = user_of(file.as_file(), identity, Access::Write).unwrap();
         reader.kill().unwrap();
         reader.wait().unwrap();
         assert_eq!(read, Some(format!("sleep (process {})", reader.id())));
         assert_eq!(written, None, "who reads does no harm");
         let mut writer =
             std::process::Command::new("sleep").arg("1000").stdout(file.reopen().unwrap()).spawn().unwrap();
-        let written = user_of(file.as_file(), identity).unwrap();
+        let written = user_of(file.as_file(), identity, Access::Write).unwrap();
         writer.kill().unwrap();
         writer.wait().unwrap();
         assert_eq!(written, Some(format!("sleep (process {}) has it open for writing", writer.id())));

@@ -49,7 +49,20 @@ pub fn unlock_bytes(file: impl AsFd, range: ByteRange) -> Result<(), Errno> {
 /// # Errors
 /// The kernel's.
 pub fn are_bytes_locked(file: impl AsFd, range: ByteRange) -> Result<bool, Errno> {
-    let found = call(file, libc::F_OFD_GETLK, libc::F_WRLCK, range)?;
+    conflicts(file, libc::F_WRLCK, range)
+}
+
+/// As [`are_bytes_locked`], of locks that keep others from reading alone: those who write take them.
+///
+/// # Errors
+/// The kernel's.
+pub fn are_bytes_locked_for_writing(file: impl AsFd, range: ByteRange) -> Result<bool, Errno> {
+    conflicts(file, libc::F_RDLCK, range)
+}
+
+/// Whether a lock of this kind could not be had.
+fn conflicts(file: impl AsFd, kind: libc::c_int, range: ByteRange) -> Result<bool, Errno> {
+    let found = call(file, libc::F_OFD_GETLK, kind, range)?;
     Ok(libc::c_int::from(found.l_type) != libc::F_UNLCK)
 }
 
@@ -68,6 +81,7 @@ mod tests {
         assert!(lock_bytes(&first, range(100, 5)).unwrap(), "our own do not hinder us");
         assert!(!lock_bytes(&second, range(104, 1)).unwrap());
         assert!(are_bytes_locked(&second, range(104, 1)).unwrap());
+        assert!(are_bytes_locked_for_writing(&second, ByteRange::ALL).unwrap());
         assert!(lock_bytes(&second, range(105, 1)).unwrap());
         let of_a_child = first.try_clone().unwrap();
         unlock_bytes(&first, ByteRange::ALL).unwrap();

@@ -67,7 +67,7 @@ pub use btrfs_balance::{
     BalanceState, Reference, balance_data, balance_state, cancel_balance, for_each_reference, is_balancing,
 };
 pub use bulkstat::{InodeKind, InodeRecord, XfsGeometry, for_each_inode, xfs_geometry};
-pub use byte_lock::{are_bytes_locked, lock_bytes, unlock_bytes};
+pub use byte_lock::{are_bytes_locked, are_bytes_locked_for_writing, lock_bytes, unlock_bytes};
 pub use cache::{
     CacheState, cache_state, drop_cache, expect_random_reads, read_ahead, start_writeback, wait_writeback,
 };

@@ -90,6 +90,45 @@ fn a_file_that_another_process_has_open_for_writing_is_refused_although_it_took_
     FileDisk::open(&path, Access::Write).unwrap();
 }
 
+/// An image under another process's OFD write lock was changed: such a lock was taken for our own.
+#[test]
+fn a_file_with_a_lock_of_another_process_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(&directory, 1);
+    let at = |start, length| ByteRange { start: Bytes(start), length: Bytes(length) };
+    for range in [at(0, 1), at(4096, 4096), at((1 << 20) - 1, 1), at(1 << 40, 1), ByteRange::ALL, QEMU_LOCKS[0]] {
+        let open = File::options().write(true).open(&path).unwrap();
+        assert!(longrun_sys::lock_bytes(&open, range).unwrap());
+        // The lock belongs to the open file, which the child has alone from here on.
+        let mut child = Command::new("sleep").arg("1000").stdout(open).spawn().unwrap();
+        let written = FileDisk::open_unlocked(&path, &path, Access::Write).unwrap().claim();
+        let read = FileDisk::open(&path, Access::Read).unwrap().in_use();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let refused = written.unwrap_err().to_string();
+        let name = format!("sleep (process {})", child.id());
+        assert!(refused.contains(&format!("{name} has locked it")), "{range:?}: {refused}");
+        assert_eq!(read, Some(format!("{name} has it open for writing")), "{range:?}");
+    }
+    FileDisk::open_unlocked(&path, &path, Access::Write).unwrap().claim().unwrap();
+}
+
+/// The other process is not seen where it is another user's, or on another host: only its lock is.
+#[test]
+fn a_lock_for_writing_is_seen_without_its_holder() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(&directory, 1);
+    let reader = FileDisk::open(&path, Access::Read).unwrap();
+    // Of our own processes none is looked at.
+    let holder = File::options().read(true).write(true).open(&path).unwrap();
+    assert_eq!(reader.in_use(), None);
+    let range = ByteRange { start: Bytes(4096), length: Bytes(1) };
+    assert!(longrun_sys::lock_bytes(&holder, range).unwrap());
+    assert!(reader.in_use().unwrap().contains("has locked it"));
+    let refused = FileDisk::open_unlocked(&path, &path, Access::Write).unwrap().claim().unwrap_err();
+    assert!(matches!(refused, ImageError::InUse { .. }), "{refused}");
+}
+
 #[test]
 fn what_is_no_disk_is_refused_at_once() {
     let directory = tempfile::tempdir().unwrap();

@@ -140,7 +140,7 @@ pub struct OwnUse {
 /// A volume that the service watches, or could watch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Volume {
-    /// The permanent identifier in this API: the UUID, or the device number of a volume without one.
+    /// The permanent identifier in this API: the UUID, for a clone beside its origin with a number behind it, or the device number of a volume without UUID.
     pub id: String,
     /// The mount point that the service uses.
     pub mount: String,

@@ -1,8 +1,11 @@
 //! Jobs of the service on real volumes, which needs root: what they do, how they end, and what they leave behind.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails loudly, in its helpers too")]
+#![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 #[path = "loop_jobs/by_command.rs"]
 mod by_command;
+#[path = "loop_jobs/clones.rs"]
+mod clones;
 mod common;
 #[path = "loop_jobs/passes.rs"]
 mod passes;

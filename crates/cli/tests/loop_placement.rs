@@ -16,7 +16,7 @@ use longrun_lab::disk::{DiskModel, ModelledDisk};
 use longrun_lab::oracle::{compare, dump};
 use longrun_lab::{FileSystemKind, LoopVolume, VolumeSpec, tool};
 use longrun_layout::{Bytes, FileId};
-use longrun_profile::{Kept as Profiles, Place, Profile, Verdict, identity_of};
+use longrun_profile::{Kept as Profiles, Place, Profile, Verdict};
 use longrun_sys::{BlockDevice, DeviceNumber, FileSystem, format_uuid, read_superblock};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ fn keep_profile(device: &Path, state: &Path, gradient: bool) {
     assert_eq!(verdict.gradient.is_some(), gradient);
     let now = jiff::Timestamp::now();
     let profile = Profile { device: "d".into(), bytes: SIZE, measured: now, seconds: 1.0, places, verdict };
-    let identity = identity_of(&BlockDevice::numbered(number(device)).unwrap()).unwrap();
+    let identity = BlockDevice::numbered(number(device)).unwrap().identity().unwrap();
     Profiles::within(state).keep(&identity, &profile).unwrap();
 }
 

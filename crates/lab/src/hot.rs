@@ -6,7 +6,7 @@ use crate::{LoopVolume, cleanup};
 use anyhow::{Context, Result};
 use longrun_heat::{Counted, Harvested, HeatTable, Kept, Minute};
 use longrun_layout::{Bytes, FileId};
-use longrun_profile::{Kept as Profiles, Place, Profile, Verdict, identity_of};
+use longrun_profile::{Kept as Profiles, Place, Profile, Verdict};
 use longrun_sys::{BlockDevice, ByteRange, DeviceNumber, FileSystem, Mapping, format_uuid, map_file, read_superblock};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -75,7 +75,7 @@ fn keep_profile(device: &BlockDevice, state: &Path) -> Result<()> {
     let verdict = Verdict::of(&places);
     let measured = jiff::Timestamp::now();
     let profile = Profile { device: device.name.clone(), bytes: Bytes(0), measured, seconds: 1.0, places, verdict };
-    let identity = identity_of(device).context("the device has no identity")?;
+    let identity = device.identity().context("the device has no identity")?;
     Profiles::within(state).keep(&identity, &profile)?;
     Ok(())
 }

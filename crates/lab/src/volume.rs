@@ -161,6 +161,24 @@ impl LoopVolume {
         self.copy_onto(Power::Stays, mount)
     }
 
+    /// A byte-identical copy that is mounted at the same time as this volume. `None` for a btrfs before Linux 6.7, which does not mount two
+    /// with one UUID.
+    ///
+    /// # Errors
+    /// As [`Self::copy`].
+    pub fn mounted_clone(&self) -> Result<Option<Self>> {
+        self.unmount()?;
+        let clone = self.copy("")?;
+        match self.mount() {
+            Err(_) if self.spec.kind == FileSystemKind::Btrfs => {
+                clone.unmount()?;
+                self.mount()?;
+                Ok(None)
+            }
+            mounted => mounted.map(|()| Some(clone)),
+        }
+    }
+
     /// As [`Self::copy`], on a device with a volatile write cache whose power can be cut ([`Self::cut_power`]).
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 use longrun_sys::FileSystem;
 use longrun_sys::Mount;
 use longrun_sys::{DeviceNumber, Errno};
+use longrun_volume::Identity;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,22 @@ impl Watched {
     /// When the path does not exist, or the mount table cannot be read.
     pub fn mount_of(path: &Path) -> io::Result<Option<Mount>> {
         Mount::numbered(longrun_sys::mount_at(path)?)
+    }
+
+    /// Which volume it is, also after a restart.
+    ///
+    /// # Errors
+    /// As [`Identity::of`], and when it is no longer mounted.
+    pub fn identity(&self) -> io::Result<Identity> {
+        let mount = Mount::numbered(self.mount)?.ok_or(io::ErrorKind::NotFound)?;
+        Identity::of(&mount, || self.open_root())
+    }
+
+    /// Whether what is written is stored compressed unless the file says otherwise.
+    pub(crate) fn has_compression(&self) -> bool {
+        let mount = Mount::numbered(self.mount).ok().flatten().filter(|_| self.filesystem == FileSystem::Btrfs);
+        let options = mount.map(|mount| mount.options).unwrap_or_default();
+        options.iter().any(|option| option.starts_with("compress") && !option.ends_with("=no"))
     }
 
     /// Opens the mount point, for opening files by handle through it. Hold it for moments only.

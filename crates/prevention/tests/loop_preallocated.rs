@@ -1,15 +1,19 @@
 //! What somebody preallocates himself behind the end of a file that has, or had, a runway: it stays.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
+#![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 mod common;
 
-use common::case::{Case, eventually, for_all};
-use longrun_lab::{FileSystemKind, bytes_beyond_the_end};
+use common::case::{Case, eventually, for_all, start};
+use common::watched;
+use longrun_lab::{FileSystemKind, LoopVolume, bytes_beyond_the_end};
 use longrun_layout::Bytes;
-use longrun_prevention::{FileKey, Happening, SignalKind};
+use longrun_prevention::policy::Settings;
+use longrun_prevention::{FileKey, Happening, SignalKind, Swept};
 use longrun_sys::ByteRange;
 use std::fs::File;
 use std::io::Write as _;
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
@@ -81,6 +85,32 @@ fn loop_what_the_owner_preallocates_when_the_runway_is_gone_stays_too() {
         drop(case.prevention.stop());
         let path = case.volume.mount_point().join("file");
         assert_eq!(bytes_beyond_the_end(&path).unwrap(), 8 * MIB, "{kind:?}");
+    });
+}
+
+/// 20 MiB that a program had preallocated were freed: a clone has the UUID of its origin, and its files have the same handles.
+#[test]
+fn loop_a_runway_of_one_volume_is_not_taken_from_its_clone() {
+    for_all(|kind| {
+        let case = Case::new(kind);
+        let (file, _) = case.growing("file");
+        case.granted();
+        let Case { prevention, state, volume, .. } = case;
+        assert_eq!(prevention.stop().given_back.left_files, 1, "{kind:?}");
+        drop(file);
+        let Some(clone) = volume.mounted_clone().unwrap() else {
+            println!("skipped on {kind:?}: this kernel does not mount a clone beside its origin");
+            return;
+        };
+        let beyond = |volume: &LoopVolume| bytes_beyond_the_end(&volume.mount_point().join("file")).unwrap();
+        let preallocated = beyond(&clone);
+        assert!(preallocated >= 4 * MIB && preallocated == beyond(&volume), "{kind:?}");
+        let (_, _, prevention) = start(state.path(), Duration::from_millis(50));
+        let watch = |volume: &LoopVolume| prevention.watch(&watched(volume), Settings::default()).unwrap();
+        assert_eq!(watch(&clone), Swept::default(), "{kind:?}");
+        assert_eq!(watch(&volume).settled, 1, "{kind:?}");
+        drop(prevention.stop());
+        assert_eq!((beyond(&clone), beyond(&volume)), (preallocated, 0), "{kind:?}");
     });
 }
 

@@ -13,7 +13,7 @@ mod places;
 mod verdict;
 
 pub use error::ProfileError;
-pub use keep::{Kept, LASTS, identity_of};
+pub use keep::{Kept, LASTS};
 pub use measure::{DirectReads, Reads, measure};
 pub use members::members;
 pub use places::{MEASURED, PLACES, REQUEST, Tour};

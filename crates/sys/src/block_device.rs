@@ -2,6 +2,8 @@
 //!
 //! Owns the parsing of sysfs: partitions, device-mapper, RAID, loop devices. Never opens a device.
 
+mod identity;
+
 use crate::DeviceNumber;
 use std::collections::BTreeSet;
 use std::ffi::OsString;

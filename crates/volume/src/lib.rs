@@ -11,6 +11,7 @@ pub mod ext4;
 mod file_by_file;
 mod file_system;
 mod file_systems;
+pub mod identity;
 pub mod inside;
 pub mod member;
 pub mod mend;
@@ -31,6 +32,7 @@ pub use file_systems::{
     file_system_name, give_back, is_offline, is_readable_as_a_whole, is_unfinished, mend_file, namer, open, survey,
     survey_mounted,
 };
+pub use identity::Identity;
 pub use offline::{GivenBack, JournalPlace};
 pub use reclaim::Reclaim;
 pub use target::Target;

@@ -12,10 +12,12 @@ use longrun_engine::{NoProgress, ScanProgress};
 use longrun_governor::{DiskKind, Governor};
 use longrun_heat::{Below, Found, HeatError, HeatTable, HotDirectory, HotFile, Kept, Minute, Placing, Ranking};
 use longrun_layout::FileId;
-use longrun_profile::{Kept as Profiles, identity_of, members};
-use longrun_sys::{DeviceNumber, FileSystem, format_uuid, read_superblock};
-use longrun_volume::Target;
+use longrun_profile::{Kept as Profiles, members};
+use longrun_sys::{DeviceNumber, FileSystem, format_uuid};
+use longrun_volume::identity::names::Names;
+use longrun_volume::{Identity, Target};
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where directories are known by the paths of their files only, those of so many of the hottest files.
@@ -24,8 +26,8 @@ const NAMED: usize = 10_000;
 /// Asks the service, reads the volume, and prints.
 pub fn run(args: &HeatArgs) -> Result<(), Failure> {
     let target = Target::resolve(&args.target)?;
-    let (uuid, filesystem) = identity(&target)?;
-    let (table, source) = table(args, &target, uuid)?;
+    let counted = counted(&target, &args.state)?;
+    let (table, source) = table(args, &target, &counted)?;
     let now = Minute::of_seconds(Timestamp::now().as_second()).max(table.updated());
     let mut watch = Watch::start()?;
     watch.govern(Governor::new(target.device_number, args.reading.pace.into()));
@@ -33,31 +35,44 @@ pub fn run(args: &HeatArgs) -> Result<(), Failure> {
     let survey = Survey::read(&target, &ScanProgress::new(&mut watch, 0));
     watch.finish();
     let survey = survey?;
-    let ranking = Ranking::of(survey.layout(), &table, now, filesystem == FileSystem::Btrfs);
+    let ranking = Ranking::of(survey.layout(), &table, now, counted.filesystem == FileSystem::Btrfs);
     let report = report(args, &survey, &table, now, &ranking, source)?;
     if args.json { print_json(&report) } else { print(&report.text()) }
 }
 
-/// The UUID of the mounted volume, which its counts are kept by.
-pub fn identity(target: &Target) -> Result<([u8; 16], FileSystem), Failure> {
+/// A mounted volume, as its reads are counted.
+pub struct Counted {
+    /// Its id in the service.
+    pub id: String,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Its file system.
+    pub filesystem: FileSystem,
+}
+
+/// By what the counts of the mounted volume are kept in the state directory `state`.
+pub fn counted(target: &Target, state: &Path) -> Result<Counted, Failure> {
     let refused = |why: &str| Failure::new(Status::Refused, format!("{}: {why}", target.given.display()));
     let mount = target.mount.as_ref().ok_or_else(|| refused("not mounted; reads are counted of mounted volumes"))?;
     let filesystem = FileSystem::from_name(&mount.filesystem)
         .ok_or_else(|| refused("reads are counted on ext4, XFS and btrfs only"))?;
-    let superblock = read_superblock(&target.device, filesystem)
+    let identity = Identity::of(mount, || fs::File::open(&mount.point))
         .map_err(|error| Failure::io(&target.device, "reading the superblock", &error))?;
-    let uuid = superblock.uuid.ok_or_else(|| refused("the volume has no UUID, so that its counts cannot be kept"))?;
-    Ok((uuid, filesystem))
+    let uuid = identity.superblock.uuid;
+    let uuid = uuid.ok_or_else(|| refused("the volume has no UUID, so that its counts cannot be kept"))?;
+    let id = Names::within(state).find(&format_uuid(&uuid), &identity.device);
+    let id = id.ok_or_else(|| refused("it is a clone, and the service has not counted its reads yet"))?;
+    Ok(Counted { id, uuid, filesystem })
 }
 
 /// What the service has counted: from the service itself, or what it left when it ended.
-fn table(args: &HeatArgs, target: &Target, uuid: [u8; 16]) -> Result<(HeatTable, Source), Failure> {
-    let id = format_uuid(&uuid);
+fn table(args: &HeatArgs, target: &Target, counted: &Counted) -> Result<(HeatTable, Source), Failure> {
+    let Counted { id, uuid, .. } = counted;
     let given = target.given.display();
     let asked = Client::new(&args.socket).get_bytes(&format!("/v1/volumes/{id}/heat/table"));
     let not_running = match asked {
         Ok(bytes) => {
-            let table = HeatTable::from_bytes(&bytes, uuid).map_err(|error| {
+            let table = HeatTable::from_bytes(&bytes, *uuid).map_err(|error| {
                 Failure::new(Status::Failed, format!("{given}: the service answered with what is {error}"))
             })?;
             return Ok((table, Source::Service));
@@ -65,10 +80,10 @@ fn table(args: &HeatArgs, target: &Target, uuid: [u8; 16]) -> Result<(HeatTable,
         Err(error @ ClientError::NotRunning { .. }) => error,
         Err(error) => return Err(error.into()),
     };
-    match Kept::within(&args.state).find(&id, uuid)? {
+    match Kept::within(&args.state).find(id, *uuid)? {
         Found::Table(table) => Ok((table, Source::Kept)),
         Found::Damaged(what) => {
-            let path = Kept::within(&args.state).path(&id);
+            let path = Kept::within(&args.state).path(id);
             let text = format!("{}: {what}; start the service, which begins anew", path.display());
             Err(Failure::new(Status::Failed, text))
         }
@@ -190,7 +205,7 @@ pub fn below(device: Option<DeviceNumber>, state: &Path) -> Result<Below, Failur
     let kind = DiskKind::below(device).unwrap_or(DiskKind::Virtual);
     let (kept, now) = (Profiles::within(state), Timestamp::now());
     let gradients = members(device).into_iter().map(|member| {
-        let Some(identity) = identity_of(&member) else { return Ok(None) };
+        let Some(identity) = member.identity() else { return Ok(None) };
         Ok(kept.find(&identity, now)?.map(|profile| profile.verdict.gradient))
     });
     let gradients = gradients.collect::<Result<Vec<_>, longrun_profile::ProfileError>>()?;

@@ -8,7 +8,7 @@ use crate::report::profile::{Measured, Profiled, page, svg};
 use crate::report::{print, print_json};
 use jiff::Timestamp;
 use longrun_governor::DiskKind;
-use longrun_profile::{DirectReads, Kept, Profile, ProfileError, Reads as _, identity_of, measure, members};
+use longrun_profile::{DirectReads, Kept, Profile, ProfileError, Reads as _, measure, members};
 use longrun_sys::{BlockDevice, DeviceNumber};
 use longrun_volume::Target;
 use std::fs;
@@ -54,7 +54,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
 fn profile(args: &ProfileArgs, device: &BlockDevice, kept: &Kept, watch: &mut Watch) -> Result<Measured, Failure> {
     let path = PathBuf::from("/dev").join(device.name.replace('!', "/"));
     let mut reads = DirectReads::open(&path)?;
-    let (identity, now) = (identity_of(device), Timestamp::now());
+    let (identity, now) = (device.identity(), Timestamp::now());
     if let Some(identity) = identity.as_ref().filter(|_| !args.again)
         && let Some(profile) = kept.find(identity, now)?.filter(|profile| profile.bytes == reads.bytes())
     {

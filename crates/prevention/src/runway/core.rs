@@ -3,7 +3,6 @@
 use super::file;
 use super::give_back::{self, Outcome};
 use super::hints::{self, Hints, HintsUndone};
-use super::identity;
 use super::journal::Journal;
 use super::keeper::Clock;
 use super::queue::Queue;
@@ -173,10 +172,16 @@ impl Core {
             let point = watched.point.clone();
             move |source: io::Error| PreventionError::Volume { point, act, source }
         };
-        let root = watched.open_root().map_err(failed("opening it"))?;
-        let id = identity::of(watched, &root).map_err(failed("reading its UUID"))?;
-        drop(root);
-        let compressed = watched.filesystem == FileSystem::Btrfs && identity::is_compressed(watched);
+        drop(watched.open_root().map_err(failed("opening it"))?);
+        let id = watched.identity().map_err(failed("reading its UUID"))?.into();
+        let elsewhere = self.journal.elsewhere(&id);
+        if elsewhere > 0 {
+            let point = watched.point.display();
+            tracing::info!(
+                "{point}: runways of {elsewhere} files are on another device with the same UUID; they stay there"
+            );
+        }
+        let compressed = watched.has_compression();
         let volume = Arc::new(Volume::new(watched.clone(), id, compressed, policy));
         self.hints.reconcile(watched);
         // Before anybody else can work on these files.
@@ -198,13 +203,13 @@ impl Core {
     /// Gives back what an earlier run has left. The files that want to be watched further are answered, too.
     fn sweep(&self, volume: &Volume) -> (Swept, Vec<FileHandle>) {
         let (mut swept, mut kept) = (Swept::default(), Vec::new());
-        for (handle, entry) in self.journal.of_volume(volume.id) {
+        for (handle, entry) in self.journal.of_volume(&volume.id) {
             swept.files += 1;
             let (mut stage, mut size) = (Stage::Growing, Bytes(0));
             match give_back::settle(&volume.watched, &handle, &entry.give_back) {
                 Outcome::Gone => {
                     swept.settled += 1;
-                    self.journal.forget(volume.id, handle);
+                    self.journal.forget(&volume.id, handle);
                     continue;
                 }
                 Outcome::Settled(settled) => {
@@ -213,7 +218,7 @@ impl Core {
                     swept.bytes.0 += settled.given_back.0;
                     volume.table().figures.trimmed.0 += settled.given_back.0;
                     if volume.watched.filesystem != FileSystem::Xfs || settled.foreign {
-                        self.journal.retire(volume.id, handle);
+                        self.journal.retire(&volume.id, handle);
                         continue;
                     }
                     stage = Stage::Kept;
@@ -225,7 +230,7 @@ impl Core {
             let mut known = Known::new(stage, Instant::now());
             known.give_back = if stage == Stage::Kept { vec![GiveBack::End(size)] } else { entry.give_back };
             if let Some(forgotten) = volume.table().know(handle, known) {
-                self.journal.retire(volume.id, forgotten);
+                self.journal.retire(&volume.id, forgotten);
             }
             kept.push(handle);
         }
@@ -235,7 +240,7 @@ impl Core {
     pub(crate) fn adjust(&self, device: DeviceNumber, settings: Settings) -> Result<(), PreventionError> {
         let volume = self.volume(device).ok_or(PreventionError::Unknown { device })?;
         volume.table().policy.change(settings)?;
-        let compressed = volume.watched.filesystem == FileSystem::Btrfs && identity::is_compressed(&volume.watched);
+        let compressed = volume.watched.has_compression();
         volume.compressed.store(compressed, Ordering::Relaxed);
         Ok(())
     }
@@ -319,7 +324,7 @@ impl Core {
                     tail::tidy(&volume.watched, &settled);
                     self.settled(volume, &handle, &settled, false);
                 }
-                Outcome::Gone => self.journal.forget(volume.id, handle),
+                Outcome::Gone => self.journal.forget(&volume.id, handle),
                 Outcome::Open | Outcome::Refused | Outcome::Unreachable if growing => {
                     given_back.left_files += 1;
                     given_back.left_bytes.0 += held.0;

@@ -98,7 +98,7 @@ impl Coming<'_> {
     ///
     /// # Errors
     /// When that cannot be made durable: then nothing may be granted.
-    pub(crate) fn remember(self, volume: VolumeId, file: FileHandle, give_back: &[GiveBack]) -> io::Result<()> {
+    pub(crate) fn remember(self, volume: &VolumeId, file: FileHandle, give_back: &[GiveBack]) -> io::Result<()> {
         let journal = self.0;
         let mut state = journal.lock();
         let failures = state.failures;
@@ -271,16 +271,16 @@ impl Journal {
     }
 
     /// The file has nothing left to give back. Its record is removed some time later, unless it gets a new runway.
-    pub(crate) fn retire(&self, volume: VolumeId, file: FileHandle) {
+    pub(crate) fn retire(&self, volume: &VolumeId, file: FileHandle) {
         let mut state = self.lock();
         let now = Instant::now();
-        let Some(entry) = state.entries.get_mut(&volume).and_then(|files| files.get_mut(&file)) else { return };
+        let Some(entry) = state.entries.get_mut(volume).and_then(|files| files.get_mut(&file)) else { return };
         entry.retired = Some(now);
-        state.retiring.push_back((now, volume, file));
+        state.retiring.push_back((now, volume.clone(), file));
     }
 
     /// The file is gone: nothing can bring its runway back.
-    pub(crate) fn forget(&self, volume: VolumeId, file: FileHandle) {
+    pub(crate) fn forget(&self, volume: &VolumeId, file: FileHandle) {
         strike(&mut self.lock(), volume, file);
         self.shared.work.notify_one();
     }
@@ -288,11 +288,11 @@ impl Journal {
     /// The work that is due at intervals: removing records, rewriting the file.
     pub(crate) fn tend(&self, now: Instant) {
         let mut state = self.lock();
-        while let Some(&(at, volume, file)) = state.retiring.front().filter(|(at, ..)| now >= *at + RETIRE_AFTER) {
-            state.retiring.pop_front();
+        while state.retiring.front().is_some_and(|(at, ..)| now >= *at + RETIRE_AFTER) {
+            let Some((at, volume, file)) = state.retiring.pop_front() else { break };
             let entry = state.entries.get(&volume).and_then(|files| files.get(&file));
             if entry.is_some_and(|entry| entry.retired == Some(at)) {
-                strike(&mut state, volume, file);
+                strike(&mut state, &volume, file);
             }
         }
         let files: usize = state.entries.values().map(BTreeMap::len).sum();
@@ -300,10 +300,17 @@ impl Journal {
         self.shared.work.notify_one();
     }
 
-    /// What is to be given back on a volume.
-    pub(crate) fn of_volume(&self, volume: VolumeId) -> Vec<(FileHandle, Entry)> {
+    /// How many files are in it of volumes with this UUID on other devices.
+    pub(crate) fn elsewhere(&self, volume: &VolumeId) -> usize {
         let state = self.lock();
-        let files = state.entries.get(&volume).into_iter().flatten();
+        let others = state.entries.iter().filter(|(other, _)| other.uuid == volume.uuid && *other != volume);
+        others.map(|(_, files)| files.len()).sum()
+    }
+
+    /// What is to be given back on a volume.
+    pub(crate) fn of_volume(&self, volume: &VolumeId) -> Vec<(FileHandle, Entry)> {
+        let state = self.lock();
+        let files = state.entries.get(volume).into_iter().flatten();
         files.map(|(file, entry)| (*file, entry.clone())).collect()
     }
 
@@ -344,7 +351,7 @@ impl Drop for Journal {
 const STUCK: &str = "the runway journal cannot be written: the disk of the state directory does not respond";
 
 /// Appends what is new, and tells which record has to be durable.
-fn note(state: &mut State, volume: VolumeId, file: FileHandle, give_back: &[GiveBack]) -> io::Result<u64> {
+fn note(state: &mut State, volume: &VolumeId, file: FileHandle, give_back: &[GiveBack]) -> io::Result<u64> {
     if state.ended {
         return Err(io::Error::other("the runway journal is closed"));
     }
@@ -358,18 +365,18 @@ fn note(state: &mut State, volume: VolumeId, file: FileHandle, give_back: &[Give
         // Rewriting everything repairs the journal.
         state.anew = true;
     }
-    let entry = state.entries.entry(volume).or_default().entry(file).or_default();
+    let entry = state.entries.entry(volume.clone()).or_default().entry(file).or_default();
     entry.retired = None;
     let new: Vec<GiveBack> = give_back.iter().filter(|g| g.add_to(&mut entry.give_back)).copied().collect();
     if !new.is_empty() {
-        let text: String = new.iter().map(|g| record::line(&Record::Remember(volume, file, *g))).collect();
+        let text: String = new.iter().map(|g| record::line(&Record::Remember(volume.clone(), file, *g))).collect();
         append(state, &text, new.len() as u64);
         let sequence = state.appended;
-        if let Some(entry) = state.entries.get_mut(&volume).and_then(|files| files.get_mut(&file)) {
+        if let Some(entry) = state.entries.get_mut(volume).and_then(|files| files.get_mut(&file)) {
             entry.sequence = sequence;
         }
     }
-    Ok(state.entries.get(&volume).and_then(|files| files.get(&file)).map_or(0, |e| e.sequence))
+    Ok(state.entries.get(volume).and_then(|files| files.get(&file)).map_or(0, |e| e.sequence))
 }
 
 fn fail(state: &mut State, error: &io::Error) {
@@ -388,25 +395,25 @@ fn append(state: &mut State, text: &str, records: u64) {
     state.lines += records;
 }
 
-fn strike(state: &mut State, volume: VolumeId, file: FileHandle) {
-    let record = Record::Forget(volume, file);
-    if state.entries.get(&volume).is_some_and(|files| files.contains_key(&file)) {
+fn strike(state: &mut State, volume: &VolumeId, file: FileHandle) {
+    let record = Record::Forget(volume.clone(), file);
+    if state.entries.get(volume).is_some_and(|files| files.contains_key(&file)) {
         apply(&mut state.entries, &record);
         append(state, &record::line(&record), 1);
     }
 }
 
 fn apply(entries: &mut Entries, record: &Record) {
-    match *record {
+    match record {
         Record::Remember(volume, file, give_back) => {
-            let entry = entries.entry(volume).or_default().entry(file).or_default();
+            let entry = entries.entry(volume.clone()).or_default().entry(*file).or_default();
             give_back.add_to(&mut entry.give_back);
         }
         Record::Forget(volume, file) => {
-            if let Some(files) = entries.get_mut(&volume) {
-                files.remove(&file);
+            if let Some(files) = entries.get_mut(volume) {
+                files.remove(file);
                 if files.is_empty() {
-                    entries.remove(&volume);
+                    entries.remove(volume);
                 }
             }
         }

@@ -12,7 +12,6 @@ mod file;
 mod fill;
 mod give_back;
 mod hints;
-mod identity;
 mod journal;
 mod keeper;
 mod owner;

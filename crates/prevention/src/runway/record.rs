@@ -2,12 +2,25 @@
 
 use longrun_layout::Bytes;
 use longrun_sys::{ByteRange, FileHandle};
+use longrun_volume::Identity;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-/// A volume by its UUID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct VolumeId(pub(crate) [u8; 16]);
+/// A volume. A clone has the UUID of its origin, and lies on another device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VolumeId {
+    pub(crate) uuid: [u8; 16],
+    /// See [`longrun_volume::Identity`].
+    pub(crate) device: Arc<str>,
+}
+
+impl From<Identity> for VolumeId {
+    fn from(identity: Identity) -> Self {
+        // A volume may have no UUID.
+        Self { uuid: identity.superblock.uuid.unwrap_or_default(), device: identity.device.into() }
+    }
+}
 
 /// What has to be given back of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +64,7 @@ impl GiveBack {
 }
 
 /// One record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     /// This is about to be granted.
     Remember(VolumeId, FileHandle, GiveBack),
@@ -71,6 +84,7 @@ pub(crate) struct Readable {
 #[serde(deny_unknown_fields)]
 struct Line {
     volume: String,
+    device: String,
     file: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     window: Option<(u64, u64)>,
@@ -90,7 +104,7 @@ pub(crate) fn line(record: &Record) -> String {
         Record::Forget(volume, file) => (volume, file, None, None, true),
     };
     let file = format!("{:x}:{}", file.kind(), hex(file.bytes()));
-    let line = Line { volume: hex(&volume.0), file, window, reach, done };
+    let line = Line { volume: hex(&volume.uuid), device: volume.device.to_string(), file, window, reach, done };
     // Strings, numbers and a truth value cannot fail to be JSON.
     let json = serde_json::to_string(&line).unwrap_or_default();
     format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes()))
@@ -117,7 +131,7 @@ fn parse(line: &[u8]) -> Option<Record> {
         return None;
     }
     let line: Line = serde_json::from_slice(json).ok()?;
-    let volume = VolumeId(unhex(&line.volume)?.try_into().ok()?);
+    let volume = VolumeId { uuid: unhex(&line.volume)?.try_into().ok()?, device: line.device.into() };
     let (kind, bytes) = line.file.split_once(':')?;
     let file = FileHandle::new(i32::from_str_radix(kind, 16).ok()?, &unhex(bytes)?)?;
     Some(match (line.done, line.window) {
@@ -158,7 +172,8 @@ mod tests {
         let handle = handle.prop_map(|(kind, bytes)| FileHandle::new(kind, &bytes).unwrap());
         let window = (0u64..1 << 62, 0u64..1 << 62)
             .prop_map(|(start, length)| ByteRange { start: Bytes(start), length: Bytes(length) });
-        let volume = any::<[u8; 16]>().prop_map(VolumeId);
+        let volume = (any::<[u8; 16]>(), "[a-z0-9.-]{0,20}");
+        let volume = volume.prop_map(|(uuid, device)| VolumeId { uuid, device: device.into() });
         (volume, handle, prop_oneof![Just(0), Just(1), Just(2)], window).prop_map(|(volume, file, which, window)| {
             match which {
                 0 => Record::Remember(volume, file, GiveBack::End(window.start)),

@@ -172,14 +172,14 @@ impl Core {
         if give_back.is_empty() {
             return Err(NoRunway::KeptWhole);
         }
-        coming.remember(volume.id, *handle, &give_back).map_err(refused)?;
+        coming.remember(&volume.id, *handle, &give_back).map_err(refused)?;
         let done = self.allocate(volume, handle, opened, (range, half));
         if let Err(reason) = &done
             && !matches!(reason, NoRunway::LowSpace | NoRunway::Quota | NoRunway::Refused)
         {
             // Nothing was tried.
             if volume.table().get(handle).is_none_or(|known| known.give_back.is_empty()) {
-                self.journal.retire(volume.id, *handle);
+                self.journal.retire(&volume.id, *handle);
             }
             return Err(*reason);
         }
@@ -335,7 +335,7 @@ impl Core {
             }
             Outcome::Gone => {
                 volume.table().forget(handle);
-                self.journal.forget(volume.id, *handle);
+                self.journal.forget(&volume.id, *handle);
                 self.sensor.disarm(&FileKey { volume: volume.watched.device, handle: *handle });
             }
             Outcome::Open => {
@@ -409,7 +409,7 @@ impl Core {
 
     /// The file is of no interest any more.
     fn let_go(&self, volume: &Volume, handle: &FileHandle) {
-        self.journal.retire(volume.id, *handle);
+        self.journal.retire(&volume.id, *handle);
         self.sensor.disarm(&FileKey { volume: volume.watched.device, handle: *handle });
     }
 

@@ -30,7 +30,7 @@ pub struct HeatQuery {
 
 /// How often the device of a volume is read for which file, with a half-life of seven days.
 #[utoipa::path(get, path = "/v1/volumes/{id}/heat",
-    params(("id" = String, Path, description = "UUID or device number"),
+    params(("id" = String, Path, description = "Id of the volume"),
         ("top" = Option<usize>, Query, description = "so many of the hottest files (default 50, at most 1000)")),
     responses((status = 200, body = VolumeHeat), (status = 400, body = Problem), (status = 403, body = Problem),
         (status = 404, body = Problem)))]
@@ -47,7 +47,7 @@ pub async fn heat(
 
 /// The same of all files, in the form of the file in the state directory.
 #[utoipa::path(get, path = "/v1/volumes/{id}/heat/table",
-    params(("id" = String, Path, description = "UUID or device number")),
+    params(("id" = String, Path, description = "Id of the volume")),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = 403, body = Problem),
         (status = 404, body = Problem)))]
 pub async fn table(State(hub): State<Arc<Hub>>, sender: Sender, Path(id): Path<String>) -> Result<Response, Failure> {

@@ -131,7 +131,7 @@ fn query<T>(asked: Asked<T>) -> Result<T, Failure> {
 
 /// What the map of a volume consists of: its levels of detail, its blocks, and when it was made.
 #[utoipa::path(get, path = "/v1/volumes/{id}/map/levels",
-    params(("id" = String, Path, description = "UUID or device number"),
+    params(("id" = String, Path, description = "Id of the volume"),
         ("before" = Option<bool>, Query, description = "the map from before the last pass")),
     responses((status = 200, body = MapLevels), (status = 304, description = "The client has it"),
         (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
@@ -163,7 +163,7 @@ pub struct CellsQuery {
 /// Cells of a level of the map of a volume, four bytes each: the shares of its blocks that are not free, that belong to files in
 /// more than one fragment, and that cannot be moved, from 0 to 255; and `16 * log2(1 + n)` of the n pieces that begin there.
 #[utoipa::path(get, path = "/v1/volumes/{id}/map",
-    params(("id" = String, Path, description = "UUID or device number"),
+    params(("id" = String, Path, description = "Id of the volume"),
         ("before" = Option<bool>, Query, description = "the map from before the last pass"),
         ("level" = u32, Query, description = "0 is the finest"),
         ("from" = Option<u64>, Query, description = "the first cell (default 0)"),
@@ -210,7 +210,7 @@ pub struct HeatQuery {
 /// How often the device is read for the files of a volume, by place: cells of any size. It changes with each read, so that it has no
 /// ETag.
 #[utoipa::path(get, path = "/v1/volumes/{id}/map/heat",
-    params(("id" = String, Path, description = "UUID or device number"),
+    params(("id" = String, Path, description = "Id of the volume"),
         ("before" = Option<bool>, Query, description = "the map from before the last pass"),
         ("from" = Option<u64>, Query, description = "the first block (default 0)"),
         ("cell" = u64, Query, description = "the blocks of a cell, at least 1"),
@@ -250,7 +250,7 @@ pub struct ExtentsQuery {
 
 /// The pieces of a range of a volume: extents of files, areas of the file system, free space.
 #[utoipa::path(get, path = "/v1/volumes/{id}/extents",
-    params(("id" = String, Path, description = "UUID or device number"),
+    params(("id" = String, Path, description = "Id of the volume"),
         ("before" = Option<bool>, Query, description = "the map from before the last pass"),
         ("from" = u64, Query, description = "the first block"), ("to" = u64, Query, description = "the block behind the last")),
     responses((status = 200, body = MapExtents), (status = 304, description = "The client has it"),
@@ -292,7 +292,7 @@ pub struct OwnerQuery {
 
 /// Who had a block at the last scan. The path of a file is looked up now.
 #[utoipa::path(get, path = "/v1/volumes/{id}/owner",
-    params(("id" = String, Path, description = "UUID or device number"),
+    params(("id" = String, Path, description = "Id of the volume"),
         ("before" = Option<bool>, Query, description = "the map from before the last pass"),
         ("block" = u64, Query, description = "the block, counted from 0")),
     responses((status = 200, body = BlockOwner), (status = 304, description = "The client has it"),
@@ -330,7 +330,7 @@ pub struct FileQuery {
 
 /// The extents that a file had at the last scan, by its path or by its number in the map.
 #[utoipa::path(get, path = "/v1/volumes/{id}/file",
-    params(("id" = String, Path, description = "UUID or device number"),
+    params(("id" = String, Path, description = "Id of the volume"),
         ("before" = Option<bool>, Query, description = "the map from before the last pass"),
         ("path" = Option<String>, Query, description = "the path of the file, without symbolic links"),
         ("file" = Option<u32>, Query, description = "or its number in this scan, from /extents or /owner"),

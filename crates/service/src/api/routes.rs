@@ -107,7 +107,7 @@ pub async fn volumes(State(hub): State<Arc<Hub>>, sender: Sender) -> Answer<Vec<
 }
 
 /// One volume.
-#[utoipa::path(get, path = "/v1/volumes/{id}", params(("id" = String, Path, description = "UUID or device number")),
+#[utoipa::path(get, path = "/v1/volumes/{id}", params(("id" = String, Path, description = "Id of the volume")),
     responses((status = 200, body = Volume), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn volume(State(hub): State<Arc<Hub>>, sender: Sender, Path(id): Path<String>) -> Answer<Volume> {
     admit(&hub, &sender, Role::Guest)?;
@@ -127,7 +127,7 @@ pub struct LoadQuery {
 /// The load of a volume's device over the last hour: that of the service, of other processes, and signs of users outside
 /// this machine.
 #[utoipa::path(get, path = "/v1/volumes/{id}/load",
-    params(("id" = String, Path, description = "UUID or device number"),
+    params(("id" = String, Path, description = "Id of the volume"),
         ("since" = Option<String>, Query, description = "return only points after this time (RFC 3339)")),
     responses((status = 200, body = LoadSeries), (status = 400, body = Problem), (status = 403, body = Problem),
         (status = 404, body = Problem)))]
@@ -255,7 +255,7 @@ async fn ask_ledger(
 
 /// Begins a scan of the whole volume; its result is in the volume and in the ledger when it is done.
 #[utoipa::path(post, path = "/v1/volumes/{id}/analyze",
-    params(("id" = String, Path, description = "UUID or device number")),
+    params(("id" = String, Path, description = "Id of the volume")),
     responses((status = 202, body = Accepted), (status = 403, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 pub async fn analyze(

@@ -16,7 +16,7 @@ pub fn router() -> Router<Arc<Hub>> {
 }
 
 /// The trace of a volume that goes on, or the last one since the service started.
-#[utoipa::path(get, path = "/v1/volumes/{id}/trace", params(("id" = String, Path, description = "UUID or device number")),
+#[utoipa::path(get, path = "/v1/volumes/{id}/trace", params(("id" = String, Path, description = "Id of the volume")),
     responses((status = 200, body = VolumeTrace), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn read(
     State(hub): State<Arc<Hub>>,
@@ -28,7 +28,7 @@ pub async fn read(
 }
 
 /// Counts what the device of a volume is asked for, by all processes: sizes, latency, distances, queue depths. One at a time.
-#[utoipa::path(post, path = "/v1/volumes/{id}/trace", params(("id" = String, Path, description = "UUID or device number")),
+#[utoipa::path(post, path = "/v1/volumes/{id}/trace", params(("id" = String, Path, description = "Id of the volume")),
     request_body = TraceRequest,
     responses((status = 202, body = VolumeTrace), (status = 400, body = Problem), (status = 403, body = Problem),
         (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -53,7 +53,7 @@ pub async fn begin(
 }
 
 /// Ends the trace of a volume within a second; what was counted stays. Nothing happens where none goes on.
-#[utoipa::path(delete, path = "/v1/volumes/{id}/trace", params(("id" = String, Path, description = "UUID or device number")),
+#[utoipa::path(delete, path = "/v1/volumes/{id}/trace", params(("id" = String, Path, description = "Id of the volume")),
     responses((status = 202, body = VolumeTrace), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn end(
     State(hub): State<Arc<Hub>>,

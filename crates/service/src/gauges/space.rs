@@ -46,7 +46,8 @@ pub fn look(found: &Found, superblock: &Superblock, pieces: bool) -> io::Result<
             })
         }
         FileSystem::Xfs => None,
-        FileSystem::Btrfs => superblock.uuid.as_ref().and_then(btrfs_figures),
+        // Not the UUID on the device: a clone has another one for as long as its origin is mounted.
+        FileSystem::Btrfs => longrun_sys::btrfs_info(&root).ok().and_then(|info| btrfs_figures(&info.uuid)),
     };
     Ok(Look { space, figures })
 }

@@ -52,7 +52,7 @@ impl Hub {
         let (service_keys, volume_keys) = config::keys(may_change, by_root);
         let volumes = lock(&self.volumes);
         let of = |entry: &super::Entry| ConfigVolume {
-            id: entry.id(),
+            id: entry.id.clone(),
             mount: entry.found.watched.point.to_string_lossy().into_owned(),
             settings: config::values_of_volume(&entry.settings),
         };

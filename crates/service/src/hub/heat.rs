@@ -17,7 +17,7 @@ impl Hub {
     /// Whether there is a volume with this id.
     #[must_use]
     pub fn has_volume(&self, id: &str) -> bool {
-        lock(&self.volumes).values().any(|entry| entry.id() == id)
+        lock(&self.volumes).values().any(|entry| entry.id == id)
     }
 }
 
@@ -27,5 +27,5 @@ fn wanted(entry: &Entry) -> Option<Wanted> {
     // Only btrfs has a number that is no device's. The name is one of /dev: nothing waits for a disk.
     let device = fs::metadata(&entry.found.source).ok().filter(|meta| meta.file_type().is_block_device());
     let on = device.map_or(watched.device, |meta| DeviceNumber::from_stat(meta.rdev()));
-    Some(Wanted { volume: watched.device, filesystem: watched.filesystem, on, id: entry.id(), uuid })
+    Some(Wanted { volume: watched.device, filesystem: watched.filesystem, on, id: entry.id.clone(), uuid })
 }

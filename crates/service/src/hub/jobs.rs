@@ -50,7 +50,7 @@ pub(super) struct Place {
 impl From<&Entry> for Place {
     fn from(entry: &Entry) -> Self {
         Self {
-            id: entry.id(),
+            id: entry.id.clone(),
             watched: entry.found.watched.clone(),
             settings: entry.settings.clone(),
             disks: entry.disks.clone(),
@@ -316,7 +316,7 @@ impl Hub {
             return;
         }
         let mut volumes = lock(&self.volumes);
-        for entry in volumes.values_mut().filter(|entry| entry.id() == job.volume) {
+        for entry in volumes.values_mut().filter(|entry| entry.id == job.volume) {
             entry.pays = None;
             if job.state.has_ended() {
                 entry.next_scan = entry.next_scan.map(|_| Instant::now());

@@ -90,7 +90,7 @@ impl Hub {
             if unchanged {
                 entry.put_off_scan();
             }
-            (!unchanged).then(|| entry.id())
+            (!unchanged).then(|| entry.id.clone())
         })
     }
 
@@ -171,7 +171,7 @@ impl Hub {
     /// # Errors
     /// Why it was not scanned.
     pub fn scan(self: &Arc<Self>, id: &str) -> Result<(), String> {
-        let known = lock(&self.volumes).values().find(|entry| entry.id() == id).map(|entry| {
+        let known = lock(&self.volumes).values().find(|entry| entry.id == id).map(|entry| {
             (entry.found.clone(), self.menders.governed(&entry.found.watched, &entry.settings), entry.settings.pace)
         });
         let (found, governed, pace) = known.ok_or_else(|| format!("no such volume: {id}"))?;
@@ -197,7 +197,7 @@ impl Hub {
         *lock(&self.scanning) = None;
         let account = Account::volume(id);
         let mut volumes = lock(&self.volumes);
-        let entry = volumes.get_mut(&found.watched.device).filter(|entry| entry.id() == id);
+        let entry = volumes.get_mut(&found.watched.device).filter(|entry| entry.id == id);
         let Scanned { gauge, pays, written } = match result {
             Ok(scanned) => scanned,
             Err(error) => {
@@ -255,7 +255,7 @@ impl Hub {
         let volumes: Vec<(DeviceNumber, Found, VolumeSettings, String)> = lock(&self.volumes)
             .iter()
             .filter(|(_, entry)| entry.settings.enabled)
-            .map(|(device, entry)| (*device, entry.found.clone(), entry.settings.clone(), entry.id()))
+            .map(|(device, entry)| (*device, entry.found.clone(), entry.settings.clone(), entry.id.clone()))
             .collect();
         lock(&self.loads).retain(|known, _| volumes.iter().any(|(device, ..)| device == known));
         for (device, found, settings, id) in volumes {
@@ -275,7 +275,7 @@ impl Hub {
     /// such volume.
     #[must_use]
     pub fn loads(&self, id: &str, from: Option<Timestamp>) -> Option<model::LoadSeries> {
-        let device = lock(&self.volumes).iter().find(|(_, entry)| entry.id() == id).map(|(device, _)| *device)?;
+        let device = lock(&self.volumes).iter().find(|(_, entry)| entry.id == id).map(|(device, _)| *device)?;
         let points = lock(&self.loads).get(&device).map(|series| series.since(from)).unwrap_or_default();
         Some(model::LoadSeries { interval_seconds: loads::INTERVAL.as_secs(), points })
     }
@@ -286,7 +286,7 @@ impl Hub {
     /// In one sentence.
     pub fn may_scan(&self, id: &str) -> Result<(), Refusal> {
         let known =
-            lock(&self.volumes).values().find(|entry| entry.id() == id).map(|entry| entry.found.watched.point.clone());
+            lock(&self.volumes).values().find(|entry| entry.id == id).map(|entry| entry.found.watched.point.clone());
         match (known, &*lock(&self.scanning)) {
             (None, _) => Err(Refusal::Unknown),
             (Some(point), _) if !self.fleet.permits(&point) => {

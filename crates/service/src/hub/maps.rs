@@ -59,8 +59,8 @@ impl Hub {
     #[must_use]
     pub fn map_wanted(&self, id: &str) -> Option<(Wanted, FileSystem)> {
         let volumes = lock(&self.volumes);
-        let entry = volumes.values().find(|entry| entry.id() == id)?;
-        Some((Wanted { id: entry.id(), uuid: entry.superblock.uuid }, entry.found.watched.filesystem))
+        let entry = volumes.values().find(|entry| entry.id == id)?;
+        Some((Wanted { id: entry.id.clone(), uuid: entry.superblock.uuid }, entry.found.watched.filesystem))
     }
 
     /// Leaves the map of a volume that was just read.
@@ -103,7 +103,7 @@ impl Hub {
     /// Removes the maps that are of no use any more.
     pub(super) fn tidy_maps(&self) {
         let ids = |is: fn(&Entry) -> bool| -> BTreeSet<String> {
-            lock(&self.volumes).values().filter(|entry| is(entry)).map(Entry::id).collect()
+            lock(&self.volumes).values().filter(|entry| is(entry)).map(|entry| entry.id.clone()).collect()
         };
         self.maps().tidy(&ids(|entry| entry.settings.enabled), &ids(|_| true));
     }
@@ -130,7 +130,7 @@ impl Hub {
 
     pub(super) fn found(&self, id: &str) -> Result<Found, String> {
         let volumes = lock(&self.volumes);
-        let entry = volumes.values().find(|entry| entry.id() == id);
+        let entry = volumes.values().find(|entry| entry.id == id);
         entry.map(|entry| entry.found.clone()).ok_or_else(|| "the volume is no longer mounted".to_owned())
     }
 

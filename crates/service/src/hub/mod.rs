@@ -39,7 +39,8 @@ use longrun_api::model;
 use longrun_layout::Bytes;
 use longrun_ledger::{Account, Gauge};
 use longrun_prevention::{Prevention, Totals};
-use longrun_sys::{DeviceNumber, Superblock, format_uuid};
+use longrun_sys::{DeviceNumber, Superblock};
+use longrun_volume::identity::names::Names;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -48,6 +49,8 @@ use std::time::Instant;
 /// A volume of the machine that the service could watch.
 struct Entry {
     found: Found,
+    /// Its id in the API and in the history.
+    id: String,
     superblock: Superblock,
     settings: VolumeSettings,
     /// Prevention watches it.
@@ -74,11 +77,6 @@ struct Entry {
 }
 
 impl Entry {
-    fn id(&self) -> String {
-        let uuid = self.superblock.uuid.as_ref().map(format_uuid);
-        uuid.unwrap_or_else(|| self.found.watched.device.to_string())
-    }
-
     /// Whether a scan is due.
     fn is_due(&self, now: Instant, moment: Moment) -> bool {
         let small = self.space.total_bytes <= self.settings.scan_largest.0;
@@ -92,7 +90,7 @@ impl Entry {
     }
 
     fn account(&self) -> Account {
-        Account::volume(&self.id())
+        Account::volume(&self.id)
     }
 }
 
@@ -134,6 +132,7 @@ pub struct Hub {
     prevention: RwLock<Option<Arc<Prevention>>>,
     prevention_trouble: Mutex<Option<String>>,
     volumes: Mutex<BTreeMap<DeviceNumber, Entry>>,
+    names: Names,
     acts: acts::Acts,
     /// One at a time: the mount table is compared with what is watched.
     refreshing: Mutex<()>,
@@ -191,6 +190,7 @@ impl Hub {
         };
         let InForce { file, config, policy, trouble: policy_trouble } = parts.config;
         let heats = Heats::within(&config.service.state_directory);
+        let names = Names::within(&config.service.state_directory);
         Arc::new(Self {
             started: Instant::now(),
             config_path: parts.config_path,
@@ -210,6 +210,7 @@ impl Hub {
             prevention: RwLock::new(prevention.map(Arc::new)),
             prevention_trouble: Mutex::new(trouble),
             volumes: Mutex::default(),
+            names,
             acts: acts::Acts::default(),
             refreshing: Mutex::default(),
             scanning: Mutex::default(),

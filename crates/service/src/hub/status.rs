@@ -6,7 +6,6 @@ use crate::config::Moment;
 use crate::gauges::own_use;
 use crate::threads::lock;
 use longrun_api::model::{self, HealthLevel, Prevented, Status};
-use longrun_ledger::Account;
 use longrun_prevention::{Snapshot, VolumeSnapshot};
 use std::path::Path;
 
@@ -63,7 +62,7 @@ impl Hub {
         let mut governor = self.menders.governor(entry.found.watched.device, &entry.settings);
         governor.waits_for = rest.map(|rest| rest.word().to_owned()).or(governor.waits_for);
         model::Volume {
-            id: entry.id(),
+            id: entry.id.clone(),
             mount: text(point),
             mounts: entry.found.mounts.iter().map(|mount| text(mount)).collect(),
             device: text(&entry.found.source),
@@ -92,7 +91,7 @@ impl Hub {
             health: entry.health.clone(),
             pass: model::Pass::default(),
             optimized: model::Optimized::default(),
-            saved: self.activity.saved(&Account::volume(&entry.id())),
+            saved: self.activity.saved(&entry.account()),
         }
     }
 

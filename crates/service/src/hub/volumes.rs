@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use longrun_api::model;
 use longrun_ledger::{Account, Severity, VolumeIdentity};
 use longrun_prevention::{PreventionError, Watched};
-use longrun_sys::{DeviceNumber, MOUNT_TABLE, Superblock, format_uuid, read_mounts, read_superblock};
+use longrun_sys::{DeviceNumber, MOUNT_TABLE, Superblock, format_uuid, read_mounts};
+use longrun_volume::Identity;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,11 +52,12 @@ impl Hub {
 
     fn came(&self, found: Found) {
         let watched = found.watched.clone();
-        let superblock = superblock_of(&found);
+        let (id, superblock) = self.identify(&found);
         let settings = settings(&self.config(), &found, &superblock);
         let scan_wanted = settings.enabled && is_scanned_daily(watched.filesystem) && !settings.scan_interval.is_zero();
         let entry = Entry {
             next_scan: scan_wanted.then(|| Instant::now() + FIRST_SCAN.min(settings.scan_interval)),
+            id,
             superblock,
             settings: settings.clone(),
             watched: false,
@@ -75,7 +77,7 @@ impl Hub {
         let account = entry.account();
         if settings.enabled {
             self.activity.saw(VolumeIdentity {
-                uuid: entry.id(),
+                uuid: entry.id.clone(),
                 label: entry.superblock.label.clone(),
                 point: watched.point.clone(),
                 device: entry.found.source.clone(),
@@ -86,7 +88,7 @@ impl Hub {
             "{}: {} volume {} was found{}",
             watched.point.display(),
             watched.filesystem,
-            entry.id(),
+            entry.id,
             if settings.enabled { "" } else { "; the configuration disables it" }
         );
         lock(&self.volumes).insert(watched.device, entry);
@@ -119,6 +121,23 @@ impl Hub {
         tracing::info!("{text}");
         self.activity.tell(&entry.account(), Severity::Info, "volume-gone", text, None);
         self.activity.forget(&point);
+    }
+
+    /// The id of a volume, and its superblock.
+    fn identify(&self, found: &Found) -> (String, Superblock) {
+        let watched = &found.watched;
+        let Identity { superblock, device, others } = watched.identity().unwrap_or_else(|error| {
+            tracing::debug!("{}: reading the superblock failed: {error}", found.source.display());
+            Identity { superblock: Superblock::default(), device: String::new(), others: Vec::new() }
+        });
+        let Some(uuid) = superblock.uuid.as_ref().map(format_uuid) else {
+            return (watched.device.to_string(), superblock);
+        };
+        let id = self.names.name(&uuid, &device, &others).unwrap_or_else(|(id, error)| {
+            tracing::warn!("{}: recording its id {id} failed: {error}", watched.point.display());
+            id
+        });
+        (id, superblock)
     }
 
     /// Has prevention watch a volume, or notes why it does not.
@@ -246,16 +265,6 @@ impl Hub {
             self.come(found);
         }
     }
-}
-
-fn superblock_of(found: &Found) -> Superblock {
-    read_superblock(&found.source, found.watched.filesystem).unwrap_or_else(|error| {
-        // A container may not give us the device; newer kernels report the UUID anyway.
-        tracing::debug!("{}: reading the superblock failed: {error}", found.source.display());
-        let root = found.watched.open_root().ok();
-        let uuid = root.and_then(|root| longrun_sys::volume_uuid(&root).ok());
-        Superblock { uuid: uuid.filter(|bytes| *bytes != [0; 16]), ..Superblock::default() }
-    })
 }
 
 fn settings(config: &Config, found: &Found, superblock: &Superblock) -> VolumeSettings {

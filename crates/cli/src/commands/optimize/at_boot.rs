@@ -5,7 +5,7 @@
 
 use super::Job;
 use crate::args::optimize::{OptimizeArgs, PlacementName};
-use crate::commands::heat::{below, identity};
+use crate::commands::heat::{Counted, below, counted};
 use crate::exit::Failure;
 use crate::progress::{Unit, Watch, say};
 use crate::report::at_boot::Together as Told;
@@ -60,7 +60,7 @@ impl AtBoot {
         if args.placement == Some(PlacementName::Off) || !may_be_full {
             return None;
         }
-        let (uuid, filesystem) = identity(target).ok()?;
+        let Counted { uuid, filesystem, .. } = counted(target, &args.state).ok()?;
         let below = below(target.device_number, &args.state).ok()?;
         if filesystem != FileSystem::Ext4 || !below.rotates || below.gradients.len() > 1 {
             return None;

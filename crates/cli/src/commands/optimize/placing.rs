@@ -3,7 +3,7 @@
 //! Owns whether that is done, and what it may cost. What goes where the planner decides, and how it is moved the engine.
 
 use crate::args::optimize::{OptimizeArgs, PlacementName};
-use crate::commands::heat::{below, identity};
+use crate::commands::heat::{Counted, below, counted};
 use crate::exit::Failure;
 use crate::progress::{Unit, Watch};
 use crate::report::placing::{Expected, Placed};
@@ -13,8 +13,7 @@ use longrun_engine::{Opened, Report, Scan, ScanProgress, Settings};
 use longrun_heat::{Day, Found, HeatTable, Kept, Minute, Placing, seconds_per_read};
 use longrun_layout::{Blocks, Bytes, FileId, VolumeLayout};
 use longrun_planner::{Batch, FastEnd, FileUse, Placement, ZonePlan};
-use longrun_profile::{Fastest, Kept as Profiles, Profile, identity_of, members};
-use longrun_sys::format_uuid;
+use longrun_profile::{Fastest, Kept as Profiles, Profile, members};
 use longrun_volume::Target;
 use longrun_volume::target::Subject;
 use std::collections::BTreeSet;
@@ -69,13 +68,13 @@ impl Choice {
 impl Placer {
     fn of(args: &OptimizeArgs, target: &Target) -> Result<Self, String> {
         let told = |failure: Failure| failure.to_string();
-        let (uuid, _) = identity(target).map_err(told)?;
+        let Counted { id, uuid, .. } = counted(target, &args.state).map_err(told)?;
         let filesystem = longrun_volume::file_system_name(target);
         let below = below(target.device_number, &args.state).map_err(told)?;
         let placing = Placing::on(&filesystem, &below);
         let given = target.given.display().to_string();
         let fastest = placing.fastest().ok_or_else(|| placing.sentence(&given, &filesystem, &below))?;
-        let (kept, id) = (Kept::within(&args.state), format_uuid(&uuid));
+        let kept = Kept::within(&args.state);
         let table = match kept.find(&id, uuid).map_err(|error| error.to_string())? {
             Found::Table(table) => table,
             Found::Nothing => {
@@ -198,6 +197,6 @@ const NO_PLACES: &str = "not done: on this volume no place can be chosen";
 /// The kept profile of the one device.
 fn profile(target: &Target, state: &Path) -> Option<Profile> {
     let members = members(target.device_number?);
-    let identity = identity_of(members.first()?)?;
+    let identity = members.first()?.identity()?;
     Profiles::within(state).find(&identity, Timestamp::now()).ok().flatten()
 }

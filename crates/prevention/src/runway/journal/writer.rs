@@ -87,7 +87,7 @@ pub(super) fn text_of(entries: &Entries) -> (String, u64) {
     for (volume, files) in entries {
         for (file, entry) in files {
             for give_back in &entry.give_back {
-                text.push_str(&record::line(&Record::Remember(*volume, *file, *give_back)));
+                text.push_str(&record::line(&Record::Remember(volume.clone(), *file, *give_back)));
                 lines += 1;
             }
         }

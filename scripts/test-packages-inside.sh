@@ -99,17 +99,19 @@ check "its socket is open, that of the metrics is not" \
     "[[ \$(systemctl is-active longrun-web.socket longrun-web-metrics.socket | tr '\n' ' ') == 'active inactive ' ]]"
 # Nothing but the link in its journal opens it. The container has no name for itself.
 console() { python3 - "$@" <<'PYTHON'
-import sys, urllib.request, urllib.error, http.cookiejar
-jar = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
-def get(address):
+import json, sys, urllib.request, urllib.error
+SITE = "http://127.0.0.1:9818"
+headers = {"origin": SITE}
+def ask(path, body=None):
     try:
-        answer = jar.open(address, timeout=20)
-        return f"{answer.status} {answer.read().decode()}"
+        with urllib.request.urlopen(urllib.request.Request(SITE + path, body, headers), timeout=20) as answer:
+            return f"{answer.status} {answer.read().decode()}"
     except urllib.error.HTTPError as error:
         return f"{error.code} {error.read().decode()}"
 if sys.argv[1]:
-    get(sys.argv[1].replace("localhost", "127.0.0.1"))
-print(get("http://127.0.0.1:9818" + sys.argv[2]))
+    entered = ask("/session", sys.argv[1].partition("token=")[2].encode())
+    headers["longrun-session"] = json.loads(entered.partition(" ")[2]).get("session", "")
+print(ask(sys.argv[2]))
 PYTHON
 }
 link() { journalctl --no-pager -u longrun-web -o cat | grep -o 'http://[^ ]*' | tail -1; }

@@ -22,9 +22,36 @@ const cockpit = () => /** @type {any} */ (globalThis).cockpit;
 /** Cockpit serves its pages below /cockpit/. */
 const inCockpit = location.pathname.startsWith("/cockpit");
 
+/** Where the secret of the session is kept: for this origin alone, its port included. Cookies are sent to every port of a host. */
+const SESSION = "longrun-session";
+/** The same where the browser keeps nothing for pages: until the page is left. @type {string | null} */
+let secret = null;
+
+function session() {
+  try {
+    return localStorage.getItem(SESSION) ?? secret;
+  } catch {
+    return secret;
+  }
+}
+
+/** Begins a session with the token of the link, if there is one. */
+async function enter() {
+  const token = new URLSearchParams(location.search).get("token");
+  if (token === null) return;
+  history.replaceState(null, "", location.pathname + location.hash);
+  const answer = await byFetch("POST", "/session", token, {});
+  // A link that was used before leaves the session that there is.
+  if (answer.status !== 200) return;
+  secret = read(answer).session;
+  try {
+    localStorage.setItem(SESSION, read(answer).session);
+  } catch { /* it lasts as long as the page */ }
+}
+
 /** Loads what the place where the page runs needs. */
 export async function prepare() {
-  if (!inCockpit) return;
+  if (!inCockpit) return enter();
   await new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = "../base1/cockpit.js";
@@ -35,8 +62,10 @@ export async function prepare() {
   await cockpit().init?.();
 }
 
-/** @param {string} method @param {string} path @param {string | undefined} body @param {Record<string, string>} headers @returns {Promise<Answer>} */
-async function byFetch(method, path, body, headers) {
+/** @param {string} method @param {string} path @param {string | undefined} body @param {Record<string, string>} sent @returns {Promise<Answer>} */
+async function byFetch(method, path, body, sent) {
+  const known = session();
+  const headers = { ...sent, ...(known && { [SESSION]: known }) };
   let answer;
   try {
     // Relative: a reverse proxy may serve the console below a path.
@@ -76,6 +105,7 @@ async function ask(method, path, body, state) {
   const headers = { ...(text && { "content-type": "application/json" }), ...(state && { "if-match": state }) };
   const answer = await (inCockpit ? byCockpit : byFetch)(method, path, text, headers);
   if (answer.status >= 200 && answer.status < 300) return answer;
+  if (answer.status === 401 && !inCockpit) location.replace("locked.html");
   let problem = { error: `status ${answer.status}`, hint: "" };
   try {
     problem = read(answer);

@@ -6,7 +6,7 @@ import { chmodSync, chownSync, readdirSync, readFileSync, statSync, writeFileSyn
 import { dirname } from "node:path";
 import { after, before, test } from "node:test";
 import { ask, Machine } from "./machine.mjs";
-import { launch, visit } from "./visitor.mjs";
+import { launch, send, visit } from "./visitor.mjs";
 import { DAYS, minutes, windows } from "../windows.js";
 
 /** @type {Machine} */
@@ -109,10 +109,10 @@ test("a file that cannot be written stays, and the answer says why", async () =>
 test("only root changes who has access and where files are, and who has given it up does not", async () => {
   const { page, web, go, close } = await visit(machine, browser, "operator");
   await go("settings");
-  const sent = (changes) => page.evaluate(async (changes) => {
-    const state = (await fetch("v1/config")).headers.get("etag");
-    return (await fetch("v1/config", { method: "PUT", headers: { "if-match": state }, body: JSON.stringify({ changes }) })).status;
-  }, changes);
+  const sent = async (changes) => {
+    const { state } = await send(page, "GET", "v1/config");
+    return (await send(page, "PUT", "v1/config", { headers: { "if-match": state }, body: JSON.stringify({ changes }) })).status;
+  };
   for (const key of ["group", "viewers", "socket", "state_directory", "readable_by_all"]) {
     assert.equal(await sent([{ section: "service", key, value: key === "readable_by_all" ? true : "/root" }]), 403, key);
   }

@@ -5,7 +5,7 @@ import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { after, before, test } from "node:test";
-import { ask, Machine } from "./machine.mjs";
+import { ask, Machine, sessionOf } from "./machine.mjs";
 
 const DOCUMENT = JSON.parse(readFileSync(new URL("../../docs/openapi.json", import.meta.url), "utf8"));
 /** Each route and method of the document, on a volume that exists. */
@@ -18,32 +18,59 @@ after(() => machine?.end());
 
 /** A session of a longrun-web: requests as the console's own pages send them. */
 async function enter(web) {
-  const opened = await ask(web.link, "GET", web.link.pathname + web.link.search, { headers: { host: web.link.host } });
-  assert.equal(opened.status, 303);
-  assert.equal(opened.headers.location, "/");
-  const cookie = opened.headers["set-cookie"][0];
-  assert.match(cookie, /^longrun-session=[0-9a-f]{64}; Path=\/; HttpOnly; SameSite=Strict/);
-  const headers = { host: web.link.host, origin: web.origin, cookie: cookie.split(";")[0] };
+  const headers = { host: web.link.host, origin: web.origin, ...await sessionOf(web) };
   return (method, path, more = {}) => ask(web.link, method, path, { ...more, headers: { ...headers, ...more.headers } });
 }
 
 test("a link opens one session, once", async () => {
   const web = await machine.startWeb("viewer");
   const headers = { host: web.link.host };
-  const locked = await ask(web.link, "GET", "/", { headers });
-  assert.equal(locked.status, 401);
-  for (const path of ["/v1/status", "/app.js", "/v1/../etc/passwd", "/?token=", "/?token=0000"]) {
+  for (const path of ["/v1/status", "/v1/../etc/passwd", "/v1/session", "/fleet/v1/session"]) {
     assert.equal((await ask(web.link, "GET", path, { headers })).status, 401, path);
   }
+  const own = { ...headers, origin: web.origin };
+  for (const body of ["", "0000", "x".repeat(100000)]) assert.equal((await ask(web.link, "POST", "/session", { headers: own, body })).status, 401, body);
+  const body = web.link.searchParams.get("token");
+  for (const foreign of [{ ...own, origin: "http://localhost:1" }, { ...own, "sec-fetch-site": "same-site" }, headers]) {
+    assert.equal((await ask(web.link, "POST", "/session", { headers: foreign, body })).status, 403, JSON.stringify(foreign));
+  }
+  assert.equal((await ask(web.link, "GET", "/session", { headers: own })).status, 405);
   const session = await enter(web);
   assert.equal((await session("GET", "/v1/status")).status, 200);
-  const again = await ask(web.link, "GET", web.link.pathname + web.link.search, { headers });
-  assert.equal(again.status, 401, "used");
-  assert.equal(again.headers["set-cookie"], undefined);
+  assert.equal((await ask(web.link, "POST", "/session", { headers: own, body })).status, 401, "used");
   const next = await web.next();
   assert.notEqual(next.search, web.link.search);
-  const wrong = { ...headers, cookie: `longrun-session=${"0".repeat(64)}` };
-  assert.equal((await ask(web.link, "GET", "/v1/status", { headers: wrong })).status, 401);
+  assert.equal((await ask(web.link, "GET", "/v1/status", { headers: { ...headers, "longrun-session": "0".repeat(64) } })).status, 401);
+});
+
+// Cookies reach every port of a host: another user of this machine could have had the session.
+test("no cookie is set, and none opens the console", async () => {
+  const web = await machine.startWeb("viewer");
+  const own = { host: web.link.host, ...await sessionOf(web) };
+  for (const path of ["/", "/app.js", "/v1/status", "/nothing"]) assert.equal((await ask(web.link, "GET", path, { headers: own })).headers["set-cookie"], undefined, path);
+  const headers = { host: web.link.host, cookie: `longrun-session=${own["longrun-session"]}` };
+  assert.equal((await ask(web.link, "GET", "/v1/status", { headers })).status, 401);
+});
+
+// One local user could hold all connections for minutes.
+test("connections without a session keep nobody out", async () => {
+  const web = await machine.startWeb("viewer");
+  const session = await enter(web);
+  const one = `GET /v1/status HTTP/1.1\r\nhost: ${web.link.host}\r\n\r\n`;
+  const strangers = await Promise.all(Array.from({ length: 64 }, () => new Promise((resolve) => {
+    const stranger = connect(Number(web.link.port), "127.0.0.1");
+    for (const event of ["data", "close"]) stranger.once(event, () => resolve(stranger));
+    stranger.on("error", () => {});
+    stranger.write(one);
+  })));
+  // None of them is ever idle long enough to be closed for that.
+  const busy = setInterval(() => strangers.forEach((stranger) => stranger.write(one)), 1000);
+  try {
+    for (let turn = 0; turn < 3; turn += 1) assert.equal((await session("GET", "/v1/status")).status, 200);
+  } finally {
+    clearInterval(busy);
+    strangers.forEach((stranger) => stranger.destroy());
+  }
 });
 
 test("foreign hosts and origins are refused, with a session too", async () => {
@@ -69,7 +96,7 @@ test("every answer binds the browser by a strict policy", async () => {
 
 test("only the console's files and the API are reached", async () => {
   const session = await enter(await machine.startWeb("operator"));
-  for (const path of ["/../../Cargo.toml", "/%2e%2e/%2e%2e/etc/passwd", "/tests/../../etc/passwd", "//etc/passwd", "/metrics", "/v1", "/tests/machine.mjs", "/types.d.ts"]) {
+  for (const path of ["/../../Cargo.toml", "/%2e%2e/%2e%2e/etc/passwd", "/tests/../../etc/passwd", "//etc/passwd", "/metrics", "/v1", "/tests/machine.mjs", "/types.d.ts", "/session/x"]) {
     assert.equal((await session("GET", path)).status, 404, path);
   }
   assert.equal((await session("GET", "/v1/../etc/passwd")).status, 404);

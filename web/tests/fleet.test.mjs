@@ -8,7 +8,7 @@ import { execFileSync } from "node:child_process";
 import { closeSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { after, before, test } from "node:test";
-import { ask, Machine, OPERATORS, pause, VIEWERS } from "./machine.mjs";
+import { ask, Machine, sessionOf, OPERATORS, pause, VIEWERS } from "./machine.mjs";
 import { faults, launch, shows, visit as enter } from "./visitor.mjs";
 
 /** Runs the console of the fleet: neither root nor who runs longrun-web. */
@@ -135,8 +135,8 @@ test("each role may what it may, through longrun-web and its protections", async
     const web = await machine.startWeb(role, "--fleet-socket", socket(), ...words);
     const headers = { host: web.link.host, origin: web.origin };
     assert.equal((await ask(web.link, "GET", "/fleet/v1/hosts", { headers })).status, 401, "no session");
-    const cookie = (await ask(web.link, "GET", web.link.pathname + web.link.search, { headers })).headers["set-cookie"][0].split(";")[0];
-    const session = (method, path, more = {}, text) => ask(web.link, method, path, { headers: { ...headers, cookie, ...more }, body: text });
+    const own = { ...headers, ...await sessionOf(web) };
+    const session = (method, path, more = {}, text) => ask(web.link, method, path, { headers: { ...own, ...more }, body: text });
     assert.equal((await session("GET", "/fleet/v1/hosts")).status, reads, `${role} ${words}`);
     // Another version than that which the sender has seen: whoever may is told so, and nothing happens.
     assert.equal((await session("PUT", "/fleet/v1/policy", {}, body.replace("null", "99"))).status, changes, `${role} ${words}`);

@@ -6,7 +6,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { ask, Machine } from "./machine.mjs";
-import { faults, launch, visit } from "./visitor.mjs";
+import { faults, launch, send, visit } from "./visitor.mjs";
 
 /** @type {Machine} */
 let machine;
@@ -114,7 +114,7 @@ test("viewers watch passes and start none", async () => {
   await go("activity");
   await page.getByRole("region", { name: "Passes" }).waitFor();
   assert.equal(await page.getByRole("button", { name: /Cancel|Show what/ }).count(), 0);
-  const status = await page.evaluate(async (body) => (await fetch("v1/jobs", { method: "POST", body })).status, JSON.stringify({ volume: machine.volume.id, task: "optimize" }));
+  const { status } = await send(page, "POST", "v1/jobs", { body: JSON.stringify({ volume: machine.volume.id, task: "optimize" }) });
   assert.equal(status, 403);
   await close();
 });

@@ -154,6 +154,14 @@ export class Machine {
   }
 }
 
+/** The headers of a new session of a longrun-web, by its link. */
+export async function sessionOf({ link, origin }) {
+  const opened = await ask(link, "POST", "/session", { headers: { host: link.host, origin }, body: link.searchParams.get("token") });
+  assert.equal(opened.status, 200, opened.text);
+  assert.match(opened.json.session, /^[0-9a-f]{64}$/);
+  return { "longrun-session": opened.json.session };
+}
+
 /** One request, over a Unix socket or TCP. */
 export function ask(where, method, path, { headers = {}, body } = {}) {
   const target = typeof where === "string" && where.startsWith("/") ? { socketPath: where } : { host: where.hostname, port: where.port };

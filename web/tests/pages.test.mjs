@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Machine } from "./machine.mjs";
-import { faults, launch, PAGES, shows, visit as enter } from "./visitor.mjs";
+import { faults, launch, PAGES, send, shows, visit as enter } from "./visitor.mjs";
 
 /** @type {Machine} */
 let machine;
@@ -34,6 +34,28 @@ for (const colorScheme of ["light", "dark"]) {
     await close();
   });
 }
+
+test("a link opens the console in this browser until the session ends", async () => {
+  const web = await machine.startWeb("viewer");
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  await page.goto(web.origin);
+  await page.getByText("This browser has no session.").waitFor();
+  await page.goto(String(web.link));
+  await shows(page.locator("#who"), /viewer/);
+  await page.reload();
+  await shows(page.locator("#who"), /viewer/);
+  // The link was used, which ends no session; nor is it in another browser's.
+  await page.goto(String(web.link));
+  await shows(page.locator("#who"), /viewer/);
+  assert.deepEqual(await context.cookies(), []);
+  const other = await browser.newContext();
+  const stranger = await other.newPage();
+  await stranger.goto(String(web.link));
+  await stranger.getByText("This browser has no session.").waitFor();
+  await other.close();
+  await context.close();
+});
 
 test("every page fits into 360 px and fills a 4K screen", async () => {
   const { page, go, close } = await visit("viewer", { viewport: { width: 360, height: 740 } });
@@ -101,8 +123,7 @@ test("viewers see no control, and a refusal says what to do", async () => {
     await go("control");
     await page.getByText("You may see everything here, and change nothing.").waitFor();
     assert.equal(await page.locator("main button").count(), 0);
-    const refused = await page.evaluate(async () => (await fetch("v1/pause", { method: "POST" })).status);
-    assert.equal(refused, 403);
+    assert.equal((await send(page, "POST", "v1/pause")).status, 403);
     await close();
   }
 });

@@ -8,6 +8,7 @@ mod door;
 mod files;
 mod listen;
 mod pass;
+mod room;
 mod server;
 mod trust;
 

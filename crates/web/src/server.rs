@@ -6,10 +6,11 @@ use crate::door::Door;
 use crate::files::{self, Page};
 use crate::listen::Listeners;
 use crate::pass::{Answer, Daemon, problem};
+use crate::room::{HasSession, Room};
 use crate::trust;
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, LOCATION, SET_COOKIE};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -20,13 +21,11 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// So many connections are served at a time by each listener; others wait.
-const CONNECTIONS: usize = 64;
 /// So long may the head of a request take to arrive.
 const HEADER_PATIENCE: Duration = Duration::from_secs(5);
 /// So long may a connection stay; then it ends after the request that is under way.
@@ -34,7 +33,11 @@ const STAY: Duration = Duration::from_secs(300);
 /// So long may that request take.
 const LAST_REQUEST: Duration = Duration::from_secs(40);
 
-const COOKIE_NAME: &str = "longrun-session";
+/// The header with the secret of the session. No cookie: a browser sends cookies to all ports of a host, and another user of this machine may
+/// listen on one.
+const SESSION: &str = "longrun-session";
+/// A token is shorter.
+const LONGEST_TOKEN: usize = 256;
 
 const SECURITY: [(&str, &str); 6] = [
     (
@@ -84,11 +87,11 @@ pub fn run(site: Site, listeners: Listeners) -> io::Result<()> {
         site.announce()?;
         let pages = {
             let site = Arc::clone(&site);
-            serve(console, move |request| console_answer(Arc::clone(&site), request))
+            serve(console, move |request, has_session| console_answer(Arc::clone(&site), request, has_session))
         };
         let figures = async {
             match metrics {
-                Some(listener) => serve(listener, move |request| metrics_answer(Arc::clone(&site), request)).await,
+                Some(listener) => serve(listener, move |request, _| metrics_answer(Arc::clone(&site), request)).await,
                 None => std::future::pending().await,
             }
         };
@@ -97,20 +100,24 @@ pub fn run(site: Site, listeners: Listeners) -> io::Result<()> {
     })
 }
 
-async fn serve<F>(listener: TcpListener, answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static)
-where
+async fn serve<F>(
+    listener: TcpListener,
+    answer: impl Fn(Request<Incoming>, HasSession) -> F + Clone + Send + Sync + 'static,
+) where
     F: Future<Output = Answer> + Send + 'static,
 {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut room = Room::default();
     loop {
-        let permit = Arc::clone(&room).acquire_owned().await;
         match listener.accept().await {
             Ok((stream, _)) => {
-                let answer = answer.clone();
-                tokio::spawn(async move {
-                    connection(stream, answer).await;
-                    drop(permit);
+                let (answer, has_session) = (answer.clone(), HasSession::default());
+                let of_connection = Arc::clone(&has_session);
+                let task = tokio::spawn(async move {
+                    connection(stream, |request| answer(request, Arc::clone(&of_connection))).await;
                 });
+                room.admit(task.abort_handle(), has_session);
+                // Its request is usually there: it is read before further connections can close this one.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 // Files run out: trying again at once would only burn time.
@@ -150,39 +157,42 @@ fn secured(mut answer: Answer) -> Answer {
     answer
 }
 
-async fn console_answer(site: Arc<Site>, request: Request<Incoming>) -> Answer {
+async fn console_answer(site: Arc<Site>, request: Request<Incoming>, has_session: HasSession) -> Answer {
     let path = request.uri().path();
     if let Err(distrust) = trust::check(request.method(), path, request.headers(), &site.names) {
         return problem(StatusCode::FORBIDDEN, &distrust.to_string(), "open the link that longrun-web prints");
     }
-    if path == "/"
-        && let Some(token) = request.uri().query().and_then(|query| query.strip_prefix("token="))
-    {
-        return site.enter(token);
+    // The pages are the same everywhere: what they show needs a session.
+    match (files::find(path), request.method()) {
+        (Some(page), &Method::GET) => return show(page),
+        (Some(_), _) => return problem(StatusCode::METHOD_NOT_ALLOWED, "a page can only be read", "use GET"),
+        _ => {}
     }
-    if !session(request.headers()).any(|secret| site.door.knows(secret, Instant::now())) {
-        return site.turn_away(path);
+    if path == "/session" {
+        return site.enter(request).await;
     }
-    if path.starts_with("/v1/") {
+    let is_fleet = path.starts_with("/fleet/");
+    if !is_fleet && !path.starts_with("/v1/") {
+        return problem(StatusCode::NOT_FOUND, "no such page", "begin at /");
+    }
+    let secret = request.headers().get(SESSION).and_then(|secret| secret.to_str().ok());
+    if !secret.is_some_and(|secret| site.door.knows(secret, Instant::now())) {
+        return site.turn_away();
+    }
+    has_session.store(true, Ordering::Relaxed);
+    if !is_fleet {
         return site.daemon.pass(request).await;
     }
-    if path.starts_with("/fleet/") {
-        if site.fleet.is_there() {
-            return site.fleet.pass(request).await;
-        }
-        // Every page asks for it, whether there is a fleet or not: that there is none is no error.
-        if path == "/fleet/v1/session" {
-            let mut none = Response::new(Full::new(Bytes::new()));
-            *none.status_mut() = StatusCode::NO_CONTENT;
-            return none;
-        }
-        return problem(StatusCode::NOT_FOUND, "no fleet is shown here", "see `longrun fleet console --help`");
+    if site.fleet.is_there() {
+        return site.fleet.pass(request).await;
     }
-    match files::find(path) {
-        Some(page) if request.method() == Method::GET => show(StatusCode::OK, page),
-        Some(_) => problem(StatusCode::METHOD_NOT_ALLOWED, "a page can only be read", "use GET"),
-        None => problem(StatusCode::NOT_FOUND, "no such page", "begin at /"),
+    // Every page asks for it, whether there is a fleet or not: that there is none is no error.
+    if path == "/fleet/v1/session" {
+        let mut none = Response::new(Full::new(Bytes::new()));
+        *none.status_mut() = StatusCode::NO_CONTENT;
+        return none;
     }
+    problem(StatusCode::NOT_FOUND, "no fleet is shown here", "see `longrun fleet console --help`")
 }
 
 async fn metrics_answer(site: Arc<Site>, request: Request<Incoming>) -> Answer {
@@ -204,19 +214,19 @@ impl Site {
         )
     }
 
-    fn enter(&self, token: &str) -> Answer {
-        match self.door.enter(token, Instant::now()) {
+    /// Answers a token with the secret of a new session.
+    async fn enter(&self, request: Request<Incoming>) -> Answer {
+        if request.method() != Method::POST {
+            return problem(StatusCode::METHOD_NOT_ALLOWED, "a session begins with a token", "use POST");
+        }
+        let body = Limited::new(request.into_body(), LONGEST_TOKEN).collect().await;
+        let token = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
+        match self.door.enter(&token, Instant::now()) {
             Ok(Some(secret)) => {
-                let cookie = format!("{COOKIE_NAME}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200");
-                let mut answer = Response::new(Full::new(Bytes::new()));
-                *answer.status_mut() = StatusCode::SEE_OTHER;
-                answer.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
-                if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-                    answer.headers_mut().insert(SET_COOKIE, cookie);
-                }
-                answer
+                let answer = serde_json::json!({ "session": secret }).to_string();
+                answer_of("application/json", answer.into())
             }
-            Ok(None) => self.turn_away("/"),
+            Ok(None) => self.turn_away(),
             Err(error) => {
                 problem(StatusCode::INTERNAL_SERVER_ERROR, &format!("making a session failed: {error}"), "try again")
             }
@@ -224,27 +234,20 @@ impl Site {
     }
 
     /// Who has no session is told where the link is; a new one is printed if the last one has been used.
-    fn turn_away(&self, path: &str) -> Answer {
+    fn turn_away(&self) -> Answer {
         if let Err(error) = self.announce() {
             tracing::error!("printing a link failed: {error}");
-        }
-        if path == "/" || path == "/index.html" {
-            return show(StatusCode::UNAUTHORIZED, &files::LOCKED);
         }
         problem(StatusCode::UNAUTHORIZED, "no session", "open the link that longrun-web prints")
     }
 }
 
-fn show(status: StatusCode, page: &'static Page) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from_static(page.bytes)));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));
-    answer
+fn show(page: &'static Page) -> Answer {
+    answer_of(page.kind, Bytes::from_static(page.bytes))
 }
 
-/// The values of the session's cookie.
-fn session(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let cookies = texts.flat_map(|text| text.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
-    cookies.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value)
+fn answer_of(kind: &'static str, content: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(content));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
 }

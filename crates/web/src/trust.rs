@@ -10,7 +10,7 @@ use hyper::header::{HOST, HeaderMap, HeaderName, ORIGIN};
 const LOCAL: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
 /// What is below these is for our own pages only.
-const API: [&str; 2] = ["/v1/", "/fleet/"];
+const API: [&str; 3] = ["/v1/", "/fleet/", "/session"];
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 

@@ -43,9 +43,10 @@ async function enter() {
   const answer = await byFetch("POST", "/session", token, {});
   // A link that was used before leaves the session that there is.
   if (answer.status !== 200) return;
-  secret = read(answer).session;
+  const known = read(answer).session;
+  secret = known;
   try {
-    localStorage.setItem(SESSION, read(answer).session);
+    localStorage.setItem(SESSION, known);
   } catch { /* it lasts as long as the page */ }
 }
 

@@ -52,10 +52,9 @@ impl Watched {
     /// Which volume it is, also after a restart.
     ///
     /// # Errors
-    /// As [`Identity::of`], and when it is no longer mounted.
+    /// As [`Identity::of`].
     pub fn identity(&self) -> io::Result<Identity> {
-        let mount = Mount::numbered(self.mount)?.ok_or(io::ErrorKind::NotFound)?;
-        Identity::of(&mount, || self.open_root())
+        Identity::of(self.mount, || self.open_root())
     }
 
     /// Whether what is written is stored compressed unless the file says otherwise.

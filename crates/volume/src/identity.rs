@@ -5,11 +5,11 @@
 
 pub mod names;
 
+use crate::target::node_number;
 use longrun_sys::{BlockDevice, DeviceNumber, Mount, Superblock, read_mounts, read_superblock, volume_members};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
 /// What identifies a mounted volume for good.
@@ -24,18 +24,20 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of the volume of `mount`. `root` opens its root directory: where the device cannot be read, as in a container, newer
-    /// kernels report the UUID.
+    /// The identity of the volume whose mount has the number `id`. `root` opens its root directory: where the device cannot be read, as in
+    /// a container, newer kernels report the UUID.
     ///
     /// # Errors
-    /// When the volume has no block device, or neither reports a UUID.
-    pub fn of(mount: &Mount, root: impl FnOnce() -> io::Result<File>) -> io::Result<Self> {
+    /// When it is no longer mounted, the volume has no block device, or neither reports a UUID.
+    pub fn of(id: u64, root: impl FnOnce() -> io::Result<File>) -> io::Result<Self> {
+        let mounts = read_mounts()?;
+        let mount = mounts.iter().find(|mount| mount.id == id).ok_or(io::ErrorKind::NotFound)?;
         let filesystem = mount.known_filesystem().ok_or(io::ErrorKind::Unsupported)?;
         let superblock = read_superblock(&mount.source, filesystem).or_else(|error| {
             let uuid = longrun_sys::volume_uuid(root()?).map_err(|_| error)?;
             Ok::<_, io::Error>(Superblock { uuid: Some(uuid).filter(|uuid| *uuid != [0; 16]), ..Superblock::default() })
         })?;
-        let mut devices = devices(&read_mounts()?, block_device, device);
+        let mut devices = devices(&mounts, block_device, device);
         let device = devices.remove(&mount.device).ok_or(io::ErrorKind::NotFound)?;
         Ok(Self { superblock, device, others: devices.into_values().collect() })
     }
@@ -72,9 +74,7 @@ fn block_device(mount: &Mount) -> Option<DeviceNumber> {
         return Some(mount.device);
     }
     // Other names may lead to a file system that hangs.
-    let source = Some(&mount.source).filter(|source| source.starts_with(Path::new("/dev")))?;
-    let meta = fs::metadata(source).ok().filter(|meta| meta.file_type().is_block_device())?;
-    Some(DeviceNumber::from_stat(meta.rdev()))
+    mount.source.starts_with(Path::new("/dev")).then(|| node_number(&mount.source))?
 }
 
 fn device(number: DeviceNumber) -> String {
@@ -132,8 +132,7 @@ mod tests {
             };
             let identity = |volume: &LoopVolume| {
                 let point = volume.mount_point();
-                let mount = Mount::numbered(longrun_sys::mount_at(&point).unwrap()).unwrap().unwrap();
-                Identity::of(&mount, || File::open(&point)).unwrap()
+                Identity::of(longrun_sys::mount_at(&point).unwrap(), || File::open(&point)).unwrap()
             };
             let (first, second) = (identity(&origin), identity(&clone));
             assert!(first.superblock.uuid.is_some());

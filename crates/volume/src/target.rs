@@ -168,8 +168,9 @@ fn mount_with_own_number(mounts: &[Mount], path: &Path) -> Option<(Mount, Option
     Some((best.clone(), node_number(&best.source)))
 }
 
-/// The number of a device node.
-pub(crate) fn node_number(path: &Path) -> Option<DeviceNumber> {
+/// The number of the block device that the name leads to; `None` where it leads to anything else.
+#[must_use]
+pub fn node_number(path: &Path) -> Option<DeviceNumber> {
     let meta = fs::metadata(path).ok().filter(|meta| meta.file_type().is_block_device())?;
     Some(DeviceNumber::from_stat(meta.rdev()))
 }

@@ -56,7 +56,7 @@ pub fn counted(target: &Target, state: &Path) -> Result<Counted, Failure> {
     let mount = target.mount.as_ref().ok_or_else(|| refused("not mounted; reads are counted of mounted volumes"))?;
     let filesystem = FileSystem::from_name(&mount.filesystem)
         .ok_or_else(|| refused("reads are counted on ext4, XFS and btrfs only"))?;
-    let identity = Identity::of(mount, || fs::File::open(&mount.point))
+    let identity = Identity::of(mount.id, || fs::File::open(&mount.point))
         .map_err(|error| Failure::io(&target.device, "reading the superblock", &error))?;
     let uuid = identity.superblock.uuid;
     let uuid = uuid.ok_or_else(|| refused("the volume has no UUID, so that its counts cannot be kept"))?;

@@ -14,7 +14,7 @@ use longrun_volume::Target;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What is said to a signal that ends the work, and to later ones.
 const ANSWERS: [&str; 2] = ["stopping after the current read", "the current read is not done yet; please wait"];
@@ -52,8 +52,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
 
 /// The profile of one device: the kept one, or a new one, which is kept.
 fn profile(args: &ProfileArgs, device: &BlockDevice, kept: &Kept, watch: &mut Watch) -> Result<Measured, Failure> {
-    let path = PathBuf::from("/dev").join(device.name.replace('!', "/"));
-    let mut reads = DirectReads::open(&path)?;
+    let mut reads = DirectReads::open(&device.node())?;
     let (identity, now) = (device.identity(), Timestamp::now());
     if let Some(identity) = identity.as_ref().filter(|_| !args.again)
         && let Some(profile) = kept.find(identity, now)?.filter(|profile| profile.bytes == reads.bytes())

@@ -51,6 +51,17 @@ impl Case {
         Self { told, notes, prevention, watched, state, volume }
     }
 
+    /// A volume on which prevention has ended while the file "open" was open, and the state directory, whose journal has its runway.
+    pub fn ended_with_open_file(kind: FileSystemKind) -> (LoopVolume, tempfile::TempDir) {
+        let case = Self::new(kind);
+        let (_file, _) = case.growing("open");
+        case.granted();
+        let Self { prevention, state, volume, .. } = case;
+        let totals = prevention.stop();
+        assert_eq!((totals.given_back.files, totals.given_back.left_files), (0, 1), "{kind:?}: {totals:?}");
+        (volume, state)
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.volume.mount_point().join(name)
     }

@@ -3,9 +3,7 @@
 use super::{Entry, Hub};
 use crate::heats::Wanted;
 use crate::threads::lock;
-use longrun_sys::DeviceNumber;
-use std::fs;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use longrun_volume::target::node_number;
 
 impl Hub {
     /// Has the reads of the volumes counted that are there, as they are configured.
@@ -25,7 +23,6 @@ fn wanted(entry: &Entry) -> Option<Wanted> {
     let watched = &entry.found.watched;
     let uuid = entry.superblock.uuid.filter(|_| entry.settings.enabled && entry.settings.heat)?;
     // Only btrfs has a number that is no device's. The name is one of /dev: nothing waits for a disk.
-    let device = fs::metadata(&entry.found.source).ok().filter(|meta| meta.file_type().is_block_device());
-    let on = device.map_or(watched.device, |meta| DeviceNumber::from_stat(meta.rdev()));
+    let on = node_number(&entry.found.source).unwrap_or(watched.device);
     Some(Wanted { volume: watched.device, filesystem: watched.filesystem, on, id: entry.id.clone(), uuid })
 }

@@ -126,13 +126,15 @@ impl Hub {
     /// The id of a volume, and its superblock.
     fn identify(&self, found: &Found) -> (String, Superblock) {
         let watched = &found.watched;
-        let Identity { superblock, device, others } = watched.identity().unwrap_or_else(|error| {
-            tracing::debug!("{}: reading the superblock failed: {error}", found.source.display());
-            Identity { superblock: Superblock::default(), device: String::new(), others: Vec::new() }
-        });
-        let Some(uuid) = superblock.uuid.as_ref().map(format_uuid) else {
-            return (watched.device.to_string(), superblock);
+        let by_number = |superblock| (watched.device.to_string(), superblock);
+        let Identity { superblock, device, others } = match watched.identity() {
+            Ok(identity) => identity,
+            Err(error) => {
+                tracing::debug!("{}: reading the superblock failed: {error}", found.source.display());
+                return by_number(Superblock::default());
+            }
         };
+        let Some(uuid) = superblock.uuid.as_ref().map(format_uuid) else { return by_number(superblock) };
         let id = self.names.name(&uuid, &device, &others).unwrap_or_else(|(id, error)| {
             tracing::warn!("{}: recording its id {id} failed: {error}", watched.point.display());
             id

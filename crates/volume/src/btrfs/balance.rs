@@ -59,7 +59,7 @@ fn balance(root: &File, first: u64, length: Bytes, is_over: &dyn Fn() -> bool) -
         let worker = threads.spawn(|| longrun_sys::balance_data(root, first, length));
         while !worker.is_finished() {
             // Ours may not have begun, or may have been refused because an administrator's is under way: that is not ours to end.
-            if is_over() && longrun_sys::is_balancing(root, first, length).is_ok_and(|ours| ours) {
+            if is_over() && longrun_sys::is_balancing(root, first, length) == Ok(true) {
                 // It may have ended by itself meanwhile.
                 let _ = longrun_sys::cancel_balance(root);
             }

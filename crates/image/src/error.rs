@@ -119,6 +119,26 @@ pub enum ImageError {
         /// The image.
         path: PathBuf,
     },
+    /// The program that checks and rewrites images is not there.
+    #[error(
+        "cannot write to {path}: the image has to be checked first, which needs the program qemu-img; install it (Debian and \
+         Ubuntu: apt-get install qemu-utils qemu-system-common)"
+    )]
+    NoQemuImg {
+        /// The image.
+        path: PathBuf,
+    },
+    /// Its tables contradict each other. What is written to one part of the disk could change another one.
+    #[error(
+        "cannot write to {path}: qemu-img check does not find it in order: {message}; copy it, repair it with qemu-img check -r all, \
+         and then check the file systems in it"
+    )]
+    Errors {
+        /// The image.
+        path: PathBuf,
+        /// What qemu-img says.
+        message: String,
+    },
     /// The program that reads the format could not be started.
     #[error(
         "cannot start qemu-storage-daemon for {path}: {source}; check the installation of QEMU, and run this outside of containers \

@@ -18,6 +18,7 @@ mod memory;
 mod open;
 mod partitions;
 mod private;
+mod qemu_img;
 mod users;
 
 pub use compact::{CompactError, Compacted, Step, check_compactable, compact};

@@ -4,6 +4,7 @@
 
 use crate::export::{Export, Layer};
 use crate::format::{Description, Format, identify};
+use crate::qemu_img::check_before_writing;
 use crate::{Access, Disk, FailStop, FileDisk, ImageError, Origin, Part};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
@@ -56,7 +57,12 @@ pub fn open_image(path: &Path, access: Access) -> Result<OpenImage, ImageError> 
     let disk: Arc<dyn Disk> = match found.plain {
         Some(length) if length == file.length() => Arc::new(file),
         Some(length) => part(file, length)?,
-        None => Arc::new(Export::open(Layer { file, format: found.format }, below)?),
+        None => {
+            if access == Access::Write {
+                check_before_writing(&file, found.format)?;
+            }
+            Arc::new(Export::open(Layer { file, format: found.format }, below)?)
+        }
     };
     let disk = FailStop::over(disk);
     Ok(OpenImage {

@@ -35,6 +35,7 @@ mod seed;
 mod service;
 mod soak;
 mod spec;
+pub mod structure;
 pub mod tool;
 mod torture;
 mod trimming;

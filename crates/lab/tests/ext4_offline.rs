@@ -9,12 +9,11 @@ mod crowded;
 
 use anyhow::Result;
 use crowded::{content, crowd, crowded, dump_with};
-use longrun_engine::{Settings, Unobserved, VolumeError};
+use longrun_engine::{Settings, Unobserved};
 use longrun_image::{Disk, MemoryDisk};
 use longrun_lab::ntfs::{Cuts, Fixture, Inventory, Spec, Stage, Watched};
 use longrun_lab::oracle::{compare, dump, e2freefrag, filefrag};
 use longrun_lab::{LoopVolume, longrun_binary, tool};
-use longrun_layout::Bytes;
 use longrun_planner::Mode;
 use longrun_volume::ext4::OfflineExt4;
 use std::fs::{self, File};
@@ -286,38 +285,4 @@ fn loop_a_journal_of_ours_does_not_excuse_an_ext4_that_somebody_else_has_used_si
         .unwrap();
     let (status, said) = told(&image);
     assert!(status == Some(3) && said.contains("not unmounted in order"), "{status:?}: {said}");
-}
-
-#[test]
-fn loop_damaged_ext4_images_make_no_offline_run_panic() {
-    let (volume, _) = crowded(24, &[], 150).unwrap();
-    let sound = MemoryDisk::new(content(&volume));
-    let directory = tempfile::tempdir().unwrap();
-    let seed = longrun_lab::seed();
-    let (mut random, mut refused, mut accepted) = (fastrand::Rng::with_seed(seed), 0, 0);
-    for _ in 0..300 {
-        let disk = MemoryDisk::from_image(sound.image());
-        for _ in 0..random.usize(1..6) {
-            // Mostly among the metadata, which is where damage matters.
-            let end = if random.u8(..4) == 0 { disk.length().0 - 8 } else { 2 << 20 };
-            let at = random.u64(..end);
-            let bytes: Vec<u8> = (0..random.usize(1..8)).map(|_| random.u8(..)).collect();
-            disk.write(Bytes(at), &bytes).unwrap();
-        }
-        let journal = directory.path().join("journal");
-        match OfflineExt4::open(Path::new("damaged"), Arc::new(disk), &journal) {
-            Err(VolumeError::Damaged { .. } | VolumeError::Unsupported { .. } | VolumeError::NotAVolume { .. }) => {
-                refused += 1;
-            }
-            Err(error) => panic!("{error}"),
-            Ok(mut volume) => {
-                accepted += 1;
-                let settings = Settings { budget: Some(Bytes(1 << 20)), ..Settings::default() };
-                let _ = longrun_engine::placed::optimize(&mut volume, &settings, &mut Unobserved);
-                drop(volume);
-            }
-        }
-        let _ = fs::remove_file(journal);
-    }
-    assert!(refused > 20 && accepted > 20, "{refused} refused, {accepted} accepted");
 }

@@ -270,6 +270,10 @@ fn loop_without_qemu_the_error_names_the_package() {
     let path = scratch.path().join("image");
     create(&path, "qcow2", 4);
     let (_other, answer) = other_process(&path, Some(scratch.path()));
+    assert!(answer.contains("apt-get install qemu-utils qemu-system-common"), "{answer}");
+    let mut analyze = Command::new(longrun_lab::longrun_binary().unwrap());
+    let answer = analyze.arg("analyze").arg(&path).env("PATH", scratch.path()).output().unwrap();
+    let answer = String::from_utf8_lossy(&answer.stderr).into_owned();
     assert!(answer.contains("apt-get install qemu-system-common"), "{answer}");
     assert!(fs::read_dir(scratch.path()).unwrap().count() == 2);
 }

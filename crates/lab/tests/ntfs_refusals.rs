@@ -1,14 +1,11 @@
 //! Story: NTFS volumes that must not be changed while Windows is off: dirty, hibernated, not shut down, with shadow copies,
-//! damaged. Each is refused with its reason, and not a byte is written. Images of any bytes make nothing panic, and a run that is
-//! killed is completed by the next one.
+//! damaged. Each is refused with its reason, and not a byte is written. A run that is killed is completed by the next one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail loudly")]
 
 use longrun_engine::{Settings, Unobserved};
-use longrun_image::{Disk, MemoryDisk};
 use longrun_lab::longrun_binary;
 use longrun_lab::ntfs::{Access, Fixture, Inventory, Mounted, Spec};
 use longrun_lab::oracle::ntfs as oracle;
-use longrun_layout::Bytes;
 use longrun_planner::Mode;
 use longrun_volume::ntfs::NtfsVolume;
 use std::fs::{self, File, OpenOptions};
@@ -198,42 +195,6 @@ fn loop_a_mark_that_windows_has_made_since_an_interrupted_run_is_not_taken_for_o
         assert_eq!(status, Some(0), "{marks}: {said}");
         assert!(!oracle::is_dirty(&image).unwrap());
     }
-}
-
-#[test]
-fn loop_damaged_ntfs_images_are_told_and_make_nothing_panic() {
-    let fixture = Fixture::make(Spec::small()).unwrap();
-    let (whole, seed) = (fixture.read().unwrap(), longrun_lab::seed());
-    let mft = place_of_record(&fixture.image(), 0) as usize;
-    let sound = MemoryDisk::new(whole);
-    let directory = tempfile::tempdir().unwrap();
-    let (mut random, mut refused, mut accepted) = (fastrand::Rng::with_seed(seed), 0, 0);
-    for _ in 0..150 {
-        let disk = MemoryDisk::from_image(sound.image());
-        for _ in 0..random.usize(1..6) {
-            // Mostly among the records, which is where damage matters.
-            let anywhere = random.u8(..4) == 0;
-            let at = if anywhere { random.u64(..disk.length().0 - 8) } else { mft as u64 + random.u64(..300 << 10) };
-            let bytes: Vec<u8> = (0..random.usize(1..8)).map(|_| random.u8(..)).collect();
-            disk.write(Bytes(at), &bytes).unwrap();
-        }
-        let journal = directory.path().join("journal");
-        match NtfsVolume::open(Path::new("damaged"), Arc::new(disk), &journal) {
-            Err(error) => {
-                refused += 1;
-                assert!(error.to_string().contains("damaged"), "{error}");
-            }
-            Ok(mut volume) => {
-                accepted += 1;
-                // What is damaged may show only when a file is moved.
-                let settings = Settings { budget: Some(Bytes(1 << 20)), ..Settings::default() };
-                let _ = longrun_engine::placed::optimize(&mut volume, &settings, &mut Unobserved);
-                drop(volume);
-            }
-        }
-        let _ = fs::remove_file(journal);
-    }
-    assert!(refused > 20 && accepted > 20, "{refused} refused, {accepted} accepted");
 }
 
 #[test]

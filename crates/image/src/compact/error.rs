@@ -33,14 +33,6 @@ pub enum CompactError {
         /// What is free on its file system.
         free: Bytes,
     },
-    /// The program that writes the format is not there.
-    #[error(
-        "cannot compact {path}: this needs the program qemu-img; install it (Debian and Ubuntu: apt-get install qemu-utils)"
-    )]
-    NoProgram {
-        /// The image.
-        path: PathBuf,
-    },
     /// The program that writes the format failed.
     #[error("compacting {path}: {act} failed, qemu-img said: {message}; the original was kept")]
     Program {

@@ -47,10 +47,7 @@ pub fn run(args: &ReclaimArgs, image: &Path, watch: &Watch) -> Result<Option<Com
 
 fn failure(error: CompactError) -> Failure {
     let status = match error {
-        CompactError::Image(_)
-        | CompactError::Unsupported { .. }
-        | CompactError::NoRoom { .. }
-        | CompactError::NoProgram { .. } => Status::Refused,
+        CompactError::Image(_) | CompactError::Unsupported { .. } | CompactError::NoRoom { .. } => Status::Refused,
         CompactError::Program { .. } | CompactError::Differs { .. } | CompactError::Io { .. } => Status::Failed,
         CompactError::Stopped { .. } => Status::Interrupted,
     };

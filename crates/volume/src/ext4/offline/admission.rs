@@ -15,6 +15,8 @@ use longrun_layout::{Bytes, Extent, Pin};
 use std::sync::Arc;
 
 const MAGIC: u16 = 0xef53;
+/// The revision with features, which is the last one. The kernel mounts later ones read-only.
+const LAST_REVISION: u32 = 1;
 /// Files that were deleted while they were open wait to be removed; or the kernel has noted an error.
 const ORPHANS: u16 = 4;
 const ERRORS: u16 = 2;
@@ -45,6 +47,7 @@ pub(in crate::ext4) fn refusal(source: &dyn Source, sb: &Superblock, is_ours: bo
     let checked = |what: &str| format!("{what} (run {} on it)", checker(EXT4));
     let orphans = state & ORPHANS != 0 || le32(&raw, 232) != 0 || has(sb.ro_compat, ro_compat::ORPHANS);
     let reasons = [
+        (le32(&raw, 76) > LAST_REVISION, "ext4 of a later revision than 1".to_owned()),
         (has(sb.incompat, incompat::RECOVER), "ext4 with a journal that was not replayed (mount it once)".to_owned()),
         (state & ERRORS != 0, checked("a file system with recorded errors")),
         (

@@ -101,6 +101,9 @@ impl NtfsFile {
         let base = records.record(number)?;
         let own = Attribute::parse_all(base.attributes(), records.clusters())?;
         let (lists, attributes): (Vec<_>, Vec<_>) = own.into_iter().partition(|a| a.of.kind == kind::ATTRIBUTE_LIST);
+        if lists.len() > 1 {
+            return damaged(format!("file record {number} has several attribute lists"));
+        }
         let Some(list) = lists.into_iter().next() else {
             let members = merged(attributes.into_iter().map(|attribute| Member::new(0, attribute)).collect())?;
             return Ok(Self { records: vec![base], members, list: None, used: None });
@@ -123,21 +126,23 @@ impl NtfsFile {
             found.push(attributes);
             all.push(record);
         }
-        // The list has the right order.
-        let total: usize = found.iter().map(Vec::len).sum();
-        let mut members = Vec::with_capacity(total);
+        // The list has the right order. Each attribute is taken once: of a name that is listed twice in the place of another one, that
+        // other one would be lost when the file is written.
+        let mut members = Vec::with_capacity(entries.len());
         for entry in &entries {
             let at = all.iter().position(|record| record.reference() == entry.record);
             let attribute = at.and_then(|at| {
-                let here = found.get(at)?;
-                here.iter().find(|a| a.of == entry.of && a.lowest == entry.lowest && a.instance() == entry.instance)
+                let here = found.get_mut(at)?;
+                let is_meant =
+                    |a: &Attribute| a.of == entry.of && a.lowest == entry.lowest && a.instance() == entry.instance;
+                Some(here.swap_remove(here.iter().position(is_meant)?))
             });
             let (Some(at), Some(attribute)) = (at, attribute) else {
                 return damaged(format!("the attribute list of file record {number} names what is not there"));
             };
-            members.push(Member::new(at, attribute.clone()));
+            members.push(Member::new(at, attribute));
         }
-        if members.len() != total {
+        if found.iter().any(|left| !left.is_empty()) {
             return damaged(format!("the attribute list of file record {number} is not complete"));
         }
         Ok(Self { records: all, members: merged(members)?, list: Some(list), used: None })

@@ -129,6 +129,41 @@ fn a_list_that_contradicts_the_records_is_found() {
     assert!(error.contains("listed in record 64 and not of it"), "{error}");
 }
 
+/// Story: of a file with two names in one record, the list named one of them twice. Both were read as that one, and the other was lost.
+#[test]
+fn a_list_that_names_an_attribute_twice_is_found() {
+    let shelf = Shelf::default();
+    let mut two_names = file(&scattered(300, 70_001));
+    two_names.members.insert(1, Member::new(0, resident(0x30, 0x60)));
+    shelf.put(&composed(&two_names, &shelf).unwrap());
+    assert_eq!(described(&NtfsFile::read(&shelf, BASE).unwrap()), described(&two_names));
+    let base = shelf.record(BASE).unwrap();
+    let put = |change: &dyn Fn(&mut Vec<Attribute>)| {
+        let mut attributes = Attribute::parse_all(base.attributes(), CLUSTERS).unwrap();
+        change(&mut attributes);
+        let bytes: Vec<u8> = attributes.iter().flat_map(Attribute::encode).collect();
+        shelf.0.borrow_mut().insert(BASE, base.with_attributes(&bytes, 9).encode());
+        NtfsFile::read(&shelf, BASE).map_err(|error| format!("{error:?}"))
+    };
+    assert!(put(&|_| ()).is_ok());
+    let is_list = |attribute: &Attribute| attribute.of.kind == kind::ATTRIBUTE_LIST;
+    let error = put(&|attributes| {
+        let list = attributes.iter_mut().find(|attribute| is_list(attribute)).unwrap();
+        let mut entries = Entry::parse_all(list.value()).unwrap();
+        let names: Vec<usize> = (0..entries.len()).filter(|at| entries[*at].of.kind == 0x30).collect();
+        entries[names[0]].instance = entries[names[1]].instance;
+        *list = list.with_value(&entries.iter().flat_map(Entry::encode).collect::<Vec<_>>());
+    })
+    .unwrap_err();
+    assert!(error.contains("names what is not there"), "{error}");
+    let error = put(&|attributes| {
+        let at = attributes.iter().position(is_list).unwrap();
+        attributes.insert(at, attributes[at].clone());
+    })
+    .unwrap_err();
+    assert!(error.contains("several attribute lists"), "{error}");
+}
+
 proptest! {
     /// Whatever moves: what was written is read again, and every record has room for what it holds.
     #[test]

@@ -58,7 +58,7 @@ impl Daemon {
         let mut command = Command::new(PROGRAM);
         let messages = File::create_new(directory.messages()).map_err(StartFailure::Io)?;
         command.args(&arguments).arg("--pidfile").arg(directory.ready_in_program());
-        // A group of its own: what is typed at the terminal to end us must not end it before us.
+        // In a separate process group: Ctrl-C at the terminal must not end it before us.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages).env("LC_ALL", "C").process_group(0);
         longrun_sys::end_with_us(&mut command);
         // The signal to end only makes a note, which is read after the next event. When it comes just before the daemon

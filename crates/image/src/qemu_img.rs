@@ -20,7 +20,7 @@ use std::time::Duration;
 const PROGRAM: &str = "qemu-img";
 /// Between looking whether it has ended, or is to end.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Of what it writes so much is kept.
+/// Bytes that are kept of what it writes: the last ones.
 const MOST_TEXT: usize = 2000;
 /// The status of a check that found nothing but blocks that are allocated and not used.
 const LEAKS: i32 = 3;
@@ -164,7 +164,7 @@ impl QemuImg {
         continues: &mut dyn FnMut() -> bool,
     ) -> Result<(Ended, Vec<(PathBuf, PathBuf)>), Failure> {
         let mut command = Command::new(PROGRAM);
-        // A group of its own: what is typed at the terminal to end us must not end it before us.
+        // In a separate process group: Ctrl-C at the terminal must not end it before us.
         command.args(call.arguments).env("LC_ALL", "C").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         longrun_sys::end_with_us(&mut command);

@@ -8,7 +8,6 @@ use crate::daemon::Options;
 use crate::format::Format;
 use crate::qemu_img::{Call, Ended, Failure, QemuImg};
 use longrun_layout::Bytes;
-use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 
@@ -52,7 +51,7 @@ impl<'a> Program<'a> {
         }
         if !options.is_empty() {
             let options = options.iter().fold(Options::default(), |all, (name, value)| all.with(name, value));
-            call = call.and("-o").and(OsString::from(options));
+            call = call.and("-o").and(options);
         }
         let call = call.with(self.old, self.format)?.to(to).map_err(self.failure())?;
         let ended = self.run(call, Step::Rewrite, watcher)?;

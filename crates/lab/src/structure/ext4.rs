@@ -143,9 +143,7 @@ pub fn ext4(image: &[u8]) -> Structures {
         found.notable.extend([bitmap, inode_bitmap, inode_table].map(|block| block as u64));
         for (kind, at, length) in [("block bitmap", bitmap, per_group / 8), ("inode bitmap", inode_bitmap, inodes / 8)]
         {
-            for byte in 0..length as usize {
-                found.add_field(kind, Field { name: "byte", at: at * block + byte, bytes: 1, is_big_endian: false });
-            }
+            found.add_bytes(kind, at * block..at * block + length as usize);
         }
         for index in 0..inodes as usize {
             let at = inode_table * block + index * inode;

@@ -15,6 +15,7 @@ pub use qcow2::qcow2;
 
 use fastrand::Rng;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A number in an image.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +82,14 @@ impl Structures {
         self.fields.entry((kind, field.name)).or_default().push(field);
     }
 
-    /// Leaves out the fields that `is_outside` says are no plain bytes.
+    /// Adds each byte of a range as a field.
+    fn add_bytes(&mut self, kind: &'static str, bytes: Range<usize>) {
+        for at in bytes {
+            self.add_field(kind, Field { name: "byte", at, bytes: 1, is_big_endian: false });
+        }
+    }
+
+    /// Leaves out the fields of which `is_plain`, given first byte and length, says no.
     fn retain(&mut self, mut is_plain: impl FnMut(usize, usize) -> bool) {
         for fields in self.fields.values_mut() {
             fields.retain(|field| is_plain(field.at, field.bytes));

@@ -317,7 +317,5 @@ fn add_entries(found: &mut Structures, image: &[u8], header: usize) {
 }
 
 fn add_bitmap(found: &mut Structures, kind: &'static str, parts: &[(usize, usize)]) {
-    for at in parts.iter().flat_map(|(at, length)| *at..at + length) {
-        found.add_field(kind, Field { name: "byte", at, bytes: 1, is_big_endian: false });
-    }
+    parts.iter().for_each(|(at, length)| found.add_bytes(kind, *at..at + length));
 }

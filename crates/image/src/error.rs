@@ -130,13 +130,13 @@ pub enum ImageError {
     },
     /// Its tables contradict each other. What is written to one part of the disk could change another one.
     #[error(
-        "cannot write to {path}: qemu-img check does not find it in order: {message}; copy it, repair it with qemu-img check -r all, \
-         and then check the file systems in it"
+        "cannot write to {path}: its tables are not in order: {message}; repair a copy with qemu-img check -r all, or make one with \
+         qemu-img convert, and then check the file systems in it"
     )]
     Errors {
         /// The image.
         path: PathBuf,
-        /// What qemu-img says.
+        /// What was found, by us or by `qemu-img check`.
         message: String,
     },
     /// The program that reads the format could not be started.

@@ -122,7 +122,7 @@ fn unsupported(disk: &dyn Disk, what: &'static str) -> ImageError {
     ImageError::Unsupported { path: disk.path().to_owned(), what }
 }
 
-fn damaged(disk: &dyn Disk, format: Format) -> ImageError {
+pub(crate) fn damaged(disk: &dyn Disk, format: Format) -> ImageError {
     ImageError::Header { path: disk.path().to_owned(), format: format.driver() }
 }
 

@@ -17,6 +17,7 @@ mod mbr;
 mod memory;
 mod open;
 mod partitions;
+mod places;
 mod private;
 mod qemu_img;
 mod users;

@@ -4,16 +4,16 @@
 
 use crate::daemon::Options;
 use crate::format::Format;
+use crate::places::check_places;
 use crate::private::{PrivateDirectory, pass, with_names};
 use crate::{Disk as _, FileDisk, ImageError};
-use longrun_layout::Bytes;
 use longrun_sys::PassedFile;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,6 +54,8 @@ pub(crate) struct Ended {
     /// What it wrote to its standard output.
     pub(crate) text: String,
     errors: String,
+    /// Of a check, the first error. It was ended then.
+    error: Option<String>,
 }
 
 impl Ended {
@@ -66,12 +68,6 @@ impl Ended {
     pub(crate) fn message(&self) -> String {
         let lines = self.lines();
         if lines.is_empty() { "nothing".to_owned() } else { lines.join("; ") }
-    }
-
-    /// Of a check that found errors, which can be thousands, one that is no leak.
-    fn an_error(&self) -> String {
-        let is_error = |line: &&str| line.starts_with("ERROR");
-        self.lines().into_iter().find(is_error).map_or_else(|| self.message(), str::to_owned)
     }
 }
 
@@ -139,30 +135,17 @@ impl QemuImg {
     ) -> Result<Option<Ended>, Failure> {
         let ended = self.check(image, format, continues)?;
         match ended {
-            Some(ended) if !ended.status.success() && ended.status.code() != Some(LEAKS) => {
-                Err(ImageError::Errors { path: self.path.clone(), message: ended.an_error() }.into())
+            Some(ended) if !ended.status.success() && ended.status.code() != Some(LEAKS) => Err(ImageError::Errors {
+                path: self.path.clone(),
+                message: ended.error.clone().unwrap_or_else(|| ended.message()),
             }
+            .into()),
             ended => Ok(ended),
         }
     }
 
     /// Runs it to its end.
     pub(crate) fn run(&self, call: Call, continues: &mut dyn FnMut(f64) -> bool) -> Result<Ended, Failure> {
-        let text = Mutex::new(String::new());
-        let read = |from| collect(from, &text);
-        let (ended, names) = self.run_read_by(call, read, &mut || continues(share(&lock(&text))))?;
-        let text = with_names(lock(&text).clone(), &names);
-        Ok(Ended { text, ..ended })
-    }
-
-    /// Runs it to its end. `read` reads what it writes to its standard output, in another thread. Also returns which names its files have
-    /// in that.
-    fn run_read_by(
-        &self,
-        call: Call,
-        read: impl FnOnce(ChildStdout) + Send,
-        continues: &mut dyn FnMut() -> bool,
-    ) -> Result<(Ended, Vec<(PathBuf, PathBuf)>), Failure> {
         let mut command = Command::new(PROGRAM);
         // In a separate process group: Ctrl-C at the terminal must not end it before us.
         command.args(call.arguments).env("LC_ALL", "C").process_group(0);
@@ -175,12 +158,13 @@ impl QemuImg {
             io::ErrorKind::NotFound => Failure::Image(ImageError::NoQemuImg { path: self.path.clone() }),
             _ => Failure::Io("starting qemu-img", error),
         })?;
-        let errors = Mutex::new(String::new());
+        let (text, errors) = (Mutex::default(), Mutex::default());
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let status = std::thread::scope(|scope| {
-            scope.spawn(|| out.map(read));
+            scope.spawn(|| out.map(|from| collect(from, &text)));
             scope.spawn(|| err.map(|from| collect(from, &errors)));
-            let status = wait(&mut child, continues);
+            let has_error = || lock(&errors).error.is_some();
+            let status = wait(&mut child, &has_error, &mut || continues(share(&lock(&text).end)));
             if status.is_err() {
                 // What it was writing is thrown away.
                 _ = child.kill();
@@ -188,76 +172,19 @@ impl QemuImg {
             }
             status
         })?;
-        let errors = with_names(lock(&errors).clone(), &names);
-        Ok((Ended { status, text: String::new(), errors }, names))
-    }
-
-    /// Fails when two parts of the disk in an image have the same place in it, as far as the program tells places.
-    fn check_places(&self, image: &FileDisk, format: Format) -> Result<(), Failure> {
-        let call = Call::new(["map", "--output=json", "--image-opts"]).with(image, format)?;
-        let mut places = Places::new(image.length());
-        let read = |from| places.read(from);
-        let (ended, _) = self.run_read_by(call, read, &mut || true)?;
-        let message = if places.overlap() {
-            "two parts of the disk have the same place in the image".to_owned()
-        } else if ended.status.success() {
-            return Ok(());
-        } else {
-            ended.message()
-        };
-        Err(ImageError::Errors { path: self.path.clone(), message }.into())
+        let error = lock(&errors).error.take().map(|error| with_names(error, &names));
+        let [text, errors] = [&text, &errors].map(|said| with_names(lock(said).end.clone(), &names));
+        Ok(Ended { status, text, errors, error })
     }
 }
 
-/// Where the parts of the disk are in an image.
-struct Places {
-    /// First byte and length of each.
-    all: Vec<(u64, u64)>,
-    total: u64,
-    /// The length of the image. Parts that have more bytes together overlap.
-    most: u64,
-}
-
-impl Places {
-    fn new(length: Bytes) -> Self {
-        Self { all: Vec::new(), total: 0, most: length.0 }
-    }
-
-    /// Reads what `qemu-img map` writes: a part in each line.
-    fn read(&mut self, from: impl Read) {
-        for line in BufReader::new(from).lines().map_while(Result::ok) {
-            let number = |name: &str| -> Option<u64> {
-                let (_, behind) = line.split_once(name)?;
-                behind.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-            };
-            let Some((at, length)) = number("\"offset\": ").zip(number("\"length\": ")) else { continue };
-            self.total = self.total.saturating_add(length);
-            if self.total > self.most {
-                return;
-            }
-            self.all.push((at, length));
-        }
-    }
-
-    fn overlap(&mut self) -> bool {
-        self.all.sort_unstable();
-        let meet = |pair: &[(u64, u64)]| matches!(pair, [(at, length), (next, _)] if at.checked_add(*length).is_none_or(|end| end > *next));
-        self.total > self.most || self.all.windows(2).any(meet)
-    }
-}
-
-/// Fails when QEMU's own check finds errors in an image that is to be written to: two blocks of the disk that share one of the image
-/// would both change. Opening an image whose counts are not up to date (`lazy_refcounts`, after a kill) does not repair such blocks
-/// (QEMU 7.2), so that it is checked like all others.
+/// Fails when the tables of an image that is to be written to are not in order: two parts of the disk that share a place in it would
+/// both change. Opening a qcow2 whose counts are not up to date (`lazy_refcounts`, after a kill) does not repair that (QEMU 7.2), so that it
+/// is checked like all others.
 pub(crate) fn check_before_writing(image: &FileDisk, format: Format) -> Result<(), ImageError> {
+    check_places(image, format)?;
     let path = image.path().to_owned();
-    let program = QemuImg::new(path.clone())?;
-    let checked = match format {
-        // Its check does not look for that, or there is none.
-        Format::Vmdk | Format::Vhd => program.check_places(image, format),
-        _ => Ok(()),
-    };
-    match checked.and_then(|()| program.check_for_errors(image, format, &mut |_| true)) {
+    match QemuImg::new(path.clone())?.check_for_errors(image, format, &mut |_| true) {
         Ok(_) => Ok(()),
         Err(Failure::Image(error)) => Err(error),
         Err(Failure::Io(_, source)) => Err(ImageError::Examine { path, source }),
@@ -266,10 +193,27 @@ pub(crate) fn check_before_writing(image: &FileDisk, format: Format) -> Result<(
     }
 }
 
-fn wait(child: &mut Child, continues: &mut dyn FnMut() -> bool) -> Result<ExitStatus, Failure> {
+/// What the program has said so far.
+#[derive(Default)]
+struct Said {
+    /// The end of it.
+    end: String,
+    /// The first line that tells an error of an image, and no leak.
+    error: Option<String>,
+}
+
+/// Waits until it has ended. A check that has found an error is ended: it could tell millions.
+fn wait(
+    child: &mut Child,
+    has_error: &dyn Fn() -> bool,
+    continues: &mut dyn FnMut() -> bool,
+) -> Result<ExitStatus, Failure> {
     loop {
         if let Some(status) = child.try_wait().map_err(|error| Failure::Io("waiting for qemu-img", error))? {
             return Ok(status);
+        }
+        if has_error() {
+            _ = child.kill();
         }
         if !continues() {
             return Err(Failure::Stopped);
@@ -278,21 +222,26 @@ fn wait(child: &mut Child, continues: &mut dyn FnMut() -> bool) -> Result<ExitSt
     }
 }
 
-fn lock(text: &Mutex<String>) -> MutexGuard<'_, String> {
-    text.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(said: &Mutex<Said>) -> MutexGuard<'_, Said> {
+    said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps the end of what is read.
-fn collect(mut from: impl Read, text: &Mutex<String>) {
+/// Keeps the end of what is read, and the first error.
+fn collect(mut from: impl Read, said: &Mutex<Said>) {
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        let mut text = lock(text);
-        text.push_str(&String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()));
-        let mut surplus = text.len().saturating_sub(MOST_TEXT);
-        while !text.is_char_boundary(surplus) {
+        let mut said = lock(said);
+        let Said { end, error } = &mut *said;
+        end.push_str(&String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()));
+        if error.is_none() {
+            let is_error = |line: &&str| line.starts_with("ERROR") && line.ends_with('\n');
+            *error = end.split_inclusive('\n').find(is_error).map(|line| line.trim().to_owned());
+        }
+        let mut surplus = end.len().saturating_sub(MOST_TEXT);
+        while !end.is_char_boundary(surplus) {
             surplus += 1;
         }
-        text.drain(..surplus);
+        end.drain(..surplus);
     }
 }
 
@@ -313,28 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_with_the_same_place_overlap() {
-        let read = |length, lines: &[(u64, u64)]| {
-            let mut places = Places::new(Bytes(length));
-            let line = |(at, length): &(u64, u64)| {
-                format!("{{ \"start\": 7, \"length\": {length}, \"data\": true, \"offset\": {at}}},\n")
-            };
-            let hole = "[{ \"start\": 0, \"length\": 900, \"data\": false},\n".to_owned();
-            let text: String = [hole].into_iter().chain(lines.iter().map(line)).collect();
-            places.read(text.as_bytes());
-            places.overlap()
-        };
-        assert!(!read(400, &[(200, 100), (0, 100), (100, 100)]));
-        assert!(read(400, &[(200, 100), (0, 101), (100, 100)]));
-        assert!(read(400, &[(200, 100), (200, 100)]));
-        assert!(read(250, &[(0, 100), (300, 100), (600, 100)]), "more than the image has");
-        assert!(read(400, &[(u64::MAX, 2), (u64::MAX, 2)]));
-    }
-
-    #[test]
-    fn of_a_long_output_the_end_is_kept() {
-        let text = Mutex::new(String::new());
-        collect("ä".repeat(5000).as_bytes(), &text);
-        assert!((MOST_TEXT - 4..=MOST_TEXT).contains(&lock(&text).len()));
+    fn of_a_long_output_the_end_and_the_first_error_are_kept() {
+        let said = Mutex::default();
+        let errors = "Leaked cluster 7\nERROR cluster 8 ä\nERROR cluster 9\n";
+        collect((errors.to_owned() + &"ä".repeat(5000)).as_bytes(), &said);
+        assert!((MOST_TEXT - 4..=MOST_TEXT).contains(&lock(&said).end.len()));
+        assert_eq!(lock(&said).error.as_deref(), Some("ERROR cluster 8 ä"));
+        let said = Mutex::default();
+        collect("an ERROR\nERROR that goes on".as_bytes(), &said);
+        assert_eq!(lock(&said).error, None);
     }
 }

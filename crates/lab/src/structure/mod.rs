@@ -3,11 +3,13 @@
 //! Owns the maps of structures (which field lies where in a sound image) and the choice of what to change. The maps are read with no code of
 //! Longrun. Never decides whether an answer to a damaged image is right.
 
+mod blocks;
 mod ext4;
 mod ntfs;
 mod partitions;
 mod qcow2;
 
+pub use blocks::{vdi, vhd, vhdx, vmdk};
 pub use ext4::ext4;
 pub use ntfs::ntfs;
 pub use partitions::{gpt, mbr};

@@ -344,13 +344,13 @@ fn in_formats(cases: u64) {
 
 #[test]
 fn loop_an_ext4_with_a_wrong_field_is_refused_or_kept() {
-    ext4_in_memory(PLAIN[0], 60);
-    raw(30);
+    ext4_in_memory(PLAIN[0], 40);
+    raw(16);
 }
 
 #[test]
 fn loop_an_ntfs_with_a_wrong_field_is_refused_or_kept() {
-    ntfs_in_memory(Spec::small(), 30);
+    ntfs_in_memory(Spec::small(), 20);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Opens files and directories on paths that unprivileged users can change.
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fcntl_getfl, fcntl_setfl, openat2};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, ReadDir};
@@ -35,7 +35,8 @@ pub fn open_trusted(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Opens `path` as `options` say if it is a regular file or a block device. Symbolic links are followed that root, we, or the owner of what
-/// they lead to has made: another user could lead us to a file that they may not open themselves.
+/// they lead to has made: another user could lead us to a file that they may not open themselves. Where the kernel permits it, reading does not
+/// change the access time.
 ///
 /// A user who owns the directory can put something else there at any time, a FIFO for instance, which blocks who opens it. What is opened
 /// is therefore what was looked at, by its descriptor. A lease on a file is waited for, as by any reader, unless `options` have
@@ -53,7 +54,12 @@ pub fn open_file_or_block_device(path: &Path, options: &OpenOptions) -> io::Resu
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile | FileType::BlockDevice => options.open(descriptor_path(&looked_at)),
+        FileType::RegularFile | FileType::BlockDevice => {
+            let file = options.open(descriptor_path(&looked_at))?;
+            // To look at a file is no use of it. The kernel permits that to its owner and to root.
+            _ = fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::NOATIME);
+            Ok(file)
+        }
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device")),
     }
 }

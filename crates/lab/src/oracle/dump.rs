@@ -32,6 +32,11 @@ impl Entry {
         self.0.get("sha256").map(String::as_str)
     }
 
+    /// Forgets a property, for a judge who allows it to change.
+    pub fn forget(&mut self, property: &str) {
+        self.0.remove(property);
+    }
+
     /// Forgets the times of a directory, for a judge who allows them to change.
     pub fn forget_directory_times(&mut self) {
         if self.0.get("mode").is_some_and(|mode| mode.starts_with("4")) {
@@ -44,7 +49,8 @@ impl Entry {
 pub type Dump = BTreeMap<PathBuf, Entry>;
 
 /// Dumps everything below `root`, the root itself included: type, content (SHA-256), size, mode, owner, links, times but
-/// for the access time (which reading changes), extended attributes (ACLs and capabilities are such), inode flags, holes.
+/// for the access time (which reading changes), extended attributes (ACLs and capabilities are such), inode flags, project, extent-size
+/// hint, holes.
 /// Not the allocated blocks: a file's extent tree may need fewer or more after its data has moved.
 ///
 /// # Errors
@@ -163,6 +169,7 @@ fn describe(path: &Path) -> Result<Entry> {
         let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NOATIME | OFlags::CLOEXEC, 0.into())?;
         note("size", stat.stx_size.to_string());
         note("flags", flags(&file)?);
+        note("project and hint", charged(&file)?);
         note("unwritten", unwritten(&file)?);
         // Pages read from preallocated space count as data to SEEK_DATA as long as they are in memory.
         longrun_sys::drop_cache(&file, ByteRange::ALL)?;
@@ -171,6 +178,7 @@ fn describe(path: &Path) -> Result<Entry> {
     } else if kind.is_dir() {
         let directory = rustix::fs::open(path, OFlags::RDONLY | OFlags::NOATIME | OFlags::CLOEXEC, 0.into())?;
         note("flags", flags(&directory)?);
+        note("project and hint", charged(&directory)?);
     }
     Ok(entry)
 }
@@ -178,6 +186,15 @@ fn describe(path: &Path) -> Result<Entry> {
 fn flags(file: impl std::os::fd::AsFd) -> Result<String> {
     // The tree index of a directory comes and goes with its size.
     Ok(format!("{:#x}", (rustix::fs::ioctl_getflags(file)? & !IFlags::from_bits_retain(0x1000)).bits()))
+}
+
+/// The project that the space of a file is charged to, and its extent-size hint, where the file system has such.
+fn charged(file: impl std::os::fd::AsFd) -> Result<String> {
+    match longrun_sys::extended_attributes(file) {
+        Ok(found) => Ok(format!("{}, {}", found.project, found.extent_size)),
+        Err(Errno::NOTTY | Errno::OPNOTSUPP) => Ok(String::new()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The holes as "start-end" in bytes; preallocated space counts as one.

@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 const SECTOR: u64 = 512;
 const MIB: u64 = 1 << 20;
 /// Bytes of a table that are read at a time. A multiple of the length of every entry.
-const PART: u64 = MIB;
+const READ_AT_ONCE: u64 = MIB;
 
 /// Fails when two parts of the disk, two tables, or a part and a table have the same place in an image, or a part has one that QEMU would give
 /// to another. Raw images have no tables, and qcow2 is left to `qemu-img check`.
@@ -24,14 +24,15 @@ const PART: u64 = MIB;
 /// length.
 pub(crate) fn check_places(image: &dyn Disk, format: Format) -> Result<(), ImageError> {
     let length = image.length().0;
-    let places = Places { image, format, all: Vec::new(), total: 0, end: length };
+    let mut places = Places { image, format, all: Vec::new(), total: 0, end: length };
     match format {
-        Format::Raw | Format::Qcow2 => Ok(()),
-        Format::Vmdk => vmdk(places),
-        Format::Vhdx => vhdx(places),
-        Format::Vhd => vhd(places),
-        Format::Vdi => vdi(places),
+        Format::Raw | Format::Qcow2 => {}
+        Format::Vmdk => vmdk(&mut places)?,
+        Format::Vhdx => vhdx(&mut places)?,
+        Format::Vhd => vhd(&mut places)?,
+        Format::Vdi => vdi(&mut places)?,
     }
+    places.check()
 }
 
 struct Places<'a> {
@@ -100,7 +101,7 @@ impl Places<'_> {
     ) -> Result<(), ImageError> {
         let (mut number, each) = (0, N as u64);
         while number < count {
-            let here = (count - number).min(PART / each);
+            let here = (count - number).min(READ_AT_ONCE / each);
             let at = at.checked_add(number * each).ok_or_else(|| self.damaged())?;
             let part = self.read(at, here * each)?;
             for entry in part.as_chunks().0 {
@@ -118,7 +119,7 @@ impl Places<'_> {
 }
 
 /// A header, two directories of tables with the same content, and the parts, all in sectors.
-fn vmdk(mut places: Places<'_>) -> Result<(), ImageError> {
+fn vmdk(places: &mut Places<'_>) -> Result<(), ImageError> {
     const HAS_SECOND_DIRECTORY: u32 = 1 << 1;
     const HAS_ZEROED: u32 = 1 << 2;
     /// Of a part that reads as zeros.
@@ -131,8 +132,8 @@ fn vmdk(mut places: Places<'_>) -> Result<(), ImageError> {
     let part = places.sound(le64(&header, 20).filter(|part| (1..=LONGEST_PART).contains(part)))?;
     let entries = places.sound(le32(&header, 44).filter(|count| *count > 0).map(u64::from))?;
     let capacity = places.sound(le64(&header, 12))?;
-    let tables = places.sound(part.checked_mul(entries).map(|sectors| capacity.div_ceil(sectors)))?;
-    let tables = places.sound(Some(tables).filter(|count| *count <= MOST_TABLES))?;
+    let tables = part.checked_mul(entries).map(|sectors| capacity.div_ceil(sectors));
+    let tables = places.sound(tables.filter(|count| *count <= MOST_TABLES))?;
     let flags = places.sound(le32(&header, 8))?;
     let (description, length) = places.sound(sectors(28).zip(sectors(36)))?;
     let (second, first) = places.sound(sectors(48).zip(sectors(56)))?;
@@ -145,9 +146,9 @@ fn vmdk(mut places: Places<'_>) -> Result<(), ImageError> {
     let copies = match second {
         Some(at) => {
             places.add(at, tables * 4)?;
-            places.read(at, tables * 4)?
+            Some(places.read(at, tables * 4)?)
         }
-        None => Vec::new(),
+        None => None,
     };
     places.entries(first, tables, |places, number, table: [u8; 4]| {
         let table = u32::from_le_bytes(table);
@@ -156,7 +157,7 @@ fn vmdk(mut places: Places<'_>) -> Result<(), ImageError> {
         }
         let place = u64::from(table) * SECTOR;
         places.add(place, entries * 4)?;
-        match le32(&copies, number as usize * 4).filter(|_| second.is_some()) {
+        match copies.as_ref().and_then(|copies| le32(copies, number as usize * 4)) {
             // QEMU would write the copy of an entry to the header of the image.
             Some(0) => return Err(places.error("a table of its parts has no copy")),
             Some(copy) if copy != table => places.add(u64::from(copy) * SECTOR, entries * 4)?,
@@ -167,12 +168,11 @@ fn vmdk(mut places: Places<'_>) -> Result<(), ImageError> {
             ZEROED if flags & HAS_ZEROED != 0 => Ok(()),
             at => places.add(u64::from(at) * SECTOR, part * SECTOR),
         })
-    })?;
-    places.check()
+    })
 }
 
 /// A copy of the footer, a header, the table, and the parts, each behind the bitmap of its sectors; then the footer.
-fn vhd(mut places: Places<'_>) -> Result<(), ImageError> {
+fn vhd(places: &mut Places<'_>) -> Result<(), ImageError> {
     const NOT_THERE: u32 = u32::MAX;
     const HEADER: u64 = 1024;
     let start = places.read(0, SECTOR)?;
@@ -191,12 +191,11 @@ fn vhd(mut places: Places<'_>) -> Result<(), ImageError> {
     places.entries(table, count, |places, _, entry: [u8; 4]| match u32::from_be_bytes(entry) {
         NOT_THERE => Ok(()),
         at => places.add(u64::from(at) * SECTOR, bitmap + part),
-    })?;
-    places.check()
+    })
 }
 
 /// A header, the table, and the parts, one behind the other. The table has their numbers.
-fn vdi(mut places: Places<'_>) -> Result<(), ImageError> {
+fn vdi(places: &mut Places<'_>) -> Result<(), ImageError> {
     /// Not there, or discarded.
     const NOT_THERE: u32 = u32::MAX - 1;
     let header = places.read(0, SECTOR)?;
@@ -211,14 +210,13 @@ fn vdi(mut places: Places<'_>) -> Result<(), ImageError> {
     places.entries(table, count, |places, _, entry: [u8; 4]| match u32::from_le_bytes(entry) {
         NOT_THERE.. => Ok(()),
         number => places.add(parts + u64::from(number) * length, length),
-    })?;
-    places.check()
+    })
 }
 
 type Guid = [u8; 16];
 
 /// The headers, a log, regions, and the parts. One region is the table, another one describes the disk.
-fn vhdx(mut places: Places<'_>) -> Result<(), ImageError> {
+fn vhdx(places: &mut Places<'_>) -> Result<(), ImageError> {
     const REGIONS: u64 = 192 << 10;
     const TABLE: &str = "2DC27766-F623-4200-9D64-115E9BFD4A08";
     const DESCRIPTION: &str = "8B7CA206-4790-4B9A-B8FE-575F050F886E";
@@ -229,25 +227,24 @@ fn vhdx(mut places: Places<'_>) -> Result<(), ImageError> {
     const PRESENT: u64 = 6;
     /// What the format allows.
     const LENGTHS: RangeInclusive<u64> = MIB..=256 * MIB;
-    let (log, log_length) = current_log(&places)?;
+    let (log, log_length) = current_log(places)?;
     places.end = places.sound(places.end.checked_next_multiple_of(MIB))?;
     places.add(0, MIB)?;
     places.add(log, log_length)?;
-    let regions = items(&places, REGIONS, (8, 4), 16, |item| le64(item, 16).zip(le32(item, 24)))?;
+    let regions = items(places, REGIONS, |table| le32(table, 8), 16, |item| le64(item, 16).zip(le32(item, 24)))?;
     for (_, (at, length)) in &regions {
         places.add(*at, u64::from(*length))?;
     }
-    let (table, _) = find(&places, &regions, TABLE)?;
-    let (description, _) = find(&places, &regions, DESCRIPTION)?;
-    let described = items(&places, description, (10, 2), 32, |item| le32(item, 16))?;
-    let number = |wanted, length| -> Result<u64, ImageError> {
-        let at = description + u64::from(find(&places, &described, wanted)?);
-        let bytes = places.read(at, length)?;
-        Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-    };
-    let (part, size, sector) = (number(PARAMETERS, 4)?, number(SIZE, 8)?, number(SECTOR_SIZE, 4)?);
+    let (table, _) = find(places, &regions, TABLE)?;
+    let (description, _) = find(places, &regions, DESCRIPTION)?;
+    let described =
+        items(places, description, |table| array(table, 10).map(u16::from_le_bytes), 32, |item| le32(item, 16))?;
+    let value = |wanted, length| places.read(description + u64::from(find(places, &described, wanted)?), length);
+    let part = le32(&value(PARAMETERS, 4)?, 0).map(u64::from);
+    let part = places.sound(part.filter(|part| LENGTHS.contains(part)))?;
+    let size = places.sound(le64(&value(SIZE, 8)?, 0))?;
+    let sector = places.sound(le32(&value(SECTOR_SIZE, 4)?, 0).map(u64::from))?;
     // Behind the entries of each group of parts there is one for the bitmap of their sectors.
-    let part = places.sound(Some(part).filter(|part| LENGTHS.contains(part)))?;
     let group = places.sound(Some((sector << 23) / part).filter(|group| *group > 0))?;
     let parts = size.div_ceil(part);
     places.entries(table, parts + parts.saturating_sub(1) / group, |places, number, entry: [u8; 8]| {
@@ -256,8 +253,7 @@ fn vhdx(mut places: Places<'_>) -> Result<(), ImageError> {
             return Ok(());
         }
         places.add(entry / MIB * MIB, part)
-    })?;
-    places.check()
+    })
 }
 
 /// Place and length of the log, by that of two headers that is newer and whole.
@@ -276,20 +272,19 @@ fn current_log(places: &Places<'_>) -> Result<(u64, u64), ImageError> {
     Ok((at, u64::from(length)))
 }
 
-/// The items of a table of a VHDX, as `decode` finds them. `count` and `bytes` say where it has their number, and `first` where the first one is.
-fn items<T>(
+/// The items of a table of a VHDX, as `decode` finds them. `count` finds their number in it, and `first` is where the first one is.
+fn items<T, N: Into<u32>>(
     places: &Places<'_>,
     table: u64,
-    (count, bytes): (usize, usize),
+    count: impl Fn(&[u8]) -> Option<N>,
     first: usize,
     decode: impl Fn(&[u8]) -> Option<T>,
 ) -> Result<Vec<(Guid, T)>, ImageError> {
     const ITEM: usize = 32;
     let table = places.read(table, 64 << 10)?;
-    let count = table.get(count..count + bytes).unwrap_or_default();
-    let count = count.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte));
-    let item = |number: usize| {
-        let item = table.get(first + number.checked_mul(ITEM)?..)?.first_chunk::<ITEM>()?;
+    let count: u32 = places.sound(count(&table))?.into();
+    let item = |number: u32| {
+        let item = table.get(first + (number as usize).checked_mul(ITEM)?..)?.first_chunk::<ITEM>()?;
         Some((array(item, 0)?, decode(item)?))
     };
     (0..count).map(|number| places.sound(item(number))).collect()

@@ -269,7 +269,7 @@ mod tests {
         assert!((MOST_TEXT - 4..=MOST_TEXT).contains(&lock(&said).end.len()));
         assert_eq!(lock(&said).error.as_deref(), Some("ERROR cluster 8 ä"));
         let said = Mutex::default();
-        collect("an ERROR\nERROR that goes on".as_bytes(), &said);
+        collect("an ERROR\nERROR without an end of line".as_bytes(), &said);
         assert_eq!(lock(&said).error, None);
     }
 }

@@ -108,9 +108,8 @@ fn places(path: &Path) -> Vec<(u64, u64)> {
 }
 
 fn longrun(arguments: &[&str], path: &Path) {
-    let mut command = Command::new(longrun_binary().unwrap());
-    let output = tool::output(command.args(arguments).arg(path)).unwrap();
-    assert!(output.status.success(), "{}", tool::describe(&command, &output));
+    let arguments = arguments.iter().map(AsRef::as_ref).chain([path.as_os_str()]);
+    tool::run(longrun_binary().unwrap().to_str().unwrap(), arguments).unwrap();
 }
 
 /// The files of both halves, each with its row: one is mended file by file, the other one put together by passes over the volume.
@@ -233,11 +232,14 @@ fn prevent(bench: &Bench) {
     assert!(ended.status.success(), "{kind:?}: {}", ended.stderr);
     let ended = dump(&root).unwrap();
     let kept = |mut dump: Dump| {
-        // The runway itself.
-        dump.values_mut().for_each(|entry| entry.forget("unwritten"));
-        if kind != Xfs {
-            // docs/limits.md: a preallocation changes them as a write does.
-            dump.values_mut().for_each(|entry| ["mtime", "ctime"].into_iter().for_each(|time| entry.forget(time)));
+        for entry in dump.values_mut() {
+            // The runway itself.
+            entry.forget("unwritten");
+            if kind != Xfs {
+                // docs/limits.md: a preallocation changes them as a write does.
+                entry.forget("mtime");
+                entry.forget("ctime");
+            }
         }
         dump
     };

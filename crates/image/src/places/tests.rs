@@ -91,13 +91,11 @@ fn checked(format: Format, content: Vec<u8>) -> Result<(), String> {
     check_places(&MemoryDisk::new(content), format).map_err(|error| error.to_string())
 }
 
-/// What is said of an image of which some bytes are replaced.
-fn refusal(image: &Image, changes: &[(u64, &[u8])]) -> String {
+/// The answer to an image of which some bytes are replaced.
+fn changed(image: &Image, at: u64, bytes: &[u8]) -> Result<(), String> {
     let mut content = content(image);
-    for (at, bytes) in changes {
-        content[*at as usize..*at as usize + bytes.len()].copy_from_slice(bytes);
-    }
-    checked(image.0, content).unwrap_err()
+    content[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+    checked(image.0, content)
 }
 
 #[test]
@@ -122,7 +120,7 @@ fn parts_with_one_place_are_found() {
 #[test]
 fn a_part_in_the_place_of_a_table_is_found() {
     let overlaps = |image: &Image, at, bytes: &[u8]| {
-        let said = refusal(image, &[(at, bytes)]);
+        let said = changed(image, at, bytes).unwrap_err();
         assert!(said.contains("the same place"), "{} at {at}, {bytes:?}: {said}", image.0);
     };
     for sector in 0..8 {
@@ -148,7 +146,7 @@ fn a_part_in_the_place_of_a_table_is_found() {
 #[test]
 fn a_part_where_the_next_one_would_go_is_found() {
     let beyond = |image: &Image, at, bytes: &[u8]| {
-        let said = refusal(image, &[(at, bytes)]);
+        let said = changed(image, at, bytes).unwrap_err();
         assert!(said.contains("beyond the end"), "{} at {at}, {bytes:?}: {said}", image.0);
     };
     beyond(&vmdk(), 4 * SECTOR, &[10]);
@@ -162,12 +160,10 @@ fn a_part_where_the_next_one_would_go_is_found() {
 
 #[test]
 fn a_vmdk_without_a_copy_of_a_table_is_refused() {
-    assert!(refusal(&vmdk(), &[(2 * SECTOR, &[0])]).contains("no copy"));
+    assert!(changed(&vmdk(), 2 * SECTOR, &[0]).unwrap_err().contains("no copy"));
     // Tables that are their own copies, and a directory that is.
-    for (at, bytes) in [(2 * SECTOR, &[4][..]), (48, &[3])] {
-        let mut content = content(&vmdk());
-        content[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
-        assert_eq!(checked(Format::Vmdk, content), Ok(()));
+    for (at, bytes) in [(2 * SECTOR, &[4]), (48, &[3])] {
+        assert_eq!(changed(&vmdk(), at, bytes), Ok(()));
     }
 }
 

@@ -40,7 +40,8 @@ impl Entry {
     /// Forgets the times of a directory, for a judge who allows them to change.
     pub fn forget_directory_times(&mut self) {
         if self.0.get("mode").is_some_and(|mode| mode.starts_with("4")) {
-            self.0.retain(|name, _| name != "mtime" && name != "ctime");
+            self.forget("mtime");
+            self.forget("ctime");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The structures of images that keep a disk in blocks, found by tables: VMDK, VHD, VDI and VHDX, as the specifications of VMware and Microsoft
 //! and VirtualBox's VDICore.h define them.
 
-use super::{Field, Layout, Structures, number};
+use super::{Layout, Structures, big_endian_number, number};
 
 const ENTRY_OF_4: Layout = &[("entry", 0, 4)];
 const ENTRY_OF_8: Layout = &[("entry", 0, 8)];
@@ -66,7 +66,7 @@ pub fn vhd(image: &[u8]) -> Structures {
     ];
     const HEADER: Layout =
         &[("magic", 0, 8), ("next", 8, 8), ("table", 16, 8), ("version", 24, 4), ("entries", 28, 4), ("block", 32, 4)];
-    let get = |at, bytes| Field { name: "", at, bytes, is_big_endian: true }.get(image) as usize;
+    let get = |at, bytes| big_endian_number(image, at, bytes) as usize;
     let (header, footer) = (get(16, 8), image.len() - 512);
     let (table, entries) = (get(header + 16, 8), get(header + 28, 4));
     let mut found = Structures::new(move |image| {

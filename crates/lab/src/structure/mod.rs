@@ -155,3 +155,8 @@ impl Structures {
 fn number(image: &[u8], at: usize, bytes: usize) -> u64 {
     Field { name: "", at, bytes, is_big_endian: false }.get(image)
 }
+
+/// As [`number`], big-endian.
+fn big_endian_number(image: &[u8], at: usize, bytes: usize) -> u64 {
+    Field { name: "", at, bytes, is_big_endian: true }.get(image)
+}

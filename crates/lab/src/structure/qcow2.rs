@@ -1,6 +1,6 @@
 //! The structures of a qcow2 image, as QEMU's specification of the format (docs/interop/qcow2) defines them. All numbers are big-endian.
 
-use super::{Field, Layout, Structures};
+use super::{Layout, Structures, big_endian_number};
 
 const HEADER: Layout = &[
     ("magic", 0, 4),
@@ -34,7 +34,7 @@ const PLACE: u64 = 0x00ff_ffff_ffff_fe00;
 /// The structures of a sound image of version 3 with reference counts of 16 bits.
 #[must_use]
 pub fn qcow2(image: &[u8]) -> Structures {
-    let number = |at, bytes| Field { name: "", at, bytes, is_big_endian: true }.get(image);
+    let number = |at, bytes| big_endian_number(image, at, bytes);
     let mut found = Structures::new(|_| ());
     let mut add = |kind, at, length, layout| found.add_ordered(kind, (at, length), layout, true);
     add("header", 0, 112, HEADER);
